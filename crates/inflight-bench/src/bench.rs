@@ -1,0 +1,309 @@
+//! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use inflight_report::Record;
+use inflight_report::ranking::Ranking;
+use inflight_report::record::{Cell, SCHEMA, Skipped, Tool};
+
+use crate::cli::Options;
+use crate::findings::{self, Facts};
+use crate::measure::clock::{Clock, utc_now};
+use crate::measure::run::{self, Running};
+use crate::measure::{host, storage};
+use crate::plan::{Plan, PlannedProfile};
+use crate::profile::Profile;
+use crate::progress::{Progress, Rounds};
+use crate::size::human;
+use crate::strategy::{self, Job, mix};
+use crate::target::{self, Place, TestFile};
+use crate::{exit, leftover, show, signals};
+
+/// Runs the benchmark and returns the exit code.
+pub(crate) fn bench(options: &Options) -> Result<u8> {
+    let clock = Clock::start();
+    let started_utc = utc_now();
+    let plan = Plan::new(options, host::cpus())?;
+    check_before_writing(options)?;
+    signals::watch()?;
+    let progress = Progress::new();
+    let place = target::examine(&options.target)?;
+    if let Place::Directory(directory) = &place {
+        offer_to_clean_up(directory, &progress)?;
+    }
+    let mut file = TestFile::prepare(place, options, plan.largest_block_bytes(), &progress)?;
+    let mut record = blank(options, &plan, &file, clock)?;
+    record.started_utc = started_utc;
+    progress.say(&format!(
+        "measuring for about {} s",
+        plan.expected().as_secs() + 1
+    ));
+    let patience = signals::Patience::begin();
+    let measured = measure(options, &plan, &file, clock, &progress)?;
+    drop(patience);
+    progress.done();
+    record.took_ns = clock.now_ns();
+    record.interrupted = signals::interrupted();
+    finish(&mut record, measured, &plan)?;
+    if options.keep_file
+        && let Some(path) = file.keep()?
+    {
+        progress.say(&format!("kept {}", path.display()));
+    }
+    drop(file);
+    show::show(&record, options.export_json.as_deref())?;
+    Ok(exit_code(&record, options))
+}
+
+/// What would otherwise fail only after the data was written.
+fn check_before_writing(options: &Options) -> Result<()> {
+    if options
+        .strategies
+        .iter()
+        .any(|strategy| strategy.name() == "fio")
+    {
+        strategy::check_fio(&options.fio)?;
+    }
+    if let Some(file) = options
+        .export_json
+        .as_deref()
+        .filter(|file| *file != Path::new("-"))
+    {
+        let parent = file
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        if !parent.is_dir() || file.is_dir() {
+            return Err(exit::usage(format!(
+                "--export-json: {} cannot be made",
+                file.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Asks about left-over test files where somebody can answer, and tells how to remove them otherwise.
+fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
+    let asks = stdin().is_terminal() && stderr().is_terminal();
+    for left in leftover::find(directory) {
+        let shown = left.path.display().to_string();
+        let size = human(left.size_bytes);
+        progress.say(&format!(
+            "left over from a run that was killed: {shown} ({size})"
+        ));
+        if !asks {
+            let quoted = shown.replace('\'', "'\\''");
+            progress.say(&format!("remove it with: rm -- '{quoted}'"));
+            continue;
+        }
+        write!(stderr(), "remove it now? [y/N] ")?;
+        let mut answer = String::new();
+        stdin().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            left.remove()
+                .with_context(|| format!("{shown} cannot be removed"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The record before the first measurement.
+fn blank(options: &Options, plan: &Plan, file: &TestFile, clock: Clock) -> Result<Record> {
+    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
+    Ok(Record {
+        schema: SCHEMA.to_owned(),
+        tool: Tool {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            backend: String::new(),
+        },
+        started_utc: String::new(),
+        took_ns: 0,
+        seed: options.seed,
+        argv: std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
+        plan_hash: plan.hash(file.size_bytes),
+        rounds_planned: plan.rounds,
+        cell_duration_ns: nanoseconds(plan.measured)?,
+        warmup_ns: nanoseconds(plan.warmup)?,
+        interrupted: false,
+        machine: host::machine(clock),
+        target: storage::target(
+            &file.path,
+            file.size_bytes,
+            file.is_scratch(),
+            &options.target,
+        )?,
+        profiles: plan
+            .profiles
+            .iter()
+            .map(|planned| planned.profile.summary())
+            .collect(),
+        findings: Vec::new(),
+        cells: Vec::new(),
+    })
+}
+
+fn measure(
+    options: &Options,
+    plan: &Plan,
+    file: &TestFile,
+    clock: Clock,
+    progress: &Progress,
+) -> Result<Vec<Running>> {
+    let began = Instant::now();
+    let runs = |planned: &PlannedProfile| {
+        u32::try_from(planned.runs().count())
+            .unwrap_or(u32::MAX)
+            .saturating_mul(plan.rounds)
+    };
+    let mut cells_later: u32 = plan.profiles.iter().map(runs).sum();
+    let (mut done, mut cells_done) = (Vec::new(), 0);
+    for (number, planned) in (0u64..).zip(&plan.profiles) {
+        let profile = &planned.profile;
+        cells_later -= runs(planned);
+        let (opened, refused) = file.open(profile)?;
+        let job = Job {
+            fd: opened.as_raw_fd(),
+            path: &file.path,
+            size_bytes: file.size_bytes,
+            block_bytes: profile.asked.block_size_bytes,
+            direct: profile.direct() && refused.is_none(),
+            depth: 1,
+            seed: mix(options.seed ^ mix(number)),
+            clock,
+            fio: &options.fio,
+            warmup: plan.warmup,
+            measured: plan.measured,
+        };
+        let (mut cells, unfit) = begin(planned, &job, refused.as_deref());
+        if !signals::interrupted() {
+            file.prepare_cache(profile)?;
+        }
+        let mut watch = Rounds {
+            progress,
+            profile: &profile.name,
+            rounds: plan.rounds,
+            cells_later,
+            cells_left: runs(planned),
+            began,
+            cells_done,
+        };
+        run::run(&mut cells, &job, plan.rounds, &mut watch)?;
+        cells_done = watch.cells_done;
+        done.extend(cells);
+        done.extend(unfit);
+    }
+    Ok(done)
+}
+
+/// The cells of a profile: those to measure, and those that have no place in it.
+fn begin(
+    planned: &PlannedProfile,
+    job: &Job<'_>,
+    refused: Option<&str>,
+) -> (Vec<Running>, Vec<Running>) {
+    let profile: &Profile = &planned.profile;
+    let cells = planned.cells.iter().map(|cell| {
+        let job = Job {
+            depth: cell.shape.depth,
+            ..job.clone()
+        };
+        let mut requested = cell.strategy.requested(&job);
+        requested.insert("direct".to_owned(), yes_no(profile.direct()));
+        let mut running = cell.begin(&profile.name, requested);
+        running
+            .cell
+            .effective
+            .insert("direct".to_owned(), yes_no(job.direct));
+        let reason = cell.strategy.unfit(profile.direct()).or(refused);
+        running.cell.skipped = reason.map(|reason| Skipped {
+            reason: reason.to_owned(),
+        });
+        running
+    });
+    cells.partition(|running| running.strategy.unfit(profile.direct()).is_none())
+}
+
+fn yes_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}
+
+/// Puts what was measured into the record.
+fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -> Result<()> {
+    let mut blocked = Vec::new();
+    for running in measured {
+        let Running {
+            mut cell,
+            latencies,
+            sample_every,
+            io_uring_blocked,
+            ..
+        } = running;
+        cell.latency = latencies.store(sample_every.unwrap_or(1))?;
+        if cell.rounds.is_empty() && cell.skipped.is_none() {
+            let reason = "the run was stopped before its first round".to_owned();
+            cell.skipped = Some(Skipped { reason });
+        }
+        if io_uring_blocked && let Some(skipped) = &cell.skipped {
+            blocked.push((cell.id.clone(), skipped.reason.clone()));
+        }
+        record.cells.push(cell);
+    }
+    let ids = |wanted: fn(&Profile) -> bool| {
+        let names: Vec<&String> = plan
+            .profiles
+            .iter()
+            .filter(|planned| wanted(&planned.profile))
+            .map(|planned| &planned.profile.name)
+            .collect();
+        let cells = record
+            .cells
+            .iter()
+            .filter(|cell| names.contains(&&cell.profile));
+        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
+    };
+    let facts = Facts {
+        machine: &record.machine,
+        target: &record.target,
+        cells: &record.cells,
+        direct: ids(Profile::direct),
+        cached: ids(Profile::cached),
+        blocked,
+    };
+    record.findings = findings::all(&facts);
+    record.tool.backend = backend(&record.cells);
+    Ok(())
+}
+
+/// What the library says about its backend, from the cells in which it took part.
+fn backend(cells: &[Cell]) -> String {
+    let told = cells.iter().find_map(|cell| cell.effective.get("backend"));
+    told.cloned()
+        .unwrap_or_else(|| "the library took no part".to_owned())
+}
+
+fn exit_code(record: &Record, options: &Options) -> u8 {
+    if record.interrupted {
+        return exit::INTERRUPTED;
+    }
+    let nothing_ran = record.cells.iter().all(|cell| cell.rounds.is_empty());
+    let in_vain = |profile: &inflight_report::record::ProfileSummary| {
+        let asked = profile.direct && options.names_profile(&profile.name);
+        asked && Ranking::new(record, profile).ranked.is_empty()
+    };
+    // `null` and the like are never ranked: to ask for them alone is no failure.
+    let rankable = record
+        .cells
+        .iter()
+        .any(|cell| !matches!(&*cell.strategy, "null" | "mmap"));
+    if nothing_ran || (rankable && record.profiles.iter().any(in_vain)) {
+        return exit::CANNOT;
+    }
+    exit::DONE
+}

@@ -1,0 +1,266 @@
+//! Flags, and their translation into typed options.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::usage;
+use crate::profile::check_depths;
+use crate::size;
+use crate::strategy::{self, Strategy};
+
+/// Rounds when nothing is said: with fewer, no comparison can be significant.
+pub(crate) const DEFAULT_ROUNDS: u32 = 8;
+/// Rounds of `--quick`.
+pub(crate) const QUICK_ROUNDS: u32 = 6;
+const DEFAULT_SIZE_BYTES: u64 = 1 << 30;
+const QUICK_DEPTHS: &[u32] = &[1, 32, 128];
+
+/// Which way of doing I/O is fastest on this disk, by how much, and how sure that is.
+#[derive(Debug, Parser)]
+#[command(name = "inflight", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure the ways of reading from a disk, and say which one to use.
+    Bench(BenchFlags),
+}
+
+/// The flags of `inflight bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchFlags {
+    /// A directory, where a test file is made and removed, or an existing file, only read.
+    #[arg(default_value = ".")]
+    target: PathBuf,
+
+    /// Workloads: direct-random-read, cached-random-read, `all`, or a .toml file.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "all",
+        value_name = "NAME|all|FILE.toml"
+    )]
+    profile: Vec<String>,
+
+    /// Ways of doing I/O: null, pread, threads, mmap, uring, uring-tuned, inflight, fio.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    strategy: Vec<String>,
+
+    /// Operations in flight, instead of those of the profile.
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    depth: Vec<u32>,
+
+    /// Bytes per operation, instead of those of the profile; `4k` is 4 KiB.
+    #[arg(long, value_parser = size::parse_block, value_name = "SIZE")]
+    block_size: Option<u32>,
+
+    /// Size of the test file [default: 1g]; for an existing file: read only its beginning.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    size: Option<u64>,
+
+    /// Measured rounds; in each, every cell runs once, in shuffled order [default: 8].
+    #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    rounds: Option<u32>,
+
+    /// Fewer depths and shorter rounds: under 25 seconds.
+    #[arg(long)]
+    quick: bool,
+
+    /// Check against fio, found in PATH or named here.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "fio",
+          value_name = "PATH")]
+    fio: Option<PathBuf>,
+
+    /// Write the record to FILE as JSON; `-` writes it to stdout instead of the text.
+    #[arg(long, value_name = "FILE")]
+    export_json: Option<PathBuf>,
+
+    /// Keep the test file.
+    #[arg(long)]
+    keep_file: bool,
+
+    /// Seed of offsets, data and order, to ask for the same I/O again.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Measured time of a cell in a round, in milliseconds, instead of an automatic choice.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
+    cell_time: Option<u64>,
+}
+
+/// What `inflight bench` is to do.
+#[derive(Clone)]
+pub(crate) struct Options {
+    pub(crate) target: PathBuf,
+    pub(crate) profiles: Vec<String>,
+    pub(crate) strategies: Vec<&'static dyn Strategy>,
+    pub(crate) depths: Option<Vec<u32>>,
+    pub(crate) block_size_bytes: Option<u32>,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) rounds: u32,
+    pub(crate) quick: bool,
+    pub(crate) fio: PathBuf,
+    pub(crate) export_json: Option<PathBuf>,
+    pub(crate) keep_file: bool,
+    pub(crate) seed: u64,
+    pub(crate) cell_time: Option<Duration>,
+}
+
+impl Options {
+    /// Size of a test file that is made.
+    pub(crate) fn scratch_size_bytes(&self) -> u64 {
+        self.size_bytes.unwrap_or(DEFAULT_SIZE_BYTES)
+    }
+
+    /// Whether a profile of this name was asked for by name, not by default.
+    pub(crate) fn names_profile(&self, name: &str) -> bool {
+        let stem = |asked: &String| {
+            Path::new(asked)
+                .file_stem()
+                .is_some_and(|stem| stem == name)
+        };
+        self.profiles
+            .iter()
+            .any(|asked| asked == name || stem(asked))
+    }
+}
+
+impl BenchFlags {
+    /// Checks the flags and fills in what was left out.
+    pub(crate) fn into_options(self) -> Result<Options> {
+        let mut strategies = chosen(&self.strategy)?;
+        let fio_asked = strategies.iter().any(|strategy| strategy.name() == "fio");
+        if self.fio.is_some() && !fio_asked {
+            strategies.extend(strategy::find("fio"));
+        }
+        let depths = match (self.depth.is_empty(), self.quick) {
+            (false, _) => Some(self.depth),
+            (true, true) => Some(QUICK_DEPTHS.to_vec()),
+            (true, false) => None,
+        };
+        if let Some(depths) = &depths {
+            check_depths(depths).map_err(|error| usage(error.to_string()))?;
+        }
+        let rounds = if self.quick {
+            QUICK_ROUNDS
+        } else {
+            DEFAULT_ROUNDS
+        };
+        Ok(Options {
+            target: self.target,
+            profiles: self.profile,
+            strategies,
+            depths,
+            block_size_bytes: self.block_size,
+            size_bytes: self.size,
+            rounds: self.rounds.unwrap_or(rounds),
+            quick: self.quick,
+            fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
+            export_json: self.export_json,
+            keep_file: self.keep_file,
+            seed: self.seed.unwrap_or_else(fresh_seed),
+            cell_time: self.cell_time.map(Duration::from_millis),
+        })
+    }
+}
+
+/// The strategies named, in the order of the list; all but the outside check if none is named.
+fn chosen(names: &[String]) -> Result<Vec<&'static dyn Strategy>> {
+    if let Some(unknown) = names.iter().find(|name| strategy::find(name).is_none()) {
+        let known: Vec<&str> = strategy::STRATEGIES
+            .iter()
+            .map(|known| known.name())
+            .collect();
+        return Err(usage(format!(
+            "unknown strategy `{unknown}`; known are {}",
+            known.join(", ")
+        )));
+    }
+    let wanted = |strategy: &&dyn Strategy| match names.is_empty() {
+        true => strategy.name() != "fio",
+        false => names.iter().any(|name| name == strategy.name()),
+    };
+    Ok(strategy::STRATEGIES
+        .iter()
+        .copied()
+        .filter(wanted)
+        .collect())
+}
+
+/// A seed that differs from run to run and is short enough to be typed again.
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    (now.as_micros() ^ u128::from(std::process::id()))
+        .try_into()
+        .unwrap_or(1_u64)
+        .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        >> 40
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn options(args: &[&str]) -> Result<Options> {
+        let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
+        let Command::Bench(flags) = cli.command;
+        flags.into_options()
+    }
+
+    fn names(options: &Options) -> Vec<&'static str> {
+        options
+            .strategies
+            .iter()
+            .map(|strategy| strategy.name())
+            .collect()
+    }
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn fio_takes_part_only_when_asked() {
+        assert!(!names(&options(&[]).unwrap()).contains(&"fio"));
+        let with = options(&["--fio=/opt/fio", "."]).unwrap();
+        assert!(names(&with).contains(&"fio"));
+        assert_eq!(with.fio, PathBuf::from("/opt/fio"));
+        let bare = options(&["--fio", "somewhere"]).unwrap();
+        assert_eq!((bare.fio, bare.target), ("fio".into(), "somewhere".into()));
+    }
+
+    #[test]
+    fn lists_and_sizes_are_read() {
+        let options = options(&[
+            "--strategy",
+            "uring,pread",
+            "--depth",
+            "1,8",
+            "--size",
+            "16m",
+        ])
+        .unwrap();
+        assert_eq!(names(&options), ["pread", "uring"]);
+        assert_eq!(options.depths, Some(vec![1, 8]));
+        assert_eq!(options.size_bytes, Some(16 << 20));
+        assert_eq!(options.rounds, DEFAULT_ROUNDS);
+    }
+
+    #[test]
+    fn nonsense_is_a_usage_error() {
+        for args in [["--strategy", "aio"], ["--depth", "0"], ["--depth", "5000"]] {
+            let error = options(&args).err().expect("refused");
+            assert_eq!(crate::exit::code_of(&error), crate::exit::USAGE, "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Exit codes, and the errors that carry one.
+
+use std::fmt;
+
+/// Done; also when there is no clear winner.
+pub(crate) const DONE: u8 = 0;
+/// Input, output or internal error.
+pub(crate) const FAILED: u8 = 1;
+/// The command line or a profile is wrong.
+pub(crate) const USAGE: u8 = 2;
+/// This machine cannot do what was asked.
+pub(crate) const CANNOT: u8 = 3;
+/// Refused because data could be lost or a disk filled.
+pub(crate) const REFUSED: u8 = 4;
+/// Stopped by a signal; partial results are shown where there are any.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// An error that knows its exit code.
+#[derive(Debug)]
+struct Coded {
+    code: u8,
+    message: String,
+}
+
+impl fmt::Display for Coded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Coded {}
+
+/// An error of the command line.
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    Coded {
+        code: USAGE,
+        message: message.into(),
+    }
+    .into()
+}
+
+/// What was asked is not possible on this machine.
+pub(crate) fn cannot(message: impl Into<String>) -> anyhow::Error {
+    Coded {
+        code: CANNOT,
+        message: message.into(),
+    }
+    .into()
+}
+
+/// What was asked is refused for safety.
+pub(crate) fn refused(message: impl Into<String>) -> anyhow::Error {
+    Coded {
+        code: REFUSED,
+        message: message.into(),
+    }
+    .into()
+}
+
+/// The exit code for an error.
+pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
+    error
+        .downcast_ref::<Coded>()
+        .map_or(FAILED, |coded| coded.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn the_code_survives_added_context() {
+        let error = Err::<(), _>(refused("no"))
+            .context("while looking")
+            .unwrap_err();
+        assert_eq!(code_of(&error), REFUSED);
+        assert_eq!(code_of(&anyhow::anyhow!("other")), FAILED);
+    }
+}

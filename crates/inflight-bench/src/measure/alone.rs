@@ -1,0 +1,58 @@
+//! One lane on the calling thread.
+
+use anyhow::Result;
+
+use crate::measure::clock::Clock;
+use crate::measure::meter::Meter;
+use crate::measure::run::{Sampling, Stretch, drive};
+use crate::measure::snapshot::Snapshot;
+use crate::measure::usage::DeviceBytes;
+use crate::strategy::{Body, Job, Lane};
+
+/// Warms a lane up and measures it. What is in flight at the end of the warm-up goes on into the
+/// measured time, so that neither begins with an empty queue.
+pub(crate) fn measure(
+    with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
+    job: &Job<'_>,
+    sampling: Sampling,
+    device: &DeviceBytes,
+) -> Result<Stretch> {
+    let mut stretch = None;
+    with_lane(job, &mut |lane| {
+        let sample_every = sampling.apply(lane, job.clock)?;
+        stretch = Some(measure_lane(lane, job, sample_every, device)?);
+        Ok(())
+    })?;
+    Ok(stretch.expect("a strategy that succeeds has handed over a lane"))
+}
+
+fn measure_lane(
+    lane: &mut dyn Lane,
+    job: &Job<'_>,
+    sample_every: u32,
+    device: &DeviceBytes,
+) -> Result<Stretch> {
+    let mut meter = Meter::new(job.clock);
+    let warm_until_ns = deadline(job.clock, job.warmup);
+    drive(lane, &mut meter, |meter| {
+        meter.last_reading_ns() >= warm_until_ns
+    })?;
+    meter.latencies.clear();
+    let before = Snapshot::begin(device, job.clock, || meter.counters);
+    let until_ns = deadline(job.clock, job.measured);
+    drive(lane, &mut meter, |meter| {
+        meter.last_reading_ns() >= until_ns
+    })?;
+    let after = Snapshot::end(device, job.clock, || meter.counters);
+    Ok(Stretch::between(
+        &before,
+        &after,
+        meter.latencies,
+        lane.effective(),
+        sample_every,
+    ))
+}
+
+fn deadline(clock: Clock, after: std::time::Duration) -> u64 {
+    clock.now_ns() + u64::try_from(after.as_nanos()).unwrap_or(u64::MAX / 2)
+}

@@ -1,0 +1,96 @@
+//! Latencies of a cell: an HdrHistogram of nanoseconds with three digits (0.1 %).
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use inflight_report::histogram;
+use inflight_report::record::Latency;
+
+/// The longest latency that is told apart; anything longer counts as this.
+const LONGEST_NS: u64 = 60_000_000_000;
+const DIGITS: u8 = 3;
+
+/// Latencies in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    ns: Histogram<u64>,
+}
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        let ns = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("constant bounds");
+        Self { ns }
+    }
+
+    pub(crate) fn record(&mut self, ns: u64) {
+        self.ns.saturating_record(ns);
+    }
+
+    pub(crate) fn record_many(&mut self, ns: u64, count: u64) {
+        self.ns.saturating_record_n(ns, count);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ns.reset();
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.ns.add(&other.ns).expect("equal bounds and digits");
+    }
+
+    /// What is stored; nothing when nothing was timed. Percentiles that too few samples
+    /// support are left out.
+    pub(crate) fn store(&self, sample_every: u32) -> Result<Option<Latency>> {
+        let samples = self.ns.len();
+        if samples == 0 {
+            return Ok(None);
+        }
+        let from = |least: u64, quantile: f64| {
+            (samples >= least).then(|| self.ns.value_at_quantile(quantile))
+        };
+        Ok(Some(Latency {
+            sample_every,
+            samples,
+            ns_p50: self.ns.value_at_quantile(0.5),
+            ns_p99: from(1_000, 0.99),
+            ns_p999: from(10_000, 0.999),
+            ns_max: self.ns.max(),
+            hist_v2_b64: histogram::encode(&self.ns)?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_timed_is_nothing_stored() {
+        assert!(Latencies::new().store(1).unwrap().is_none());
+    }
+
+    #[test]
+    fn few_samples_have_no_high_percentiles() {
+        let mut latencies = Latencies::new();
+        latencies.record_many(1_000, 998);
+        latencies.record(5_000);
+        let stored = latencies.store(3).unwrap().unwrap();
+        assert_eq!((stored.samples, stored.sample_every), (999, 3));
+        assert!(stored.ns_p99.is_none() && stored.ns_p999.is_none());
+        latencies.record_many(1_000, 10_000);
+        let stored = latencies.store(3).unwrap().unwrap();
+        assert!(stored.ns_p99.is_some() && stored.ns_p999.is_some());
+        assert!(stored.ns_max.abs_diff(5_000) <= 5);
+    }
+
+    #[test]
+    fn the_stored_histogram_reads_back() {
+        let (mut a, mut b) = (Latencies::new(), Latencies::new());
+        a.record_many(80_000, 7);
+        b.record(LONGEST_NS * 2);
+        a.merge(&b);
+        let stored = a.store(1).unwrap().unwrap();
+        let back = histogram::decode(&stored.hist_v2_b64).unwrap();
+        assert_eq!(back.len(), 8);
+        assert_eq!(back.value_at_quantile(0.5), stored.ns_p50);
+    }
+}

@@ -1,0 +1,121 @@
+//! What one submitting thread counts while it works.
+
+use crate::measure::clock::Clock;
+use crate::measure::histogram::Latencies;
+
+/// Counters that only grow; a stretch is the difference of two copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) ops: u64,
+    pub(crate) bytes: u64,
+    pub(crate) errors: u64,
+    pub(crate) short: u64,
+    pub(crate) syscalls: u64,
+}
+
+impl Counters {
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            ops: self.ops - before.ops,
+            bytes: self.bytes - before.bytes,
+            errors: self.errors - before.errors,
+            short: self.short - before.short,
+            syscalls: self.syscalls - before.syscalls,
+        }
+    }
+
+    pub(crate) fn plus(&self, other: &Self) -> Self {
+        Self {
+            ops: self.ops + other.ops,
+            bytes: self.bytes + other.bytes,
+            errors: self.errors + other.errors,
+            short: self.short + other.short,
+            syscalls: self.syscalls + other.syscalls,
+        }
+    }
+}
+
+/// Counters, latencies and the clock of one thread. Every strategy reports through it, so that
+/// the cost of reporting is the same for all.
+pub(crate) struct Meter {
+    clock: Clock,
+    now_ns: u64,
+    pub(crate) counters: Counters,
+    pub(crate) latencies: Latencies,
+}
+
+impl Meter {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            now_ns: clock.now_ns(),
+            counters: Counters::default(),
+            latencies: Latencies::new(),
+        }
+    }
+
+    /// Reads the clock and remembers the reading.
+    #[inline]
+    pub(crate) fn read_clock(&mut self) -> u64 {
+        self.now_ns = self.clock.now_ns();
+        self.now_ns
+    }
+
+    /// The last reading.
+    #[inline]
+    pub(crate) fn last_reading_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Counts a completed operation. `result` is a byte count, or negative for a failure, as
+    /// the kernel gives it.
+    #[inline]
+    pub(crate) fn complete(&mut self, result: i32, wanted: u32) {
+        match u32::try_from(result) {
+            Ok(got) if got == wanted => {
+                self.counters.ops += 1;
+                self.counters.bytes += u64::from(got);
+            }
+            Ok(got) => {
+                self.counters.ops += 1;
+                self.counters.bytes += u64::from(got);
+                self.counters.short += 1;
+            }
+            Err(_) => self.counters.errors += 1,
+        }
+    }
+
+    /// Records how long an operation took.
+    #[inline]
+    pub(crate) fn latency(&mut self, ns: u64) {
+        self.latencies.record(ns);
+    }
+
+    /// Counts system calls.
+    #[inline]
+    pub(crate) fn syscalls(&mut self, count: u64) {
+        self.counters.syscalls += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_short_and_failed_are_told_apart() {
+        let mut meter = Meter::new(Clock::start());
+        meter.complete(4096, 4096);
+        meter.complete(100, 4096);
+        meter.complete(-5, 4096);
+        let expected = Counters {
+            ops: 2,
+            bytes: 4196,
+            errors: 1,
+            short: 1,
+            syscalls: 0,
+        };
+        assert_eq!(meter.counters, expected);
+        assert_eq!(meter.counters.plus(&expected).since(&expected), expected);
+    }
+}

@@ -1,0 +1,12 @@
+//! Measuring: plan in, rounds out. Nothing in here prints.
+
+pub(crate) mod alone;
+pub(crate) mod clock;
+pub(crate) mod crew;
+pub(crate) mod histogram;
+pub(crate) mod host;
+pub(crate) mod meter;
+pub(crate) mod run;
+pub(crate) mod snapshot;
+pub(crate) mod storage;
+pub(crate) mod usage;

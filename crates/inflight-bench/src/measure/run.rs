@@ -1,0 +1,277 @@
+//! The measuring loop: rounds in which every cell runs once, in shuffled order.
+//!
+//! Every figure is the difference of two snapshots of the whole process. What is planned comes in,
+//! rounds go out; progress and interruption go through [`Watch`].
+
+use anyhow::Result;
+use inflight_report::record::{Cell, Round, Skipped};
+use oorandom::Rand64;
+
+use crate::measure::clock::Clock;
+use crate::measure::histogram::Latencies;
+use crate::measure::meter::{Counters, Meter};
+use crate::measure::snapshot::Snapshot;
+use crate::measure::usage::DeviceBytes;
+use crate::measure::{alone, crew};
+use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way, mix};
+
+/// Two readings of the clock may take this part of an operation before only a part of them is
+/// timed: one in 50, which is 2 %.
+const CLOCK_SHARE: u64 = 50;
+/// At most one operation in this many is left untimed in a row.
+const MOST_UNTIMED: u32 = 4096;
+
+/// One measured stretch of one cell.
+pub(crate) struct Stretch {
+    pub(crate) start_ns: u64,
+    pub(crate) duration_ns: u64,
+    pub(crate) counters: Counters,
+    /// As in the counters, unless the strategy cannot know.
+    pub(crate) syscalls: Option<u64>,
+    pub(crate) device_bytes: Option<u64>,
+    pub(crate) user_ns: u64,
+    pub(crate) sys_ns: u64,
+    pub(crate) ctxsw: u64,
+    pub(crate) latencies: Latencies,
+    pub(crate) effective: Modes,
+    pub(crate) sample_every: u32,
+}
+
+impl Stretch {
+    pub(crate) fn between(
+        before: &Snapshot,
+        after: &Snapshot,
+        latencies: Latencies,
+        effective: Modes,
+        sample_every: u32,
+    ) -> Self {
+        let counters = after.counters.since(&before.counters);
+        let usage = after.usage.since(&before.usage);
+        let device_bytes = after.device_bytes.zip(before.device_bytes);
+        Self {
+            start_ns: before.at_ns,
+            duration_ns: after.at_ns - before.at_ns,
+            counters,
+            syscalls: Some(counters.syscalls),
+            device_bytes: device_bytes.map(|(after, before)| after.saturating_sub(before)),
+            user_ns: usage.user_ns,
+            sys_ns: usage.sys_ns,
+            ctxsw: usage.ctxsw,
+            latencies,
+            effective,
+            sample_every,
+        }
+    }
+
+    fn round(&self, block: u32, order: u32) -> Round {
+        Round {
+            block,
+            order,
+            start_ns: self.start_ns,
+            duration_ns: self.duration_ns,
+            ops: self.counters.ops,
+            bytes: self.counters.bytes,
+            device_bytes: self.device_bytes,
+            errors: self.counters.errors,
+            short: self.counters.short,
+            user_ns: self.user_ns,
+            sys_ns: self.sys_ns,
+            syscalls: self.syscalls,
+            ctxsw: self.ctxsw,
+        }
+    }
+}
+
+/// A cell while it is measured.
+pub(crate) struct Running {
+    pub(crate) cell: Cell,
+    pub(crate) strategy: &'static dyn Strategy,
+    pub(crate) shape: Shape,
+    pub(crate) latencies: Latencies,
+    pub(crate) sample_every: Option<u32>,
+    /// Whether it could not run because there is no io_uring.
+    pub(crate) io_uring_blocked: bool,
+}
+
+/// Who watches the measurement, and may stop it between two cells.
+pub(crate) trait Watch {
+    fn cell_done(&mut self, block: u32, cell: &Cell);
+    fn block_done(&mut self, block: u32);
+    fn stopped(&self) -> bool;
+}
+
+/// Measures the cells of one profile. `job` is what they have in common.
+pub(crate) fn run(
+    cells: &mut [Running],
+    job: &Job<'_>,
+    rounds: u32,
+    watch: &mut dyn Watch,
+) -> Result<()> {
+    let device = DeviceBytes::open();
+    let mut random = Rand64::new(u128::from(job.seed));
+    for block in 0..rounds {
+        let mut order: Vec<usize> = (0..cells.len()).collect();
+        shuffle(&mut order, &mut random);
+        for (place, index) in (0u32..).zip(order) {
+            if watch.stopped() {
+                return Ok(());
+            }
+            let seed = mix(random.rand_u64());
+            let cell = &mut cells[index];
+            measure_once(
+                cell,
+                &Job {
+                    seed,
+                    ..job.clone()
+                },
+                block,
+                place,
+                &device,
+            );
+            watch.cell_done(block, &cell.cell);
+        }
+        watch.block_done(block);
+    }
+    Ok(())
+}
+
+/// Runs a cell once. A strategy that cannot run leaves its reason in the cell and is not
+/// tried again; the others go on.
+fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, device: &DeviceBytes) {
+    let failed_before = cell.cell.skipped.is_some() && cell.cell.rounds.is_empty() && block > 0;
+    if failed_before {
+        return;
+    }
+    match stretch(cell, job, device) {
+        Ok(stretch) => {
+            cell.cell.rounds.push(stretch.round(block, order));
+            cell.latencies.merge(&stretch.latencies);
+            cell.cell.effective.extend(stretch.effective);
+            cell.sample_every = Some(stretch.sample_every);
+        }
+        Err(error) => {
+            let unavailable = error.downcast_ref::<Unavailable>();
+            cell.io_uring_blocked = unavailable.is_some_and(|why| why.io_uring_blocked);
+            cell.cell.skipped = Some(Skipped {
+                reason: format!("{error:#}"),
+            });
+        }
+    }
+}
+
+fn stretch(cell: &Running, job: &Job<'_>, device: &DeviceBytes) -> Result<Stretch> {
+    let Shape { depth, threads } = cell.shape;
+    let job = Job {
+        depth: depth / threads.max(1),
+        ..job.clone()
+    };
+    let sampling = Sampling {
+        known: cell.sample_every,
+    };
+    match cell.strategy.way() {
+        Way::Program(measure) => measure(&job),
+        Way::Lanes(with_lane) if threads <= 1 => alone::measure(with_lane, &job, sampling, device),
+        Way::Lanes(with_lane) => {
+            let mut sample_every = 1;
+            with_lane(&job, &mut |lane| {
+                sample_every = sampling.apply(lane, job.clock)?;
+                Ok(())
+            })?;
+            crew::measure(with_lane, &job, threads, sample_every, device)
+        }
+    }
+}
+
+/// Turns a lane until it is told to stop: the innermost loop of every measurement.
+pub(crate) fn drive(
+    lane: &mut dyn Lane,
+    meter: &mut Meter,
+    stop: impl Fn(&Meter) -> bool,
+) -> Result<()> {
+    loop {
+        lane.turn(meter)?;
+        if stop(meter) {
+            return Ok(());
+        }
+    }
+}
+
+/// Every how many operations one is timed: decided once for a cell, then kept, so that its rounds
+/// can be put together.
+#[derive(Clone, Copy)]
+pub(crate) struct Sampling {
+    known: Option<u32>,
+}
+
+impl Sampling {
+    pub(crate) fn apply(self, lane: &mut dyn Lane, clock: Clock) -> Result<u32> {
+        let every = match self.known {
+            Some(every) => every,
+            None => calibrate(lane, clock)?,
+        };
+        lane.sample_every(every);
+        Ok(every)
+    }
+}
+
+/// Finds the time of an operation from runs that grow until the clock can measure them.
+fn calibrate(lane: &mut dyn Lane, clock: Clock) -> Result<u32> {
+    const LONG_ENOUGH_NS: u64 = 1_000_000;
+    let mut meter = Meter::new(clock);
+    let mut every = 1;
+    loop {
+        if !lane.sample_every(every) {
+            return Ok(1);
+        }
+        let begin_ns = clock.now_ns();
+        lane.turn(&mut meter)?;
+        let took_ns = clock.now_ns() - begin_ns;
+        if took_ns >= LONG_ENOUGH_NS || every >= MOST_UNTIMED {
+            let op_ps = took_ns * 1_000 / u64::from(every);
+            return Ok(sample_every(op_ps, clock.cost_ps()));
+        }
+        every *= 2;
+    }
+}
+
+fn sample_every(op_ps: u64, clock_ps: u64) -> u32 {
+    let every = (2 * clock_ps * CLOCK_SHARE).div_ceil(op_ps.max(1));
+    u32::try_from(every)
+        .unwrap_or(MOST_UNTIMED)
+        .clamp(1, MOST_UNTIMED)
+}
+
+/// Fisher and Yates.
+fn shuffle(order: &mut [usize], random: &mut Rand64) {
+    for last in (1..order.len()).rev() {
+        let bound = u64::try_from(last).expect("usize fits into u64") + 1;
+        let other = usize::try_from(random.rand_range(0..bound)).expect("below a usize");
+        order.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_operations_are_all_timed_and_fast_ones_sampled() {
+        assert_eq!(sample_every(27_000_000, 25_000), 1);
+        assert_eq!(sample_every(1_200_000, 25_000), 3);
+        assert_eq!(sample_every(0, 25_000), MOST_UNTIMED);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_everything_and_depends_on_the_seed() {
+        let shuffled = |seed| {
+            let mut order: Vec<usize> = (0..50).collect();
+            shuffle(&mut order, &mut Rand64::new(seed));
+            order
+        };
+        let mut sorted = shuffled(1);
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..50).collect::<Vec<_>>());
+        assert_eq!(shuffled(1), shuffled(1));
+        assert_ne!(shuffled(1), shuffled(2));
+    }
+}

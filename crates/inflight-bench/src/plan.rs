@@ -1,0 +1,249 @@
+//! What will be measured and for how long: a function of the options alone, so that the same command
+//! makes the same plan on every machine.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use inflight_report::record::Cell;
+
+use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_ROUNDS};
+use crate::measure::histogram::Latencies;
+use crate::measure::run::Running;
+use crate::profile::{self, Profile};
+use crate::strategy::{Modes, Shape, Strategy, Way};
+
+/// Time for all cells of all rounds; writing the data and reporting come on top.
+const BUDGET: Duration = Duration::from_secs(100);
+const QUICK_BUDGET: Duration = Duration::from_secs(15);
+/// Time that goes with each run of a cell: threads, rings and mappings are made and released.
+const CELL_OVERHEAD: Duration = Duration::from_millis(6);
+/// The same for a program of its own.
+const PROGRAM_OVERHEAD: Duration = Duration::from_millis(300);
+/// Longer does not make a round better; more rounds do.
+const LONGEST_CELL: Duration = Duration::from_millis(400);
+const SHORTEST_CELL: Duration = Duration::from_millis(40);
+const LONGEST_WARMUP: Duration = Duration::from_millis(50);
+
+/// The whole measurement.
+pub(crate) struct Plan {
+    pub(crate) profiles: Vec<PlannedProfile>,
+    pub(crate) rounds: u32,
+    pub(crate) measured: Duration,
+    pub(crate) warmup: Duration,
+}
+
+/// One profile with its cells.
+pub(crate) struct PlannedProfile {
+    pub(crate) profile: Profile,
+    pub(crate) cells: Vec<PlannedCell>,
+}
+
+/// One cell.
+#[derive(Clone, Copy)]
+pub(crate) struct PlannedCell {
+    pub(crate) strategy: &'static dyn Strategy,
+    pub(crate) shape: Shape,
+}
+
+impl Plan {
+    pub(crate) fn new(options: &Options, cpus: u32) -> Result<Self> {
+        let mut profiles = Vec::new();
+        for mut profile in profile::load(&options.profiles)? {
+            if let Some(bytes) = options.block_size_bytes {
+                profile.asked.block_size_bytes = bytes;
+            }
+            if let Some(depths) = &options.depths {
+                profile.asked.queue_depths = depths.clone();
+            }
+            profile.asked.queue_depths.sort_unstable();
+            profile.asked.queue_depths.dedup();
+            let cells = cells(&profile, &options.strategies, cpus);
+            profiles.push(PlannedProfile { profile, cells });
+        }
+        let measured = options
+            .cell_time
+            .unwrap_or_else(|| cell_time(&profiles, options.quick));
+        let warmup = (measured / 6)
+            .min(LONGEST_WARMUP)
+            .max(Duration::from_millis(1));
+        Ok(Self {
+            profiles,
+            rounds: options.rounds,
+            measured,
+            warmup,
+        })
+    }
+
+    pub(crate) fn largest_block_bytes(&self) -> u32 {
+        self.profiles
+            .iter()
+            .map(|planned| planned.profile.asked.block_size_bytes)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// How long the rounds will take.
+    pub(crate) fn expected(&self) -> Duration {
+        let cells = self.profiles.iter().flat_map(|planned| planned.runs());
+        let one_round: Duration = cells
+            .map(|cell| self.measured + self.warmup + overhead(cell))
+            .sum();
+        one_round * self.rounds
+    }
+
+    /// A hash of everything that must agree before two records may be compared.
+    pub(crate) fn hash(&self, size_bytes: u64) -> String {
+        let mut text = format!("size {size_bytes} cell {}\n", self.measured.as_nanos());
+        for planned in &self.profiles {
+            let Profile { name, asked } = &planned.profile;
+            let written = write!(text, "{name} {asked:?}:");
+            written.expect("a string takes everything");
+            for PlannedCell { strategy, shape } in &planned.cells {
+                let Shape { depth, threads } = shape;
+                let written = write!(text, " {}/{depth}x{threads}", strategy.name());
+                written.expect("a string takes everything");
+            }
+        }
+        format!("{:016x}", fnv1a(text.as_bytes()))
+    }
+}
+
+impl PlannedProfile {
+    /// The cells that can be measured.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &PlannedCell> {
+        let direct = self.profile.direct();
+        self.cells
+            .iter()
+            .filter(move |cell| cell.strategy.unfit(direct).is_none())
+    }
+}
+
+impl PlannedCell {
+    /// An empty cell of the record, to be filled by measuring.
+    pub(crate) fn begin(&self, profile: &str, requested: Modes) -> Running {
+        let Shape { depth, threads } = self.shape;
+        let name = self.strategy.name();
+        let crew = if threads > 1 {
+            format!("x{threads}")
+        } else {
+            String::new()
+        };
+        let cell = Cell {
+            id: format!("{profile}/{name}/{depth}{crew}"),
+            profile: profile.to_owned(),
+            strategy: name.to_owned(),
+            depth,
+            threads,
+            requested,
+            effective: Modes::new(),
+            skipped: None,
+            rounds: Vec::new(),
+            latency: None,
+        };
+        Running {
+            cell,
+            strategy: self.strategy,
+            shape: self.shape,
+            latencies: Latencies::new(),
+            sample_every: None,
+            io_uring_blocked: false,
+        }
+    }
+}
+
+fn cells(profile: &Profile, strategies: &[&'static dyn Strategy], cpus: u32) -> Vec<PlannedCell> {
+    let depths = &profile.asked.queue_depths;
+    let of = |&strategy: &&'static dyn Strategy| {
+        let shapes = strategy.shapes(depths, cpus).into_iter();
+        shapes
+            .map(move |shape| PlannedCell { strategy, shape })
+            .collect::<Vec<_>>()
+    };
+    strategies.iter().flat_map(of).collect()
+}
+
+fn overhead(cell: &PlannedCell) -> Duration {
+    match cell.strategy.way() {
+        Way::Lanes(_) => CELL_OVERHEAD,
+        Way::Program(_) => PROGRAM_OVERHEAD,
+    }
+}
+
+/// The measured time that lets the usual number of rounds fit into the budget, in steps of 5 ms.
+fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
+    let (budget, rounds) = if quick {
+        (QUICK_BUDGET, QUICK_ROUNDS)
+    } else {
+        (BUDGET, DEFAULT_ROUNDS)
+    };
+    let cells = || profiles.iter().flat_map(PlannedProfile::runs);
+    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX).max(1);
+    let overhead: Duration = cells().map(overhead).sum();
+    let one_round = (budget / rounds).saturating_sub(overhead);
+    // A seventh of it is the warm-up.
+    let milliseconds = (one_round / count * 6 / 7).as_millis() / 5 * 5;
+    let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
+    time.clamp(SHORTEST_CELL, LONGEST_CELL)
+}
+
+/// Fowler, Noll and Vo, 64 bits: short, and the same in every version of this program.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use clap::Parser;
+
+    fn plan(args: &[&str]) -> Plan {
+        let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
+        let Command::Bench(flags) = cli.command;
+        Plan::new(&flags.into_options().unwrap(), 2).unwrap()
+    }
+
+    #[test]
+    fn the_default_fits_into_two_minutes_and_quick_into_25_seconds() {
+        assert!(plan(&[]).expected() < Duration::from_secs(105));
+        assert!(plan(&[]).rounds >= 8);
+        assert!(plan(&["--fio"]).expected() < Duration::from_secs(115));
+        assert!(plan(&["--quick"]).expected() < Duration::from_secs(18));
+    }
+
+    #[test]
+    fn ids_are_unique_and_name_the_threads() {
+        let plan = plan(&["--fio"]);
+        let mut ids: Vec<String> = plan
+            .profiles
+            .iter()
+            .flat_map(|planned| {
+                planned
+                    .cells
+                    .iter()
+                    .map(|cell| (cell, &planned.profile.name))
+            })
+            .map(|(cell, profile)| cell.begin(profile, Modes::new()).cell.id)
+            .collect();
+        assert!(ids.contains(&"direct-random-read/threads/16x16".to_owned()));
+        assert!(ids.contains(&"cached-random-read/uring/128".to_owned()));
+        let count = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+    }
+
+    #[test]
+    fn the_hash_follows_the_plan() {
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        let hash = |args| plan(args).hash(1 << 30);
+        assert_eq!(hash(&["--seed", "1"]), hash(&["--seed", "2"]));
+        assert_eq!(hash(&["--depth", "4,1"]), hash(&["--depth", "1,4"]));
+        assert_ne!(hash(&["--depth", "1"]), hash(&["--depth", "4"]));
+        assert_ne!(hash(&[]), hash(&["--block-size", "8k"]));
+        assert_ne!(plan(&[]).hash(1), plan(&[]).hash(2));
+    }
+}

@@ -1,0 +1,200 @@
+//! The test file that the command makes itself: its creation, and its removal on every way out.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, bail};
+
+use crate::exit::refused;
+use crate::leftover::lock;
+use crate::measure::storage;
+use crate::size::human;
+use crate::strategy::mix;
+
+/// The end of the name of every test file.
+pub(crate) const SUFFIX: &str = ".inflight-scratch";
+/// What every test file begins with, so that it can be told from anything else.
+pub(crate) const MAGIC: &[u8; 64] =
+    b"inflight test data, removed after the benchmark; safe to delete\n";
+/// Replaces the magic of a file that the user wants to keep.
+const MAGIC_KEPT: &[u8; 64] = b"inflight test data, kept on demand by --keep-file; yours now   \n";
+
+/// How much is written at once.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// The file that has to go if the program ends now.
+static LIVE: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+fn live() -> MutexGuard<'static, Option<PathBuf>> {
+    // The path stays true if a thread panicked while it held the lock.
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes the test file, if there is one, and ends the program without letting another be made.
+pub(crate) fn remove_and_exit(code: u8) -> ! {
+    let mut live = live();
+    if let Some(path) = live.take() {
+        // Nothing can be done about a failure here; the next run finds the file.
+        _ = fs::remove_file(path);
+    }
+    std::process::exit(code.into())
+}
+
+/// A test file; dropping it removes it.
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+    // Locked as long as it is open: nobody else takes the file for a left-over.
+    file: File,
+}
+
+impl Scratch {
+    /// Makes a file full of data that cannot be compressed, and brings it to the device.
+    pub(crate) fn create(
+        directory: &Path,
+        size_bytes: u64,
+        seed: u64,
+        written: &mut dyn FnMut(u64),
+    ) -> Result<Self> {
+        let name = format!("inflight-{}-{seed}{SUFFIX}", std::process::id());
+        let path = directory.join(name);
+        let mut scratch = Self::open(path)?;
+        fill(&mut scratch.file, size_bytes, seed, written)
+            .with_context(|| format!("writing {}", scratch.path.display()))?;
+        Ok(scratch)
+    }
+
+    fn open(path: PathBuf) -> Result<Self> {
+        let mut live = live();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(|error| no_file(&path, &error))?;
+        *live = Some(path.clone());
+        drop(live);
+        let scratch = Self { path, file };
+        if !lock(&scratch.file) {
+            bail!("{} cannot be locked", scratch.path.display());
+        }
+        Ok(scratch)
+    }
+
+    /// Leaves the file to the user.
+    pub(crate) fn keep(mut self) -> Result<PathBuf> {
+        use std::io::Seek;
+        self.file.rewind()?;
+        self.file.write_all(MAGIC_KEPT)?;
+        self.file.sync_all()?;
+        live().take();
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if live().take().is_some()
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            // If stderr is gone, nobody wanted to read this.
+            _ = writeln!(
+                std::io::stderr(),
+                "cannot remove {}: {error}",
+                self.path.display()
+            );
+        }
+    }
+}
+
+fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    let directory = path.parent().unwrap_or(path).display();
+    refused(format!("no test file can be made in {directory}: {error}"))
+}
+
+/// Refuses to leave less than a tenth of the file system free.
+pub(crate) fn check_space(directory: &Path, size_bytes: u64) -> Result<()> {
+    let space = storage::space(directory)?;
+    let reserve_bytes = space.total_bytes / 10;
+    let usable_bytes = space.free_bytes.saturating_sub(reserve_bytes);
+    if size_bytes <= usable_bytes {
+        return Ok(());
+    }
+    Err(refused(format!(
+        "a test file of {} would leave less than 10 % of the file system free: {} of {} are free, \
+         so that at most {} may be used; choose a smaller --size or another place",
+        human(size_bytes),
+        human(space.free_bytes),
+        human(space.total_bytes),
+        human(usable_bytes),
+    )))
+}
+
+fn fill(
+    file: &mut File,
+    size_bytes: u64,
+    seed: u64,
+    written: &mut dyn FnMut(u64),
+) -> std::io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut state = mix(seed);
+    let mut done = 0;
+    while done < size_bytes {
+        state = fill_chunk(&mut chunk, state);
+        if done == 0 {
+            chunk[..MAGIC.len()].copy_from_slice(MAGIC);
+        }
+        let length = usize::try_from(size_bytes - done)
+            .unwrap_or(usize::MAX)
+            .min(CHUNK_BYTES);
+        file.write_all(&chunk[..length])?;
+        done += u64::try_from(length).expect("usize fits into u64");
+        written(done);
+    }
+    file.sync_all()
+}
+
+/// Bytes that neither compress nor repeat (xorshift64), so that no device can save itself work.
+fn fill_chunk(chunk: &mut [u8], mut state: u64) -> u64 {
+    for word in chunk.as_chunks_mut::<8>().0 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        *word = state.to_le_bytes();
+    }
+    state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::io::Read;
+
+    #[test]
+    fn no_block_repeats_and_the_file_says_what_it_is() {
+        let mut file = tempfile::tempfile().unwrap();
+        let size_bytes = 9 << 20;
+        fill(&mut file, size_bytes, 1, &mut |_| {}).unwrap();
+        use std::io::Seek;
+        file.rewind().unwrap();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(u64::try_from(bytes.len()).unwrap(), size_bytes);
+        assert!(bytes.starts_with(MAGIC));
+        let words: HashSet<&[u8; 8]> = bytes.as_chunks::<8>().0.iter().collect();
+        assert_eq!(words.len(), bytes.len() / 8);
+    }
+
+    #[test]
+    fn a_disk_is_never_filled() {
+        let error = check_space(Path::new("/"), u64::MAX / 2).unwrap_err();
+        assert_eq!(crate::exit::code_of(&error), crate::exit::REFUSED);
+        assert!(error.to_string().contains("10 %"), "{error}");
+        check_space(Path::new("/"), 4096).unwrap();
+    }
+}

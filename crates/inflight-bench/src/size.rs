@@ -1,0 +1,92 @@
+//! Sizes as people write them: `4k` is 4 KiB.
+
+use anyhow::{Result, bail};
+
+/// The largest block that is accepted.
+const MAX_BLOCK_BYTES: u32 = 16 << 20;
+
+/// Reads a size: a number and an optional `k`, `m`, `g` or `t`, always in powers of 1024.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        unit => {
+            return Err(format!(
+                "unknown unit `{unit}`; use k, m, g or t (powers of 1024)"
+            ));
+        }
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("`{text}` is not a size"))?;
+    match number.checked_mul(1 << shift) {
+        Some(0) | None => Err(format!("`{text}` is out of range")),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+/// Reads a block size.
+pub(crate) fn parse_block(text: &str) -> Result<u32, String> {
+    let bytes = u32::try_from(parse(text)?).map_err(|_| format!("`{text}` is too large"))?;
+    check_block(bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+/// Refuses block sizes that direct I/O could never take, or that make no sense.
+pub(crate) fn check_block(bytes: u32) -> Result<()> {
+    if bytes == 0 || !bytes.is_multiple_of(512) || bytes > MAX_BLOCK_BYTES {
+        bail!("a block is a multiple of 512 bytes and at most 16 MiB, not {bytes} bytes");
+    }
+    Ok(())
+}
+
+/// Bytes for people, in powers of 1024.
+pub(crate) fn human(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut unit = 0;
+    let mut scale = 1u64;
+    while unit + 1 < units.len() && bytes / scale >= 1024 {
+        scale *= 1024;
+        unit += 1;
+    }
+    let name = units[unit];
+    if bytes.is_multiple_of(scale) {
+        format!("{} {name}", bytes / scale)
+    } else {
+        format!("{:.1} {name}", bytes as f64 / scale as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_powers_of_1024() {
+        assert_eq!(parse("4k"), Ok(4096));
+        assert_eq!(parse("4KiB"), Ok(4096));
+        assert_eq!(parse("1g"), Ok(1 << 30));
+        assert_eq!(parse("512"), Ok(512));
+        assert!(parse("4x").is_err() && parse("k").is_err() && parse("0").is_err());
+        assert!(parse("99999999t").is_err());
+    }
+
+    #[test]
+    fn a_block_is_a_multiple_of_a_sector() {
+        assert_eq!(parse_block("4k"), Ok(4096));
+        assert!(parse_block("1000").is_err() && parse_block("32m").is_err());
+    }
+
+    #[test]
+    fn sizes_read_back_well() {
+        assert_eq!(human(4096), "4 KiB");
+        assert_eq!(human(1 << 30), "1 GiB");
+        assert_eq!(human(1536), "1.5 KiB");
+        assert_eq!(human(7), "7 bytes");
+    }
+}

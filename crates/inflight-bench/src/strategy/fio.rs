@@ -1,0 +1,134 @@
+//! `fio`: an outside check. The same reads through fio's io_uring engine, nothing registered.
+//!
+//! fio measures itself; its start-up is not counted. It gets the existing file, read only, and leaves
+//! the page cache alone.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::fio_output::{self, Output};
+use super::{Job, Modes, Strategy, Way, modes};
+use crate::exit::cannot;
+use crate::measure::histogram::Latencies;
+use crate::measure::meter::Counters;
+use crate::measure::run::Stretch;
+
+pub(crate) struct Fio;
+
+impl Strategy for Fio {
+    fn name(&self) -> &'static str {
+        "fio"
+    }
+
+    fn requested(&self, _job: &Job<'_>) -> Modes {
+        modes(&[("ioengine", "io_uring"), ("registered", "nothing")])
+    }
+
+    fn way(&self) -> Way {
+        Way::Program(run)
+    }
+}
+
+/// Makes sure that fio can be started, before anything is written or measured.
+pub(crate) fn check(program: &std::path::Path) -> Result<()> {
+    let version = Command::new(program).arg("--version").output();
+    match version {
+        Ok(output) if output.status.success() && output.stdout.starts_with(b"fio-") => Ok(()),
+        Ok(_) => Err(cannot(format!(
+            "{} is not fio: `--version` says so",
+            program.display()
+        ))),
+        Err(error) => Err(cannot(format!(
+            "{} cannot be started ({error}): install the package `fio`, or name it with --fio=PATH",
+            program.display()
+        ))),
+    }
+}
+
+fn run(job: &Job<'_>) -> Result<Stretch> {
+    let start_ns = job.clock.now_ns();
+    let output = Command::new(job.fio)
+        .args(arguments(job)?)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{} cannot be started", job.fio.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let why = errors
+            .lines()
+            .chain(text.lines())
+            .find(|line| !line.trim().is_empty());
+        bail!(
+            "fio failed ({}): {}",
+            output.status,
+            why.unwrap_or("it did not say why")
+        );
+    }
+    let parsed = fio_output::parse(&text)?;
+    Ok(stretch(job, &parsed, start_ns))
+}
+
+fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
+    let path = job
+        .path
+        .to_str()
+        .context("fio takes only paths that are UTF-8")?;
+    // fio splits file names at colons unless they are escaped (fio(1), filename).
+    let path = path.replace('\\', "\\\\").replace(':', "\\:");
+    Ok(vec![
+        "--name=inflight".to_owned(),
+        "--ioengine=io_uring".to_owned(),
+        "--rw=randread".to_owned(),
+        format!("--bs={}", job.block_bytes),
+        format!("--iodepth={}", job.depth),
+        format!("--direct={}", u8::from(job.direct)),
+        format!("--filename={path}"),
+        format!("--size={}", job.size_bytes),
+        format!("--filesize={}", job.size_bytes),
+        "--readonly".to_owned(),
+        "--allow_file_create=0".to_owned(),
+        "--invalidate=0".to_owned(),
+        "--norandommap=1".to_owned(),
+        "--randrepeat=0".to_owned(),
+        format!("--randseed={}", job.seed >> 1),
+        "--time_based=1".to_owned(),
+        format!("--ramp_time={}ms", job.warmup.as_millis()),
+        format!("--runtime={}ms", job.measured.as_millis().max(1)),
+        "--lat_percentiles=1".to_owned(),
+        "--clat_percentiles=0".to_owned(),
+        "--output-format=json+".to_owned(),
+    ])
+}
+
+fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
+    let mut latencies = Latencies::new();
+    for &(ns, count) in &output.bins {
+        latencies.record_many(ns, count);
+    }
+    Stretch {
+        start_ns,
+        duration_ns: output.duration_ns,
+        counters: Counters {
+            ops: output.ops,
+            bytes: output.bytes,
+            errors: output.errors,
+            short: output.short,
+            syscalls: 0,
+        },
+        syscalls: None,
+        device_bytes: None,
+        user_ns: output.user_ns,
+        sys_ns: output.sys_ns,
+        ctxsw: output.ctxsw,
+        latencies,
+        effective: modes(&[
+            ("ioengine", "io_uring"),
+            ("registered", "nothing"),
+            ("direct", if job.direct { "yes" } else { "no" }),
+            ("version", &output.version),
+        ]),
+        sample_every: 1,
+    }
+}

@@ -1,0 +1,115 @@
+//! `uring`: the plain ring, as most people write it first. No set-up flags, nothing registered,
+//! wait for one completion, refill what has completed.
+#![allow(unsafe_code)]
+
+use anyhow::{Context, Result};
+use io_uring::{IoUring, SubmissionQueue, opcode, types};
+
+use super::blocked::open_ring;
+use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
+use super::{Body, Job, Lane, Modes, Strategy, Way};
+use crate::measure::meter::Meter;
+
+pub(crate) struct Uring;
+
+impl Strategy for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn requested(&self, _job: &Job<'_>) -> Modes {
+        flags_mode("")
+    }
+
+    fn way(&self) -> Way {
+        Way::Lanes(with_lane)
+    }
+}
+
+fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    let ring = open_ring(|| IoUring::new(job.depth))?;
+    let file = types::Fd(job.fd);
+    let mut lane = Plain {
+        ring,
+        file,
+        slots: Some(Slots::new(job)),
+        in_flight: 0,
+    };
+    lane.fill(job.clock.now_ns());
+    body(&mut lane)
+}
+
+struct Plain {
+    ring: IoUring,
+    file: types::Fd,
+    slots: Option<Slots>, // taken only on drop
+    in_flight: u32,
+}
+
+/// Queues the next operation of a slot.
+fn push(queue: &mut SubmissionQueue<'_>, file: types::Fd, place: &Place, slot: u32) {
+    let entry = opcode::Read::new(file, place.buffer, place.length)
+        .offset(place.offset)
+        .build()
+        .user_data(u64::from(slot));
+    // SAFETY: the buffer belongs to this slot alone and stays until the completion is
+    // collected: dropping the lane waits for everything in flight.
+    let pushed = unsafe { queue.push(&entry) };
+    pushed.expect("the queue has an entry for every slot");
+}
+
+impl Plain {
+    fn fill(&mut self, now_ns: u64) {
+        let slots = self.slots.as_mut().expect("present until dropped");
+        let mut queue = self.ring.submission();
+        for slot in 0..slots.depth() {
+            push(&mut queue, self.file, &slots.begin(slot, now_ns), slot);
+            self.in_flight += 1;
+        }
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        while self.in_flight > 0 {
+            if let Err(error) = self.ring.submit_and_wait(1)
+                && !is_passing(&error)
+            {
+                return Err(error.into());
+            }
+            self.in_flight -= u32::try_from(self.ring.completion().count())?;
+        }
+        Ok(())
+    }
+}
+
+impl Lane for Plain {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+        meter.syscalls(1);
+        match self.ring.submit_and_wait(1) {
+            Err(error) if !is_passing(&error) => return Err(error).context("io_uring_enter"),
+            _ => {}
+        }
+        let now_ns = meter.read_clock();
+        let slots = self.slots.as_mut().expect("present until dropped");
+        let (_, mut queue, completions) = self.ring.split();
+        for completion in completions {
+            let slot = slot_of(completion.user_data());
+            slots.complete(slot, completion.result(), meter);
+            push(&mut queue, self.file, &slots.begin(slot, now_ns), slot);
+        }
+        Ok(())
+    }
+
+    fn effective(&self) -> Modes {
+        flags_mode("")
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // Closing a ring does not wait for reads in flight: the kernel would go on writing into
+        // buffers that are gone. If draining fails, they are left to it for ever.
+        if self.drain().is_err() {
+            std::mem::forget(self.slots.take());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The figures of one cell that are shown: medians over rounds, and costs per operation.
+//!
+//! A figure that is not known is `None`, never zero. How sure a difference is, is in
+//! [`crate::stats`]; how a figure is written, in `units`.
+
+use crate::record::{Cell, Round};
+use crate::stats::{median, rate};
+
+/// Median over rounds of operations per second; `None` if no round completed anything.
+#[must_use]
+pub fn iops(cell: &Cell) -> Option<f64> {
+    median(cell.rounds.iter().filter_map(rate).collect())
+}
+
+/// Median over rounds of MiB per second.
+#[must_use]
+pub fn mib_per_second(cell: &Cell) -> Option<f64> {
+    let of_round =
+        |round: &Round| Some(rate(round)? * round.bytes as f64 / round.ops as f64 / 1_048_576.0);
+    median(cell.rounds.iter().filter_map(of_round).collect())
+}
+
+/// User and system time of the whole process per operation, in nanoseconds.
+///
+/// `None` when no processor time was counted at all: then another process did the work.
+#[must_use]
+pub fn cpu_ns_per_op(cell: &Cell) -> Option<f64> {
+    let spent = sum(cell, |round| round.user_ns.saturating_add(round.sys_ns));
+    (spent > 0.0).then_some(())?;
+    per_op(cell, spent)
+}
+
+/// System calls per operation; `None` if any round does not know them.
+#[must_use]
+pub fn calls_per_op(cell: &Cell) -> Option<f64> {
+    let known = cell.rounds.iter().all(|round| round.syscalls.is_some());
+    known.then_some(())?;
+    per_op(cell, sum(cell, |round| round.syscalls.unwrap_or(0)))
+}
+
+/// Bytes that the device served, over bytes that were delivered: 1 when all came from the disk.
+///
+/// A little above 1 is normal, because of readahead. `None` if a round does not tell.
+#[must_use]
+pub fn device_share(cell: &Cell) -> Option<f64> {
+    let known = cell.rounds.iter().all(|round| round.device_bytes.is_some());
+    let bytes = sum(cell, |round| round.bytes);
+    (known && bytes > 0.0).then(|| sum(cell, |round| round.device_bytes.unwrap_or(0)) / bytes)
+}
+
+/// Rounds that completed something and have a rate.
+#[must_use]
+pub fn full_rounds(cell: &Cell) -> usize {
+    cell.rounds.iter().filter_map(rate).count()
+}
+
+/// Rounds that completed nothing and have no rate.
+#[must_use]
+pub fn empty_rounds(cell: &Cell) -> usize {
+    cell.rounds.len() - full_rounds(cell)
+}
+
+/// Failed operations, and short ones, as counts over all rounds.
+#[must_use]
+pub fn failures(cell: &Cell) -> (u64, u64) {
+    let add = |(errors, short): (u64, u64), round: &Round| {
+        (
+            errors.saturating_add(round.errors),
+            short.saturating_add(round.short),
+        )
+    };
+    cell.rounds.iter().fold((0, 0), add)
+}
+
+/// Operations completed over all rounds.
+#[must_use]
+pub fn ops(cell: &Cell) -> u64 {
+    cell.rounds
+        .iter()
+        .fold(0, |all: u64, round| all.saturating_add(round.ops))
+}
+
+fn per_op(cell: &Cell, total: f64) -> Option<f64> {
+    let ops = ops(cell);
+    (ops > 0).then(|| total / ops as f64)
+}
+
+/// Sums in floating point: a record from elsewhere may hold anything, and must not overflow.
+fn sum(cell: &Cell, field: impl Fn(&Round) -> u64) -> f64 {
+    cell.rounds.iter().map(|round| field(round) as f64).sum()
+}

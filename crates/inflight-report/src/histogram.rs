@@ -1,0 +1,104 @@
+//! Latency histograms as they are stored: HdrHistogram V2, deflated, in base64.
+//!
+//! Merging adds counts, so it may be done in any order and over any number of machines.
+//! Percentiles are never averaged. The fields are in [`crate::record::Latency`].
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+/// Why a stored histogram could not be read, written or merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistogramError {
+    /// The text is not base64.
+    NotBase64(String),
+    /// The bytes are not a HdrHistogram in the V2 format.
+    NotHistogram(String),
+    /// Two histograms keep a different number of significant digits.
+    DifferentPrecision {
+        /// Digits of those merged so far.
+        have: u8,
+        /// Digits of the one to be added.
+        got: u8,
+    },
+    /// The counts do not fit into one histogram.
+    TooLarge(String),
+}
+
+impl fmt::Display for HistogramError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBase64(why) => write!(f, "the stored histogram is not base64: {why}"),
+            Self::NotHistogram(why) => {
+                write!(f, "the stored histogram is not HdrHistogram V2: {why}")
+            }
+            Self::DifferentPrecision { have, got } => write!(
+                f,
+                "histograms of {have} and of {got} significant digits can not be merged"
+            ),
+            Self::TooLarge(why) => write!(f, "the histogram is too large: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for HistogramError {}
+
+/// Writes a histogram of nanoseconds in the stored form.
+///
+/// # Errors
+/// [`HistogramError::TooLarge`] when a count does not fit into the format.
+pub fn encode(histogram: &Histogram<u64>) -> Result<String, HistogramError> {
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(histogram, &mut bytes)
+        .map_err(|why| HistogramError::TooLarge(why.to_string()))?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Reads a stored histogram.
+///
+/// # Errors
+/// [`HistogramError::NotBase64`] or [`HistogramError::NotHistogram`], by how far it got.
+pub fn decode(stored: &str) -> Result<Histogram<u64>, HistogramError> {
+    let bytes = STANDARD
+        .decode(stored.trim())
+        .map_err(|why| HistogramError::NotBase64(why.to_string()))?;
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|why| HistogramError::NotHistogram(why.to_string()))
+}
+
+/// Adds up stored histograms; `None` of nothing.
+///
+/// # Errors
+/// The first error of reading one, or [`HistogramError::DifferentPrecision`]: a sum would
+/// claim more than the coarser one knows.
+pub fn merge<'a>(
+    stored: impl IntoIterator<Item = &'a str>,
+) -> Result<Option<Histogram<u64>>, HistogramError> {
+    let mut sum: Option<Histogram<u64>> = None;
+    for one in stored {
+        let next = decode(one)?;
+        match &mut sum {
+            None => sum = Some(next),
+            Some(sum) => add(sum, &next)?,
+        }
+    }
+    Ok(sum)
+}
+
+fn add(sum: &mut Histogram<u64>, next: &Histogram<u64>) -> Result<(), HistogramError> {
+    if sum.sigfig() != next.sigfig() {
+        return Err(HistogramError::DifferentPrecision {
+            have: sum.sigfig(),
+            got: next.sigfig(),
+        });
+    }
+    // A histogram that was read has the range it was written with; the next may reach further.
+    sum.auto(true);
+    sum.add(next)
+        .map_err(|why| HistogramError::TooLarge(why.to_string()))
+}

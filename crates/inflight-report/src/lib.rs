@@ -1,0 +1,32 @@
+//! What is shown of a benchmark record: statistics, verdicts, text.
+//!
+//! Everything here is a pure function of a [`Record`]: nothing measures, reads a file or prints.
+//! In order of flow: [`record`] is the stored format; [`histogram`], [`figures`] and [`stats`]
+//! make figures of it; [`truth`] says which of them count; [`ranking`] puts them in order,
+//! [`verdict`] says in words what follows, and [`text`] draws the screen.
+
+pub mod record;
+
+pub mod figures;
+pub mod histogram;
+pub mod stats;
+
+pub mod ranking;
+pub mod truth;
+pub mod verdict;
+
+pub mod text;
+
+mod strategy;
+mod units;
+
+pub use record::Record;
+
+/// The JSON schema of the stored format.
+///
+/// # Panics
+/// Never: a schema is made of strings, numbers and maps with string keys.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Record).to_value()
+}

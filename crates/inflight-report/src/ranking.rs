@@ -1,0 +1,149 @@
+//! Who is compared with whom in one profile, who leads, and what follows for the reader.
+//!
+//! The leader is the cell with the highest median rate; who is no real difference from it ties
+//! with it, and the simplest of those is the pick. What is said about it is in
+//! [`crate::verdict`].
+
+use crate::figures::iops;
+use crate::record::{Cell, ProfileSummary, Record};
+use crate::stats::{Interval, LEVEL, Word, compare, signed_rank};
+use crate::strategy::{self, simplicity};
+use crate::truth::out_of_ranking;
+
+/// One profile of a record, put in order.
+#[derive(Clone, Debug)]
+pub struct Ranking<'a> {
+    /// The profile.
+    pub profile: &'a ProfileSummary,
+    /// All its cells, in the order of the record.
+    pub cells: Vec<&'a Cell>,
+    /// The cells that count, fastest first.
+    pub ranked: Vec<&'a Cell>,
+    /// Measured cells that do not count, with the sentence that says why.
+    pub out: Vec<(&'a Cell, String)>,
+    /// What every row is compared with: the plain loop, also where it does not count.
+    pub baseline: Option<&'a Cell>,
+    /// What follows.
+    pub outcome: Outcome<'a>,
+    /// Whether there are too few rounds for any interval to reach [`LEVEL`].
+    pub tentative: bool,
+}
+
+/// What follows from a ranking.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// No cell counts.
+    Nothing,
+    /// Something simpler may be as fast as the leader: it is kept until more is known.
+    Undecided {
+        /// The simplest cell that may be as fast.
+        keep: &'a Cell,
+        /// The fastest cell.
+        leader: &'a Cell,
+    },
+    /// No simpler strategy is as fast as the pick.
+    Clear {
+        /// The simplest cell that ties with the leader.
+        pick: &'a Cell,
+        /// The fastest cell; often the pick itself.
+        leader: &'a Cell,
+    },
+}
+
+impl<'a> Ranking<'a> {
+    /// Puts one profile of a record in order.
+    #[must_use]
+    pub fn new(record: &'a Record, profile: &'a ProfileSummary) -> Self {
+        let of_profile = |cell: &&Cell| cell.profile == profile.name;
+        let cells: Vec<&Cell> = record.cells.iter().filter(of_profile).collect();
+        let mut ranked = Vec::new();
+        let mut out = Vec::new();
+        for cell in cells.iter().copied().filter(|cell| iops(cell).is_some()) {
+            let skipped = cell.skipped.as_ref().map(|skipped| skipped.reason.clone());
+            match skipped.or_else(|| out_of_ranking(cell, profile, &record.target)) {
+                Some(why) => out.push((cell, why)),
+                None if strategy::only_shown(&cell.strategy) => {}
+                None => ranked.push(cell),
+            }
+        }
+        ranked.sort_by(|a, b| iops(b).unwrap_or(0.0).total_cmp(&iops(a).unwrap_or(0.0)));
+        let is_baseline = |cell: &&Cell| cell.strategy == strategy::PREAD && iops(cell).is_some();
+        let baseline = cells.iter().copied().filter(is_baseline);
+        let baseline = baseline.min_by_key(|cell| (cell.threads, cell.depth));
+        let tentative = ranked.first().is_some_and(|leader| too_few(leader));
+        let mut ranking = Self {
+            profile,
+            cells,
+            ranked,
+            out,
+            baseline,
+            outcome: Outcome::Nothing,
+            tentative,
+        };
+        ranking.outcome = ranking.decide();
+        ranking
+    }
+
+    /// The cell that the reader is told to use, or to keep.
+    #[must_use]
+    pub fn pick(&self) -> Option<&'a Cell> {
+        match self.outcome {
+            Outcome::Nothing => None,
+            Outcome::Undecided { keep, .. } => Some(keep),
+            Outcome::Clear { pick, .. } => Some(pick),
+        }
+    }
+
+    /// The word for an interval; where no interval can reach the level, what it leans to.
+    #[must_use]
+    pub fn judge(&self, interval: &Interval) -> Word {
+        if self.tentative {
+            interval.leaning()
+        } else {
+            interval.word()
+        }
+    }
+
+    /// The fastest cell that counts and of which `wanted` is true.
+    pub fn best(&self, wanted: impl Fn(&Cell) -> bool) -> Option<&'a Cell> {
+        self.ranked.iter().copied().find(|cell| wanted(cell))
+    }
+
+    /// The word for `a` against `b`; cells that never ran side by side can not be told apart.
+    #[must_use]
+    pub fn word(&self, a: &Cell, b: &Cell) -> Word {
+        compare(a, b).map_or(Word::CannotTellYet, |interval| self.judge(&interval))
+    }
+
+    fn decide(&self) -> Outcome<'a> {
+        let Some(leader) = self.ranked.first().copied() else {
+            return Outcome::Nothing;
+        };
+        let (mut ties, mut open) = (vec![leader], Vec::new());
+        for cell in self.ranked.iter().copied().skip(1) {
+            match self.word(leader, cell) {
+                Word::NoRealDifference => ties.push(cell),
+                Word::CannotTellYet => open.push(cell),
+                Word::ClearlyFaster | Word::ClearlySlower => {}
+            }
+        }
+        let pick = simplest(ties).unwrap_or(leader);
+        open.retain(|cell| simplicity(&cell.strategy) < simplicity(&pick.strategy));
+        match simplest(open) {
+            Some(keep) => Outcome::Undecided { keep, leader },
+            None => Outcome::Clear { pick, leader },
+        }
+    }
+}
+
+/// The simplest strategy, and of that the lowest depth.
+fn simplest(cells: Vec<&Cell>) -> Option<&Cell> {
+    let cost = |cell: &&Cell| (simplicity(&cell.strategy), cell.depth, cell.threads);
+    cells.into_iter().min_by_key(cost)
+}
+
+/// Whether even the widest interval of the rounds of this cell does not reach the level.
+fn too_few(cell: &Cell) -> bool {
+    let rounds = crate::figures::full_rounds(cell);
+    signed_rank(&vec![0.0; rounds]).is_none_or(|interval| interval.level < LEVEL)
+}

@@ -1,0 +1,256 @@
+//! The stored format of a benchmark, `inflight.bench/1`.
+//!
+//! Durations are nanoseconds, sizes are bytes, histograms are HdrHistogram V2 in base64.
+//! Changes are additive only: a field may come, none may go or change its meaning.
+//! What is drawn from a record (ratios, words, tables) is in [`crate::stats`] and [`crate::text`].
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The name and version of the stored format.
+pub const SCHEMA: &str = "inflight.bench/1";
+
+/// One run of the command: what was asked, on what machine, and every round of every cell.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Record {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The program that measured.
+    pub tool: Tool,
+    /// When the run began, UTC, as `2026-01-31T12:00:00Z`.
+    pub started_utc: String,
+    /// How long the whole run took, test data included.
+    pub took_ns: u64,
+    /// The seed of offsets, data and order: the same seed asks for the same I/O.
+    pub seed: u64,
+    /// The command line.
+    pub argv: Vec<String>,
+    /// A hash of everything that must agree before two records may be compared.
+    pub plan_hash: String,
+    /// Rounds that were asked for; a cell may have fewer when the run was interrupted.
+    pub rounds_planned: u32,
+    /// Measured time of one cell in one round, warm-up not included.
+    pub cell_duration_ns: u64,
+    /// Discarded time before each measured time.
+    pub warmup_ns: u64,
+    /// Whether the run was cut short (Ctrl-C).
+    pub interrupted: bool,
+    /// The machine.
+    pub machine: Machine,
+    /// What was read.
+    pub target: Target,
+    /// The profiles, in the order they ran.
+    pub profiles: Vec<ProfileSummary>,
+    /// What the reader has to know before trusting a figure.
+    pub findings: Vec<Finding>,
+    /// Every profile x strategy x depth.
+    pub cells: Vec<Cell>,
+}
+
+/// The program that measured.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Tool {
+    /// Semantic version.
+    pub version: String,
+    /// Which backend the library chose and why, in one sentence.
+    pub backend: String,
+}
+
+/// The machine that was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Machine {
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Logical processors this process may use.
+    pub cpus: u32,
+    /// Model name of the first processor, if the kernel tells.
+    pub cpu_model: Option<String>,
+    /// Current clock source of the kernel (`tsc`, `kvm-clock`, ...).
+    pub clocksource: Option<String>,
+    /// Cost of reading the clock once, measured.
+    pub clock_cost_ns: f64,
+    /// Frequency governor of the first processor.
+    pub governor: Option<String>,
+    /// `RLIMIT_MEMLOCK` in bytes; absent when unlimited.
+    pub memlock_bytes: Option<u64>,
+    /// `/proc/sys/kernel/io_uring_disabled`.
+    pub io_uring_disabled: Option<u32>,
+    /// `Seccomp:` of `/proc/self/status`: 0 off, 1 strict, 2 filter.
+    pub seccomp: Option<u32>,
+    /// Hypervisor, when the processor flags say there is one.
+    pub virtualised: bool,
+}
+
+/// The file that was read and what it is on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Target {
+    /// The directory or file that was named.
+    pub path: String,
+    /// Whether the command made the file itself.
+    pub scratch: bool,
+    /// Bytes of test data.
+    pub size_bytes: u64,
+    /// Type of the file system (`ext4`, `tmpfs`, ...).
+    pub fs: String,
+    /// Mount options.
+    pub mount_options: Option<String>,
+    /// Alignment for direct I/O from statx, if it tells.
+    pub dio_memory_align_bytes: Option<u32>,
+    /// Alignment of offset and length for direct I/O from statx, if it tells.
+    pub dio_offset_align_bytes: Option<u32>,
+    /// The block devices below, top first.
+    pub stack: Vec<Device>,
+}
+
+/// A block device, from sysfs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Device {
+    /// Kernel name (`nvme0n1`, `vda`, `loop0`).
+    pub name: String,
+    /// Model, where there is one.
+    pub model: Option<String>,
+    /// Active I/O scheduler.
+    pub scheduler: Option<String>,
+    /// `queue/nr_requests`.
+    pub nr_requests: Option<u32>,
+    /// `queue/read_ahead_kb`.
+    pub read_ahead_kb: Option<u32>,
+    /// `queue/max_sectors_kb`.
+    pub max_sectors_kb: Option<u32>,
+    /// `queue/io_poll`.
+    pub io_poll: Option<bool>,
+    /// `queue/write_cache`.
+    pub write_cache: Option<String>,
+    /// `queue/rotational`; virtual disks often say yes and are not.
+    pub rotational: Option<bool>,
+}
+
+/// What a profile asked for.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileSummary {
+    /// Name (`direct-random-read`).
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// Bytes per operation.
+    pub block_size_bytes: u32,
+    /// Whether the page cache is to be passed by.
+    pub direct: bool,
+    /// Whether the data is to be in the page cache.
+    pub cached: bool,
+}
+
+/// Something the reader has to know, tied to the cells that it spoils.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Finding {
+    /// Stable name, as `tmpfs-target`.
+    pub id: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found.
+    pub what: String,
+    /// What follows from it for the figures.
+    pub why_it_matters: String,
+    /// What to do about it; empty when there is nothing to do.
+    pub fix: String,
+    /// Ids of the cells it affects; empty means all.
+    pub affects: Vec<String>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Good to know.
+    Hint,
+    /// Some figures mean something else than they seem to.
+    Warning,
+    /// What was asked could not be measured.
+    Blocker,
+}
+
+/// One profile at one depth with one strategy.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Cell {
+    /// `profile/strategy/depth`, with `xN` appended where N threads work; unique in the record.
+    pub id: String,
+    /// Profile name.
+    pub profile: String,
+    /// Strategy name.
+    pub strategy: String,
+    /// Most operations in flight.
+    pub depth: u32,
+    /// Threads that submit.
+    pub threads: u32,
+    /// Mode that was asked for, as `direct`, `registered-buffers`: name to value.
+    pub requested: BTreeMap<String, String>,
+    /// Mode that took effect.
+    pub effective: BTreeMap<String, String>,
+    /// Why the cell was not measured, or why it is out of the ranking.
+    pub skipped: Option<Skipped>,
+    /// The measured rounds, in order.
+    pub rounds: Vec<Round>,
+    /// Latencies of all rounds together.
+    pub latency: Option<Latency>,
+}
+
+/// Why a cell has no figures, or has figures that do not count.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// One sentence.
+    pub reason: String,
+}
+
+/// One measured stretch of one cell.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Round {
+    /// Number of the shuffled block this stretch belongs to, from 0: rounds of
+    /// different cells with the same number ran next to each other.
+    pub block: u32,
+    /// Place in its block, from 0.
+    pub order: u32,
+    /// Start, counted from the start of the run.
+    pub start_ns: u64,
+    /// Length of the stretch.
+    pub duration_ns: u64,
+    /// Operations completed.
+    pub ops: u64,
+    /// Bytes delivered.
+    pub bytes: u64,
+    /// Bytes the device served (`/proc/self/io: read_bytes`); absent when the
+    /// strategy ran in another process that does not tell.
+    pub device_bytes: Option<u64>,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Operations that delivered fewer bytes than asked.
+    pub short: u64,
+    /// User time of the whole process in the stretch.
+    pub user_ns: u64,
+    /// System time of the whole process in the stretch, kernel workers (io-wq) included.
+    pub sys_ns: u64,
+    /// System calls made for I/O; absent when unknown.
+    pub syscalls: Option<u64>,
+    /// Context switches of the process, voluntary and not.
+    pub ctxsw: u64,
+}
+
+/// Latencies of a cell, from call to result, closed loop.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Latency {
+    /// Every how many operations one was timed.
+    pub sample_every: u32,
+    /// Number of timed operations.
+    pub samples: u64,
+    /// Median.
+    pub ns_p50: u64,
+    /// 99th percentile; absent below 1,000 samples.
+    pub ns_p99: Option<u64>,
+    /// 99.9th percentile; absent below 10,000 samples.
+    pub ns_p999: Option<u64>,
+    /// Longest.
+    pub ns_max: u64,
+    /// HdrHistogram V2 (deflated) of nanoseconds, base64.
+    pub hist_v2_b64: String,
+}

@@ -1,0 +1,217 @@
+//! Paired comparison: the exact Wilcoxon signed-rank interval on log-ratios of rounds.
+//!
+//! Here is how sure a ratio is; what is compared with what is in [`crate::ranking`].
+//! Deliberately absent: means, standard deviations and normal approximations. Rounds are few
+//! and skewed, and a run next to a run shares its disturbances, so only pairs are compared.
+
+use std::collections::BTreeMap;
+
+use crate::record::{Cell, Round};
+
+/// The level that an interval aims for; with fewer than 6 rounds it can not be reached.
+pub const LEVEL: f64 = 0.95;
+
+/// Ratios between `1 / SAME_ZONE` and `SAME_ZONE` are no real difference.
+///
+/// The zone is symmetric in logarithms, so that "a against b" and "b against a" always agree.
+pub const SAME_ZONE: f64 = 1.03;
+
+/// How many times as fast one thing is as another, and how sure that is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Hodges-Lehmann estimate of the ratio: the median of all pairwise averages, in logarithms.
+    pub ratio: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+    /// Achieved confidence level, from 0 to 1: at least [`LEVEL`] where the number of rounds
+    /// allows it, else the level of the widest interval there is.
+    pub level: f64,
+    /// Pairs of rounds it rests on.
+    pub n: usize,
+}
+
+/// What an interval says, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The whole interval is above the zone of no difference.
+    ClearlyFaster,
+    /// The whole interval is below the zone of no difference.
+    ClearlySlower,
+    /// The whole interval is inside the zone.
+    NoRealDifference,
+    /// Anything else, and every interval that does not reach [`LEVEL`].
+    CannotTellYet,
+}
+
+impl Interval {
+    /// Says in one word what the interval says.
+    #[must_use]
+    pub fn word(&self) -> Word {
+        if self.level < LEVEL {
+            Word::CannotTellYet
+        } else {
+            self.leaning()
+        }
+    }
+
+    /// What the interval would say if its level sufficed; for runs of fewer than 6 rounds.
+    #[must_use]
+    pub fn leaning(&self) -> Word {
+        let zone = 1.0 / SAME_ZONE..=SAME_ZONE;
+        if self.lo > *zone.end() {
+            Word::ClearlyFaster
+        } else if self.hi < *zone.start() {
+            Word::ClearlySlower
+        } else if zone.contains(&self.lo) && zone.contains(&self.hi) {
+            Word::NoRealDifference
+        } else {
+            Word::CannotTellYet
+        }
+    }
+}
+
+/// Compares the rates of two cells, `a` over `b`, by the rounds they share.
+///
+/// `None` if they share no round. A round in which one of them completed nothing has no
+/// ratio and is left out; [`crate::text`] says how many there were.
+#[must_use]
+pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
+    let of_b: BTreeMap<u32, f64> = rates(b).collect();
+    let logs: Vec<f64> = rates(a)
+        .filter_map(|(block, rate)| of_b.get(&block).map(|other| (rate / other).ln()))
+        .collect();
+    signed_rank(&logs)
+}
+
+/// In how many shared rounds `a` was faster than `b`, and how many they share.
+#[must_use]
+pub fn ahead(a: &Cell, b: &Cell) -> (usize, usize) {
+    let of_b: BTreeMap<u32, f64> = rates(b).collect();
+    let pairs = rates(a).filter_map(|(block, rate)| of_b.get(&block).map(|other| rate > *other));
+    pairs.fold((0, 0), |(won, all), faster| {
+        (won + usize::from(faster), all + 1)
+    })
+}
+
+/// Operations per second of a round; `None` for a round that has no length or did nothing.
+#[must_use]
+pub fn rate(round: &Round) -> Option<f64> {
+    (round.duration_ns > 0 && round.ops > 0)
+        .then(|| round.ops as f64 * 1e9 / round.duration_ns as f64)
+}
+
+/// The median; `None` of nothing.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some(f64::midpoint(lower, upper))
+}
+
+/// The interval of the median ratio, from one log-ratio for each pair of rounds.
+///
+/// `None` of nothing. Ties and zeros need no correction: they make the true level higher than
+/// the one reported, never lower.
+///
+/// # Source
+/// Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd edition, sections 3.2
+/// (Hodges-Lehmann estimate) and 3.3 (interval from the ordered Walsh averages).
+#[must_use]
+pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
+    let mut walsh = Vec::with_capacity(logs.len() * (logs.len() + 1) / 2);
+    for (index, first) in logs.iter().enumerate() {
+        walsh.extend(
+            logs[index..]
+                .iter()
+                .map(|other| f64::midpoint(*first, *other)),
+        );
+    }
+    walsh.sort_by(f64::total_cmp);
+    let (cut, level) = cut(logs.len());
+    Some(Interval {
+        lo: walsh.get(cut)?.exp(),
+        hi: walsh[walsh.len() - 1 - cut].exp(),
+        ratio: median(walsh)?.exp(),
+        level,
+        n: logs.len(),
+    })
+}
+
+/// How many of the ordered Walsh averages of `n` pairs may be cut off at each end, and the
+/// level that is left: the narrowest interval that reaches [`LEVEL`], or else the widest.
+fn cut(n: usize) -> (usize, f64) {
+    let chances = rank_sum_chances(n);
+    let mut best = (0, 1.0 - 2.0 * chances[0]);
+    let mut tail = chances[0];
+    for (at, chance) in chances.iter().enumerate().skip(1) {
+        tail += chance;
+        let level = 1.0 - 2.0 * tail;
+        if level < LEVEL {
+            break;
+        }
+        best = (at, level);
+    }
+    best
+}
+
+/// The exact chance of every value of the signed-rank statistic of `n` pairs under the null.
+///
+/// Rank `r` is in the sum or not, with equal chance; so the distribution for `r` ranks is the
+/// one for `r - 1`, half of it moved up by `r`. Halves are exact in binary floating point.
+fn rank_sum_chances(n: usize) -> Vec<f64> {
+    let mut chances = vec![0.0; n * (n + 1) / 2 + 1];
+    chances[0] = 1.0;
+    for rank in 1..=n {
+        for sum in (0..chances.len()).rev() {
+            let moved = sum.checked_sub(rank).map_or(0.0, |from| chances[from]);
+            chances[sum] = f64::midpoint(chances[sum], moved);
+        }
+    }
+    chances
+}
+
+/// The rate of every round that has one, by block.
+fn rates(cell: &Cell) -> impl Iterator<Item = (u32, f64)> {
+    cell.rounds
+        .iter()
+        .filter_map(|round| Some((round.block, rate(round)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_null_distribution_of_three_pairs_is_the_one_in_the_textbook() {
+        let eighth = 0.125;
+        let chances = rank_sum_chances(3);
+        assert_eq!(
+            chances,
+            [eighth, eighth, eighth, 2.0 * eighth, eighth, eighth, eighth]
+        );
+    }
+
+    #[test]
+    fn the_null_distribution_is_a_distribution_also_for_many_pairs() {
+        for n in [1, 8, 60, 200] {
+            let sum: f64 = rank_sum_chances(n).iter().sum();
+            assert!((sum - 1.0).abs() < 1e-12, "{n} pairs: {sum}");
+        }
+    }
+
+    #[test]
+    fn eight_rounds_cut_three_averages_at_each_end_and_leave_96_percent() {
+        let (at, level) = cut(8);
+        assert_eq!(at, 3);
+        assert!((level - (1.0 - 10.0 / 256.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn six_rounds_are_the_fewest_that_reach_the_level() {
+        assert_eq!(cut(5), (0, 0.9375));
+        assert_eq!(cut(6), (0, 0.96875));
+    }
+}

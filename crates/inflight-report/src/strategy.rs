@@ -1,0 +1,72 @@
+//! What a report knows about strategies: their names, and which of two is the simpler one.
+//!
+//! A name that is not known here is shown as it is, and counts as the least simple.
+
+use crate::record::Cell;
+
+/// Does no I/O: it measures the harness.
+pub(crate) const NULL: &str = "null";
+/// One plain system call at a time, on one thread.
+pub(crate) const PREAD: &str = "pread";
+/// Plain system calls on several threads.
+pub(crate) const THREADS: &str = "threads";
+/// Copies nothing, and reports no I/O errors.
+pub(crate) const MMAP: &str = "mmap";
+/// The library's own choice.
+pub(crate) const INFLIGHT: &str = "inflight";
+/// A ring without extras.
+pub(crate) const URING: &str = "uring";
+/// A ring with registered buffers and files.
+pub(crate) const URING_TUNED: &str = "uring-tuned";
+/// Another program, as an outside check.
+pub(crate) const FIO: &str = "fio";
+
+/// Simplest first: among equals the reader is told to keep the one that is earlier here.
+const BY_SIMPLICITY: [&str; 6] = [PREAD, THREADS, "tokio", INFLIGHT, URING, URING_TUNED];
+
+/// Place in the order of simplicity, from 0.
+pub(crate) fn simplicity(strategy: &str) -> usize {
+    let known = BY_SIMPLICITY.iter().position(|name| *name == strategy);
+    known.unwrap_or(BY_SIMPLICITY.len())
+}
+
+/// Whether the strategy is a hand-written ring.
+pub(crate) fn is_ring(strategy: &str) -> bool {
+    [URING, URING_TUNED].contains(&strategy)
+}
+
+/// Whether the strategy is shown but never recommended, whatever it measured.
+pub(crate) fn only_shown(strategy: &str) -> bool {
+    [NULL, MMAP, FIO].contains(&strategy)
+}
+
+/// The name that people read, without the depth.
+pub(crate) fn name(cell: &Cell) -> String {
+    let plain = match cell.strategy.as_str() {
+        NULL => "null (no I/O)",
+        PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
+        "tokio" => "tokio::fs",
+        URING => "io_uring",
+        URING_TUNED => "io_uring, tuned",
+        FIO => "fio io_uring (check)",
+        other => other,
+    };
+    if cell.threads > 1 {
+        format!("{plain}, {}", threads(cell.threads))
+    } else {
+        plain.to_owned()
+    }
+}
+
+/// The name with what tells it from its neighbours: the depth, where there is a choice of one.
+pub(crate) fn name_at_depth(cell: &Cell) -> String {
+    match cell.strategy.as_str() {
+        PREAD | THREADS => name(cell),
+        _ => format!("{} at depth {}", name(cell), cell.depth),
+    }
+}
+
+fn threads(count: u32) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} thread{plural}")
+}

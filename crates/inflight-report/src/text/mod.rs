@@ -1,0 +1,174 @@
+//! The screen: header, one table a profile, warnings, verdicts.
+//!
+//! A pure function of the record. Whether there is a terminal, how wide it is and whether it
+//! has colours is the caller's business.
+
+mod notes;
+mod paint;
+mod table;
+
+use crate::figures::full_rounds;
+use crate::ranking::Ranking;
+use crate::record::{Cell, Finding, Record, Severity};
+use crate::stats::signed_rank;
+use crate::units::{bytes, nanos};
+use crate::verdict::verdict;
+use notes::names;
+use paint::{Paint, Screen};
+
+/// How the screen is to be drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Columns of the terminal; below about 60 lines may be longer than it.
+    pub width: usize,
+    /// Whether to use ANSI colours.
+    pub colour: bool,
+}
+
+impl Default for Style {
+    /// Plain text of 100 columns.
+    fn default() -> Self {
+        Self {
+            width: 100,
+            colour: false,
+        }
+    }
+}
+
+/// Draws the whole record: what was measured, the tables, the warnings and the verdicts.
+#[must_use]
+pub fn screen(record: &Record, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    header(&mut screen, record);
+    let of_profile = |profile| Ranking::new(record, profile);
+    let rankings: Vec<_> = record.profiles.iter().map(of_profile).collect();
+    for ranking in &rankings {
+        screen.blank();
+        screen.prose(&title(ranking), 1, Paint::Bold);
+        table::draw(&mut screen, ranking);
+        notes::draw(&mut screen, ranking);
+    }
+    legend(&mut screen, record);
+    findings(&mut screen, record);
+    for ranking in &rankings {
+        screen.blank();
+        if rankings.len() > 1 {
+            screen.prose(&title(ranking), 1, Paint::Bold);
+        }
+        for line in verdict(record, ranking).lines {
+            screen.statement(line.label, &line.text, Paint::Bold);
+        }
+    }
+    screen.finish()
+}
+
+fn title(ranking: &Ranking<'_>) -> String {
+    let profile = ranking.profile;
+    format!("{} ({})", profile.title, profile.name)
+}
+
+fn header(screen: &mut Screen, record: &Record) {
+    let (machine, target) = (&record.machine, &record.target);
+    let place = match target.stack.first() {
+        Some(device) => format!("{} on {}", target.fs, device.name),
+        None => target.fs.clone(),
+    };
+    let first = [
+        format!("inflight {}", record.tool.version),
+        format!("Linux {}", machine.kernel),
+        place,
+        format!("{} CPUs", machine.cpus),
+        if machine.virtualised {
+            "virtual machine"
+        } else {
+            ""
+        }
+        .to_owned(),
+    ];
+    screen.prose(&joined(&first), 0, Paint::Plain);
+    let origin = if target.scratch {
+        "made for this run"
+    } else {
+        "which was there before"
+    };
+    let size = bytes(target.size_bytes as f64);
+    let second = [
+        format!("Test data: {size} in {}, {origin}", target.path),
+        rounds(record),
+        format!("took {}", nanos(record.took_ns as f64)),
+    ];
+    screen.prose(&joined(&second), 0, Paint::Plain);
+}
+
+fn rounds(record: &Record) -> String {
+    let done = most_rounds(record, |cell| cell.rounds.len());
+    let (planned, each) = (record.rounds_planned, nanos(record.cell_duration_ns as f64));
+    if record.interrupted {
+        format!("interrupted after {done} of {planned} shuffled rounds of {each}")
+    } else {
+        format!("{done} shuffled rounds of {each}")
+    }
+}
+
+fn most_rounds(record: &Record, of: impl Fn(&Cell) -> usize) -> usize {
+    record.cells.iter().map(of).max().unwrap_or(0)
+}
+
+fn legend(screen: &mut Screen, record: &Record) {
+    let pairs = most_rounds(record, full_rounds);
+    let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
+        return;
+    };
+    screen.blank();
+    let text = format!(
+        "vs pread: ratio and {:.1} % interval; = no real difference (within 3 %); \
+         ? can not tell yet. disk: share of the bytes that the device served. – not known.",
+        interval.level * 100.0
+    );
+    screen.prose(&text, 1, Paint::Plain);
+}
+
+fn findings(screen: &mut Screen, record: &Record) {
+    let mut findings: Vec<&Finding> = record.findings.iter().collect();
+    findings.sort_by_key(|finding| match finding.severity {
+        Severity::Blocker => 0,
+        Severity::Warning => 1,
+        Severity::Hint => 2,
+    });
+    if !findings.is_empty() {
+        screen.blank();
+    }
+    for finding in findings {
+        let (label, paint) = match finding.severity {
+            Severity::Blocker => ("Blocker", Paint::Red),
+            Severity::Warning => ("Warning", Paint::Red),
+            Severity::Hint => ("Hint", Paint::Plain),
+        };
+        let affected = |cell: &&Cell| finding.affects.contains(&cell.id);
+        let affected: Vec<&Cell> = record.cells.iter().filter(affected).collect();
+        let mut text = sentence(&finding.what) + &sentence(&finding.why_it_matters);
+        if !affected.is_empty() {
+            text += &sentence(&format!("It concerns {}", names(&affected)));
+        }
+        if !finding.fix.is_empty() {
+            text += &sentence(&format!("Fix: {}", finding.fix));
+        }
+        screen.statement(label, &text, paint);
+    }
+}
+
+fn sentence(text: &str) -> String {
+    match text.trim_end_matches(['.', ' ']) {
+        "" => String::new(),
+        text => format!("{text}. "),
+    }
+}
+
+fn joined(parts: &[String]) -> String {
+    let parts: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(" · ")
+}

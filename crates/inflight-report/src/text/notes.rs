@@ -1,0 +1,94 @@
+//! Notes below a table: cells that did not run, do not count, or had failures.
+
+use super::paint::{Paint, Screen};
+use crate::figures::{empty_rounds, failures, full_rounds, ops};
+use crate::ranking::Ranking;
+use crate::record::Cell;
+use crate::strategy::{MMAP, PREAD, THREADS, name};
+use crate::units::count;
+
+/// Draws the notes of one profile; no cell may be missing without a word.
+pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
+    for (cells, why) in by_reason(not_run(ranking)) {
+        let text = format!("{}: {why}", names(&cells));
+        screen.statement("not run", &text, Paint::Plain);
+    }
+    for (cells, why) in by_reason(ranking.out.iter().cloned()) {
+        let text = format!("{}: {why}", names(&cells));
+        screen.statement("not ranked", &text, Paint::Red);
+    }
+    for (cells, why) in by_reason(mapped(ranking)) {
+        let text = format!("{}: {why}", names(&cells));
+        screen.statement("not ranked", &text, Paint::Plain);
+    }
+    for cell in &ranking.cells {
+        let name = names(&[cell]);
+        let ((errors, short), all) = (failures(cell), count(ops(cell) as f64));
+        if errors > 0 || short > 0 {
+            let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
+            screen.statement("errors", &text, Paint::Red);
+        }
+        let (empty, rounds) = (empty_rounds(cell), cell.rounds.len());
+        if empty > 0 {
+            let text = format!("{name}: {empty} of {rounds} rounds completed nothing, left out");
+            screen.statement("empty", &text, Paint::Red);
+        }
+    }
+}
+
+/// Cells without any figures, with the reason that is stored or the one that is plain to see.
+fn not_run<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+    let any = ranking.cells.iter().any(|cell| full_rounds(cell) > 0);
+    let why = |cell: &Cell| match &cell.skipped {
+        Some(skipped) => Some(skipped.reason.clone()),
+        // Where nothing has figures the table and the verdict have said so.
+        None => (any && cell.rounds.is_empty()).then(|| "no round was completed".to_owned()),
+    };
+    let cells = ranking.cells.iter().copied();
+    let cells = cells.filter(|cell| full_rounds(cell) == 0);
+    cells.filter_map(|cell| Some((cell, why(cell)?))).collect()
+}
+
+/// Memory maps are fast rows that nobody is told to use; the reader is told why.
+fn mapped<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+    let is_out = |cell: &Cell| ranking.out.iter().any(|(out, _)| out.id == cell.id);
+    let counts = |cell: &&Cell| cell.strategy == MMAP && full_rounds(cell) > 0 && !is_out(cell);
+    let cells = ranking.cells.iter().copied().filter(counts);
+    cells
+        .map(|cell| (cell, "copies nothing and reports no I/O errors".to_owned()))
+        .collect()
+}
+
+/// Gathers cells that have the same reason, in order of appearance.
+fn by_reason<'a>(
+    cells: impl IntoIterator<Item = (&'a Cell, String)>,
+) -> Vec<(Vec<&'a Cell>, String)> {
+    let mut groups: Vec<(Vec<&Cell>, String)> = Vec::new();
+    for (cell, why) in cells {
+        match groups.iter_mut().find(|(_, known)| *known == why) {
+            Some((members, _)) => members.push(cell),
+            None => groups.push((vec![cell], why)),
+        }
+    }
+    groups
+}
+
+/// Names cells in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.
+pub(super) fn names(cells: &[&Cell]) -> String {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for cell in cells {
+        // The depth of plain calls is the number of their threads.
+        let depth = [PREAD, THREADS].contains(&cell.strategy.as_str());
+        let depth = (!depth).then(|| cell.depth.to_string());
+        let name = name(cell);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, depths)) => depths.extend(depth),
+            None => groups.push((name, depth.into_iter().collect())),
+        }
+    }
+    let one = |(name, depths): &(String, Vec<String>)| match depths.join(", ") {
+        none if none.is_empty() => name.clone(),
+        depths => format!("{name} (depth {depths})"),
+    };
+    groups.iter().map(one).collect::<Vec<_>>().join("; ")
+}

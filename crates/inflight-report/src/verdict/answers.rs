@@ -1,0 +1,191 @@
+//! The answers a reader came for: is io_uring faster here, and is the library as fast.
+//!
+//! Each is one function from a ranking to a sentence, or to nothing where the record has no
+//! figures for it.
+
+use crate::figures::{cpu_ns_per_op, iops};
+use crate::ranking::Ranking;
+use crate::record::Cell;
+use crate::stats::{Word, compare};
+use crate::strategy::{self, is_ring, name, name_at_depth};
+use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends};
+
+/// Two programs that differ by more than this measure different things.
+const AGREES: f64 = 1.1;
+
+/// Whether io_uring is faster than plain calls in this profile, by how much, at what CPU.
+pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
+    let Some(ring) = ranking.best(|cell| is_ring(&cell.strategy)) else {
+        return no_ring(ranking);
+    };
+    let rivals: Vec<(&Cell, String)> = [strategy::PREAD, strategy::THREADS]
+        .into_iter()
+        .filter_map(|strategy| plain(ranking, strategy))
+        .map(|rival| (rival, called(rival)))
+        .collect();
+    // Ranked cells are in order of speed, so the first of either strategy is the better one.
+    let best = ranking.best(|cell| rivals.iter().any(|(rival, _)| rival.id == cell.id))?;
+    let here = if ranking.profile.direct {
+        "on this disk"
+    } else {
+        "in this profile"
+    };
+    let answer = match ranking.word(ring, best) {
+        Word::ClearlyFaster => format!("Faster than plain calls {here}."),
+        Word::ClearlySlower => format!("Slower than plain calls {here}."),
+        Word::NoRealDifference => format!("No real difference from plain calls {here}."),
+        Word::CannotTellYet => format!("Can not be told apart from plain calls {here} yet."),
+    };
+    let against = |(rival, called): &(&Cell, String)| {
+        let interval = compare(ring, rival)?;
+        Some(format!("{} {called}", ratio_with_ends(&interval)))
+    };
+    let ratios: Vec<String> = rivals.iter().filter_map(against).collect();
+    let mut text = answer;
+    if !ratios.is_empty() {
+        text += &format!(" {} is {}.", name_at_depth(ring), ratios.join(" and "));
+    }
+    if let Some(cost) = cpu_ns_per_op(ring) {
+        let of = |(rival, called): &(&Cell, String)| {
+            format!("{called} {}", or_missing(cpu_ns_per_op(rival), nanos))
+        };
+        let others: Vec<String> = rivals.iter().map(of).collect();
+        text += &format!(" CPU per read: {}; {}.", nanos(cost), others.join(", "));
+    }
+    Some(text)
+}
+
+fn called(rival: &Cell) -> String {
+    match rival.strategy.as_str() {
+        strategy::PREAD => "one pread loop".to_owned(),
+        _ => format!("the best thread pool ({} threads)", rival.threads),
+    }
+}
+
+fn plain<'a>(ranking: &Ranking<'a>, strategy: &str) -> Option<&'a Cell> {
+    ranking.best(|cell| cell.strategy == strategy)
+}
+
+/// Why no ring is in the ranking; nothing if none was asked for.
+fn no_ring(ranking: &Ranking<'_>) -> Option<String> {
+    let mut rings = ranking.cells.iter().filter(|cell| is_ring(&cell.strategy));
+    let blocked = rings.clone().all(|cell| cell.skipped.is_some());
+    let reason = &rings.find_map(|cell| cell.skipped.as_ref())?.reason;
+    // Where nothing at all is ranked, the verdict has said why already.
+    (blocked && !ranking.ranked.is_empty())
+        .then(|| format!("Blocked here: {reason}. The rest is ranked without it."))
+}
+
+/// How the library does against the best hand-written ring at the same depth.
+///
+/// Where no ring runs, against the best of the plain calls, whatever their depth.
+pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
+    let is_library = |cell: &Cell| cell.strategy == strategy::INFLIGHT;
+    let at = |depth: u32| ranking.best(|cell| is_library(cell) && cell.depth == depth);
+    let ring = ranking.best(|cell| is_ring(&cell.strategy) && at(cell.depth).is_some());
+    let (ours, other, called) = match ring {
+        Some(ring) if ring.strategy == strategy::URING => {
+            (at(ring.depth)?, ring, "the plain ring".to_owned())
+        }
+        Some(ring) => (at(ring.depth)?, ring, "the tuned ring".to_owned()),
+        None => {
+            let other = ranking.best(|cell| !is_library(cell))?;
+            (ranking.best(is_library)?, other, name_at_depth(other))
+        }
+    };
+    let interval = compare(ours, other)?;
+    let word = match ranking.judge(&interval) {
+        Word::ClearlyFaster => "clearly faster",
+        Word::ClearlySlower => "clearly slower",
+        Word::NoRealDifference => "no real difference",
+        Word::CannotTellYet => "can not be told apart yet",
+    };
+    let (times, ends) = (ratio(interval.ratio), ends(&interval));
+    Some(format!(
+        "inflight is {times} {called} ({ends}) at depth {}: {word}.",
+        ours.depth
+    ))
+}
+
+/// What costs complexity or latency and brings no speed.
+pub(super) fn not_worth(ranking: &Ranking<'_>) -> Option<String> {
+    let pick = ranking.pick()?;
+    let said: Vec<String> = [registered(ranking, pick), deeper(ranking, pick)]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+fn registered(ranking: &Ranking<'_>, pick: &Cell) -> Option<String> {
+    let at =
+        |strategy: &str| ranking.best(|cell| cell.strategy == strategy && cell.depth == pick.depth);
+    let interval = compare(at(strategy::URING_TUNED)?, at(strategy::URING)?)?;
+    (ranking.judge(&interval) == Word::NoRealDifference).then(|| {
+        let times = ratio_with_ends(&interval);
+        format!("Registered buffers and files: {times} the plain ring, no real difference.")
+    })
+}
+
+fn deeper(ranking: &Ranking<'_>, pick: &Cell) -> Option<String> {
+    let deeper = ranking.ranked.iter().filter(|cell| {
+        cell.strategy == pick.strategy
+            && cell.depth > pick.depth
+            && ranking.word(cell, pick) == Word::NoRealDifference
+    });
+    let next = deeper.min_by_key(|cell| cell.depth)?;
+    let (near, far) = (pick.latency.as_ref()?.ns_p50, next.latency.as_ref()?.ns_p50);
+    (far > near).then(|| {
+        let (near, far) = (nanos(near as f64), nanos(far as f64));
+        let what = match pick.strategy.as_str() {
+            strategy::THREADS => format!("More than {} threads", pick.threads),
+            _ => format!("More than {} in flight", pick.depth),
+        };
+        format!("{what}: same speed, longer waits (median {near}, then {far}).")
+    })
+}
+
+/// What io_uring gains for a program that never has two reads to do at once.
+pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
+    let single = |strategy: &str| {
+        ranking.best(|cell| cell.strategy == strategy && cell.depth == 1 && cell.threads <= 1)
+    };
+    let ring = single(strategy::URING).or_else(|| single(strategy::URING_TUNED))?;
+    let interval = compare(ring, plain(ranking, strategy::PREAD)?)?;
+    let gain = match ranking.judge(&interval) {
+        Word::ClearlyFaster => format!("gains {}", ratio_with_ends(&interval)),
+        Word::ClearlySlower => format!("loses: it is {} pread", ratio_with_ends(&interval)),
+        Word::NoRealDifference => format!("gains nothing ({}x)", ends(&interval)),
+        Word::CannotTellYet => format!("may or may not gain: {}", ratio_with_ends(&interval)),
+    };
+    Some(format!(
+        "If your program waits for each read before the next, {} {gain}.",
+        name(ring)
+    ))
+}
+
+/// Whether the outside check measures what we measure.
+pub(super) fn outside_check(ranking: &Ranking<'_>) -> Option<String> {
+    let checks = ranking
+        .cells
+        .iter()
+        .filter(|cell| cell.strategy == strategy::FIO);
+    let at = |depth: u32| {
+        ranking.best(|cell| is_ring(&cell.strategy) && cell.depth == depth && cell.threads <= 1)
+    };
+    let (fio, ring) = checks
+        .filter_map(|fio| Some((*fio, at(fio.depth)?)))
+        .max_by_key(|(fio, _)| fio.depth)?;
+    let (theirs, ours) = (iops(fio)?, iops(ring)?);
+    let times = theirs / ours;
+    let agrees = if (1.0 / AGREES..=AGREES).contains(&times) {
+        "agrees"
+    } else {
+        "does not agree, so one of the two measures something else"
+    };
+    let ring = name_at_depth(ring);
+    let (theirs, ours, times) = (count(theirs), count(ours), ratio(times));
+    Some(format!(
+        "fio does {theirs} reads/s, {ring} {ours} ({times}): {agrees}."
+    ))
+}

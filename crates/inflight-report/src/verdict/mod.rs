@@ -1,0 +1,207 @@
+//! What follows from the figures, in plain words, one verdict for each profile.
+//!
+//! Here are the verdict and how sure it is; the answers about io_uring and about the library
+//! are in `answers`. Words for a reader who has never heard of an interval come first, the
+//! interval stands behind them in brackets.
+
+mod answers;
+
+use crate::figures::full_rounds;
+use crate::ranking::{Outcome, Ranking};
+use crate::record::{Cell, ProfileSummary, Record};
+use crate::stats::{Word, ahead, compare, signed_rank};
+use crate::strategy::{self, name, name_at_depth};
+use crate::truth::in_memory;
+use crate::units::{ends, ratio, ratio_with_ends};
+
+/// What follows for one profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Profile name.
+    pub profile: String,
+    /// Id of the cell that is recommended, or kept for want of a clear winner.
+    pub pick: Option<String>,
+    /// Whether that is settled: not too few rounds, and no simpler strategy left undecided.
+    pub settled: bool,
+    /// What is said, in order.
+    pub lines: Vec<Line>,
+}
+
+/// One statement of a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What it is about (`Verdict`, `How sure`).
+    pub label: &'static str,
+    /// One or more sentences.
+    pub text: String,
+}
+
+/// The verdicts of a record, in the order of its profiles.
+#[must_use]
+pub fn verdicts(record: &Record) -> Vec<Verdict> {
+    let of_profile = |profile| verdict(record, &Ranking::new(record, profile));
+    record.profiles.iter().map(of_profile).collect()
+}
+
+/// The verdict of one profile that has been put in order.
+#[must_use]
+pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
+    let statements = [
+        ("Verdict", Some(headline(record, ranking))),
+        ("How sure", how_sure(ranking)),
+        ("io_uring", answers::io_uring(ranking)),
+        ("Library", answers::library(ranking)),
+        ("Not worth", answers::not_worth(ranking)),
+        ("But", answers::one_at_a_time(ranking)),
+        ("Check", answers::outside_check(ranking)),
+    ];
+    let line = |(label, text): (_, Option<String>)| Some(Line { label, text: text? });
+    Verdict {
+        profile: ranking.profile.name.clone(),
+        pick: ranking.pick().map(|cell| cell.id.clone()),
+        settled: matches!(ranking.outcome, Outcome::Clear { .. }) && !ranking.tentative,
+        lines: statements.into_iter().filter_map(line).collect(),
+    }
+}
+
+fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
+    match ranking.outcome {
+        Outcome::Nothing => no_verdict(record, ranking),
+        Outcome::Undecided { keep, .. } => format!(
+            "No clear winner after {}; keep {} (simplest){}.",
+            rounds(full_rounds(keep)),
+            name_at_depth(keep),
+            gain(ranking, keep)
+        ),
+        Outcome::Clear { pick, .. } if ranking.tentative => {
+            format!("Probably: {}{}.", advice(pick), gain(ranking, pick))
+        }
+        Outcome::Clear { pick, .. } => {
+            capital(&format!("{}{}.", advice(pick), gain(ranking, pick)))
+        }
+    }
+}
+
+/// How a cell compares with the plain loop; nothing where it is the plain loop.
+fn gain(ranking: &Ranking<'_>, cell: &Cell) -> String {
+    let baseline = ranking.baseline.filter(|baseline| baseline.id != cell.id);
+    let interval = baseline.and_then(|baseline| compare(cell, baseline));
+    interval.map_or_else(String::new, |interval| {
+        format!(": {} one pread loop", ratio(interval.ratio))
+    })
+}
+
+fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+fn advice(pick: &Cell) -> String {
+    match pick.strategy.as_str() {
+        strategy::PREAD if pick.threads <= 1 => {
+            "keep one pread loop, nothing that was measured is faster".to_owned()
+        }
+        strategy::PREAD | strategy::THREADS => format!("use {}", name(pick)),
+        _ if pick.depth == 1 => format!("use {}, one request at a time", name(pick)),
+        _ => format!("use {} with {} requests in flight", name(pick), pick.depth),
+    }
+}
+
+/// Why there is no verdict at all; the reader must not go away with a figure from memory.
+fn no_verdict(record: &Record, ranking: &Ranking<'_>) -> String {
+    let ProfileSummary { direct, .. } = ranking.profile;
+    let reasons = || {
+        ranking
+            .cells
+            .iter()
+            .filter_map(|cell| cell.skipped.as_ref())
+    };
+    if *direct && in_memory(&record.target) {
+        let fs = &record.target.fs;
+        format!(
+            "None: this is no disk. {fs} keeps its files in memory, so no verdict about disks \
+             can be given; name a directory on a real disk."
+        )
+    } else if let Some((_, why)) = ranking.out.first() {
+        format!("None: no figure counts: {why}.")
+    } else if let Some(skipped) = reasons().next() {
+        format!("None: nothing could be measured: {}.", skipped.reason)
+    } else if record.interrupted {
+        "None: the run was interrupted before a round was complete.".to_owned()
+    } else {
+        "None: no round completed a single operation.".to_owned()
+    }
+}
+
+fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
+    let (pick, leader) = match ranking.outcome {
+        Outcome::Nothing => return None,
+        Outcome::Undecided { keep, leader } => return Some(undecided(ranking, keep, leader)),
+        Outcome::Clear { pick, leader } => (pick, leader),
+    };
+    let mut said = Vec::new();
+    if ranking.tentative {
+        said.push(too_few_rounds(pick));
+    }
+    if pick.id != leader.id
+        && let Some(interval) = compare(pick, leader)
+    {
+        said.push(format!(
+            "No real difference from the fastest, {}: {}.",
+            name_at_depth(leader),
+            ratio_with_ends(&interval)
+        ));
+    }
+    let rival = ranking.best(|cell| {
+        cell.strategy != pick.strategy && ranking.word(pick, cell) != Word::NoRealDifference
+    });
+    said.extend(rival.and_then(|rival| against(ranking, pick, rival)));
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+fn against(ranking: &Ranking<'_>, pick: &Cell, rival: &Cell) -> Option<String> {
+    let interval = compare(pick, rival)?;
+    let (won, all) = ahead(pick, rival);
+    let rival = name_at_depth(rival);
+    let beginning = match ranking.judge(&interval) {
+        Word::ClearlyFaster => format!("Ahead of {rival} in {won} of {} by", rounds(all)),
+        _ => format!("Not told apart from {rival} yet:"),
+    };
+    Some(format!(
+        "{beginning} {} ({}, {:.1} % interval).",
+        ratio(interval.ratio),
+        ends(&interval),
+        interval.level * 100.0
+    ))
+}
+
+fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
+    let beginning = if ranking.tentative {
+        too_few_rounds(keep)
+    } else {
+        "Not sure.".to_owned()
+    };
+    let difference = compare(leader, keep).map_or_else(
+        || "never ran side by side with it".to_owned(),
+        |interval| format!("is {} as fast", ratio_with_ends(&interval)),
+    );
+    let leader = name_at_depth(leader);
+    format!("{beginning} The fastest, {leader}, {difference}. More rounds can tell.")
+}
+
+fn too_few_rounds(cell: &Cell) -> String {
+    let count = full_rounds(cell);
+    let level = signed_rank(&vec![0.0; count]).map_or(0.0, |interval| interval.level);
+    format!(
+        "Not sure: {} allow an interval of {:.1} % at most; 6 reach 95 %.",
+        rounds(count),
+        level * 100.0
+    )
+}
+
+fn rounds(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} round{plural}")
+}

@@ -1,0 +1,9 @@
+//! Tests of the public interface, on synthetic records and on fixtures of other packages.
+
+mod builder;
+mod histogram;
+mod schema;
+mod stats;
+mod text;
+mod truth;
+mod verdict;

@@ -1,0 +1,31 @@
+//! The published schema, against records.
+
+use inflight_report::schema;
+
+use crate::builder::{disk, skip};
+
+#[test]
+fn a_record_obeys_its_schema_and_survives_being_stored() {
+    let mut record = disk(8);
+    skip(&mut record, &["uring-tuned"], "no registered buffers");
+    let stored = serde_json::to_value(&record).unwrap();
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let errors: Vec<String> = validator
+        .iter_errors(&stored)
+        .map(|e| e.to_string())
+        .collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let read: inflight_report::Record = serde_json::from_value(stored.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), stored);
+}
+
+#[test]
+fn the_schema_refuses_what_is_no_record() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let mut stored = serde_json::to_value(disk(1)).unwrap();
+    stored["cells"][0]["rounds"][0]["ops"] = "many".into();
+    assert!(!validator.is_valid(&stored));
+    let mut stored = serde_json::to_value(disk(1)).unwrap();
+    stored.as_object_mut().unwrap().remove("cells");
+    assert!(!validator.is_valid(&stored));
+}

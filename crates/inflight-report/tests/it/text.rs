@@ -1,0 +1,198 @@
+//! The screen, against the files in `snapshots/`; `INFLIGHT_BLESS=1` writes them anew.
+
+use inflight_report::record::{Finding, Record, Severity};
+use inflight_report::text::{Style, screen};
+
+use crate::builder::{cached, cell, disk, empty, find, into_tmpfs, skip};
+
+fn wide(record: &Record) -> String {
+    drawn(record, 140)
+}
+
+fn drawn(record: &Record, width: usize) -> String {
+    let colour = false;
+    screen(record, Style { width, colour })
+}
+
+fn assert_snapshot(name: &str, text: &str) {
+    let path = format!(
+        "{}/tests/it/snapshots/{name}.txt",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    if std::env::var_os("INFLIGHT_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the snapshot can be written");
+    }
+    let expected = std::fs::read_to_string(&path).expect("the snapshot is there");
+    assert!(
+        text == expected,
+        "{name} differs from its snapshot:\n{text}"
+    );
+}
+
+fn powersave() -> Finding {
+    Finding {
+        id: "governor".to_owned(),
+        severity: Severity::Warning,
+        what: "The frequency governor is powersave".to_owned(),
+        why_it_matters: "Rounds may differ more than they have to.".to_owned(),
+        fix: "set it to performance for the run".to_owned(),
+        affects: Vec::new(),
+    }
+}
+
+#[test]
+fn a_disk_that_rewards_depth() {
+    let mut record = disk(8);
+    record.findings.push(powersave());
+    assert_snapshot("disk", &wide(&record));
+}
+
+#[test]
+fn tmpfs_is_no_disk() {
+    let mut record = disk(8);
+    into_tmpfs(&mut record);
+    let text = wide(&record);
+    assert!(text.contains("this is no disk") && !text.contains('▸'));
+    assert_snapshot("tmpfs", &text);
+}
+
+#[test]
+fn io_uring_is_blocked() {
+    let mut record = disk(8);
+    let reason = "io_uring_setup is refused by the seccomp filter of the container (EPERM)";
+    skip(&mut record, &["uring", "uring-tuned"], reason);
+    find(&mut record, "inflight", 32).rounds = cell("threads", 16, 180_000, 5_500, 8).rounds;
+    let text = wide(&record);
+    assert!(text.contains("Blocked here: io_uring_setup is refused by the seccomp filter"));
+    assert_snapshot("blocked", &text);
+}
+
+#[test]
+fn a_noisy_disk_is_inconclusive() {
+    let mut record = empty(8);
+    record.cells.push(cell("pread", 1, 10_000, 3_000, 8));
+    record.cells.push(cell("uring", 1, 10_300, 2_900, 8));
+    for (at, round) in record.cells[1].rounds.iter_mut().enumerate() {
+        round.ops = round.ops * [92, 112, 95, 109, 90, 118, 97, 106][at] / 100;
+    }
+    let text = wide(&record);
+    assert!(text.contains("No clear winner after 8 rounds; keep pread, 1 thread (simplest)."));
+    assert_snapshot("inconclusive", &text);
+}
+
+#[test]
+fn interrupted_before_the_first_round_was_complete() {
+    let mut record = disk(0);
+    (record.interrupted, record.rounds_planned) = (true, 8);
+    record.cells.iter_mut().for_each(|cell| cell.latency = None);
+    let text = wide(&record);
+    assert!(text.contains("interrupted before a round was complete"));
+    assert_snapshot("interrupted", &text);
+}
+
+#[test]
+fn a_narrow_terminal_drops_columns_and_folds_sentences() {
+    let record = disk(8);
+    for width in [60, 80, 100, 120] {
+        let text = drawn(&record, width);
+        let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(longest <= width, "{longest} columns on {width}:\n{text}");
+        for always in ["strategy", "reads/s", "vs pread", "disk"] {
+            assert!(text.contains(always), "{always} is missing on {width}");
+        }
+    }
+    let titles = |width| {
+        let text = drawn(&record, width);
+        let titles = text.lines().find(|line| line.contains("vs pread"));
+        titles.unwrap().to_owned()
+    };
+    assert!(titles(140).contains("max") && titles(140).contains("CPU/read"));
+    assert!(!titles(100).contains(" max ") && titles(100).contains("CPU/read"));
+    assert!(!titles(80).contains("CPU/read") && titles(80).contains("p50"));
+    assert_eq!(drawn(&record, 0), drawn(&record, 40));
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let mut record = disk(8);
+    record.findings.push(powersave());
+    find(&mut record, "pread", 1).rounds[0].errors = 3;
+    let (width, colour) = (140, true);
+    let coloured = screen(&record, Style { width, colour });
+    assert!(coloured.contains("\x1b[1m▸") || coloured.contains("\x1b[1m ▸"));
+    let mut plain = coloured.clone();
+    for code in ["\x1b[1m", "\x1b[31m", "\x1b[0m"] {
+        plain = plain.replace(code, "");
+    }
+    assert_eq!(plain, wide(&record));
+    into_tmpfs(&mut record);
+    let coloured = screen(&record, Style { width, colour });
+    assert!(
+        coloured.contains("\x1b[31m0%\x1b[0m"),
+        "a share that lies is red"
+    );
+}
+
+#[test]
+fn a_record_can_not_drive_the_terminal() {
+    let mut record = disk(8);
+    record.target.path = "\x1b]0;title\x07".to_owned();
+    record.profiles[0].title = "a\nb\x1b[2J".to_owned();
+    find(&mut record, "mmap", 1).strategy = "x\n\x1b[2J".to_owned();
+    skip(&mut record, &["uring"], "because\x1b[31m of \nthis");
+    let text = wide(&record);
+    assert!(
+        text.chars()
+            .all(|letter| letter == '\n' || !letter.is_control())
+    );
+}
+
+#[test]
+fn no_cell_is_missing_without_a_word() {
+    let mut record = disk(8);
+    for round in &mut find(&mut record, "uring", 32).rounds {
+        (round.errors, round.ops) = (round.ops, 0);
+    }
+    find(&mut record, "uring", 64).rounds.clear();
+    find(&mut record, "pread", 1).rounds[3].ops = 0;
+    let text = wide(&record);
+    for words in [
+        "not run    io_uring (depth 64): no round was completed",
+        "empty      io_uring (depth 32): 8 of 8 rounds completed nothing, left out",
+        "empty      pread, 1 thread: 1 of 8 rounds completed nothing, left out",
+        "failed and 0 were short; 0 completed",
+        "not ranked mmap (depth 1): copies nothing",
+    ] {
+        assert!(text.contains(words), "{words:?} is missing:\n{text}");
+    }
+}
+
+#[test]
+fn damaged_records_are_drawn_without_a_panic() {
+    let mut record = disk(8);
+    record.profiles.push(cached());
+    record.cells.retain(|cell| cell.strategy != "pread");
+    for (at, cell) in record.cells.iter_mut().enumerate() {
+        match at % 4 {
+            0 => cell
+                .rounds
+                .iter_mut()
+                .for_each(|round| round.duration_ns = 0),
+            1 => cell.rounds.iter_mut().for_each(|round| round.ops = 0),
+            2 => cell
+                .rounds
+                .iter_mut()
+                .for_each(|round| round.errors = u64::MAX),
+            _ => cell.latency = None,
+        }
+    }
+    let text = wide(&record);
+    assert!(
+        !text.contains("NaN") && !text.contains("infx") && !text.contains("inf "),
+        "{text}"
+    );
+    assert!(text.contains('–'));
+    record.profiles.clear();
+    record.cells.clear();
+    assert!(wide(&record).starts_with("inflight 0.1.0"));
+}

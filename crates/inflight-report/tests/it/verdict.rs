@@ -1,0 +1,261 @@
+//! What the reader is told.
+
+use inflight_report::record::Record;
+use inflight_report::verdict::{Verdict, verdicts};
+
+use crate::builder::{cached, cell, disk, empty, find, into_tmpfs, serve, skip};
+
+fn only(record: &Record) -> Verdict {
+    let mut verdicts = verdicts(record);
+    assert_eq!(verdicts.len(), 1);
+    verdicts.remove(0)
+}
+
+fn line(verdict: &Verdict, label: &str) -> Option<String> {
+    let found = verdict.lines.iter().find(|line| line.label == label)?;
+    Some(found.text.clone())
+}
+
+#[track_caller]
+fn assert_says(record: &Record, label: &str, words: &[&str]) {
+    let text = line(&only(record), label).unwrap_or_default();
+    for word in words {
+        assert!(text.contains(word), "{label} does not say {word:?}: {text}");
+    }
+}
+
+#[test]
+fn the_simplest_of_those_that_tie_is_recommended() {
+    let verdict = only(&disk(8));
+    assert_eq!(
+        verdict.pick.as_deref(),
+        Some("direct-random-read/inflight/32")
+    );
+    assert!(verdict.settled);
+    let mut record = disk(8);
+    record.cells.retain(|cell| cell.strategy != "inflight");
+    let pick = only(&record).pick;
+    assert_eq!(pick.as_deref(), Some("direct-random-read/uring/32"));
+}
+
+#[test]
+fn what_is_only_shown_is_never_recommended() {
+    // `null` and `mmap` are the fastest two of this record.
+    let mut record = disk(8);
+    record
+        .cells
+        .retain(|cell| ["null", "mmap", "fio", "pread"].contains(&&*cell.strategy));
+    let pick = only(&record).pick;
+    assert_eq!(pick.as_deref(), Some("direct-random-read/pread/1"));
+    assert_says(&record, "Verdict", &["Keep one pread loop"]);
+}
+
+#[test]
+fn it_says_whether_io_uring_is_faster_by_how_much_and_at_what_cpu() {
+    let record = disk(8);
+    assert_says(
+        &record,
+        "io_uring",
+        &[
+            "Faster than plain calls on this disk.",
+            "x (43",
+            "one pread loop and 3.1x (3.1-3.1) the best thread pool (16 threads).",
+            "CPU per read: 1.30 µs; one pread loop 3.10 µs, the best thread pool (16 threads) 5.40",
+        ],
+    );
+    assert_says(
+        &record,
+        "How sure",
+        &["in 8 of 8 rounds", "96.1 % interval"],
+    );
+}
+
+#[test]
+fn a_slow_ring_is_called_slow() {
+    let mut record = empty(8);
+    record.cells.push(cell("pread", 1, 400_000, 2_000, 8));
+    record.cells.push(cell("uring", 1, 80_000, 9_000, 8));
+    assert_says(
+        &record,
+        "io_uring",
+        &["Slower than plain calls on this disk."],
+    );
+    assert_says(&record, "But", &["io_uring loses: it is 0.20x"]);
+    assert_says(&record, "Verdict", &["Keep one pread loop"]);
+}
+
+#[test]
+fn one_read_at_a_time_gains_what_depth_one_gains() {
+    let mut record = disk(8);
+    let start = "If your program waits for each read before the next, io_uring";
+    assert_says(&record, "But", &[start, "gains nothing (1.01-1.01x)"]);
+    find(&mut record, "uring", 1).rounds = cell("uring", 1, 16_000, 1, 8).rounds;
+    assert_says(&record, "But", &[start, "gains 1.24x"]);
+}
+
+#[test]
+fn the_library_is_measured_against_the_best_ring_at_the_same_depth() {
+    let mut record = disk(8);
+    let fine = ["inflight is 0.99x the tuned ring (0.99-0.99) at depth 32: no real difference."];
+    assert_says(&record, "Library", &fine);
+    find(&mut record, "inflight", 32).rounds = cell("inflight", 32, 500_000, 1, 8).rounds;
+    assert_says(
+        &record,
+        "Library",
+        &["0.88x the tuned ring", "clearly slower"],
+    );
+    skip(&mut record, &["uring", "uring-tuned"], "blocked");
+    find(&mut record, "inflight", 32).rounds = cell("inflight", 32, 180_000, 1, 8).rounds;
+    assert_says(
+        &record,
+        "Library",
+        &["pread, 16 threads", "no real difference"],
+    );
+}
+
+#[test]
+fn what_brings_nothing_is_not_worth_it() {
+    let mut record = disk(8);
+    record.cells.retain(|cell| cell.strategy != "inflight");
+    assert_says(
+        &record,
+        "Not worth",
+        &[
+            "Registered buffers and files: 1.01x",
+            "More than 32 in flight: same speed, longer waits (median 57.1 µs, then 114 µs)",
+        ],
+    );
+}
+
+#[test]
+fn io_uring_that_is_blocked_is_named_and_the_rest_is_ranked() {
+    let mut record = disk(8);
+    skip(
+        &mut record,
+        &["uring", "uring-tuned", "inflight"],
+        "seccomp refuses it (EPERM)",
+    );
+    assert_says(
+        &record,
+        "io_uring",
+        &["Blocked here: seccomp refuses it (EPERM)."],
+    );
+    assert_says(&record, "Verdict", &["Use pread, 16 threads: 14"]);
+    assert_eq!(line(&only(&record), "But"), None);
+}
+
+#[test]
+fn memory_is_no_disk() {
+    let mut record = disk(8);
+    into_tmpfs(&mut record);
+    let verdict = only(&record);
+    assert_eq!((verdict.pick, verdict.settled), (None, false));
+    assert_eq!(verdict.lines.len(), 1);
+    assert_says(
+        &record,
+        "Verdict",
+        &["this is no disk", "tmpfs", "no verdict about disks"],
+    );
+}
+
+#[test]
+fn a_cell_that_lies_leaves_the_ranking_and_the_others_stay() {
+    let mut record = disk(8);
+    serve(&mut record, 50);
+    assert_says(
+        &record,
+        "Verdict",
+        &["None: no figure counts", "page cache"],
+    );
+    let honest = cell("pread", 1, 12_900, 3_100, 8).rounds;
+    find(&mut record, "pread", 1).rounds = honest;
+    let pick = only(&record).pick;
+    assert_eq!(pick.as_deref(), Some("direct-random-read/pread/1"));
+}
+
+#[test]
+fn too_few_rounds_are_not_sure_and_say_so() {
+    let record = disk(3);
+    let verdict = only(&record);
+    assert!(!verdict.settled);
+    assert_eq!(
+        verdict.pick.as_deref(),
+        Some("direct-random-read/inflight/32")
+    );
+    assert_says(
+        &record,
+        "Verdict",
+        &["Probably: use inflight with 32 requests in flight: 43"],
+    );
+    assert_says(
+        &record,
+        "How sure",
+        &["3 rounds allow an interval of 75.0 % at most"],
+    );
+}
+
+#[test]
+fn an_open_question_keeps_the_simpler_strategy() {
+    let mut record = disk(8);
+    for (at, round) in find(&mut record, "inflight", 32)
+        .rounds
+        .iter_mut()
+        .enumerate()
+    {
+        round.ops = round.ops * [90, 112, 95, 109, 90, 112, 97, 106][at] / 100;
+    }
+    let verdict = only(&record);
+    assert!(!verdict.settled);
+    assert_eq!(
+        verdict.pick.as_deref(),
+        Some("direct-random-read/inflight/32")
+    );
+    assert_says(
+        &record,
+        "Verdict",
+        &["No clear winner after 8 rounds; keep inflight at depth 32"],
+    );
+    assert_says(&record, "How sure", &["Not sure.", "More rounds can tell."]);
+}
+
+#[test]
+fn the_outside_check_agrees_or_does_not() {
+    let mut record = disk(8);
+    assert_says(&record, "Check", &["(0.99x): agrees."]);
+    find(&mut record, "fio", 32).rounds = cell("fio", 32, 300_000, 0, 8).rounds;
+    assert_says(&record, "Check", &["does not agree"]);
+}
+
+#[test]
+fn every_profile_has_its_own_verdict() {
+    let mut record = disk(8);
+    record.profiles.push(cached());
+    for strategy in ["pread", "uring"] {
+        let mut cell = cell(
+            strategy,
+            1,
+            if strategy == "pread" {
+                900_000
+            } else {
+                500_000
+            },
+            1,
+            8,
+        );
+        cell.profile = cached().name;
+        cell.id = format!("cached-random-read/{strategy}/1");
+        cell.rounds
+            .iter_mut()
+            .for_each(|round| round.device_bytes = Some(0));
+        record.cells.push(cell);
+    }
+    let picks: Vec<_> = verdicts(&record)
+        .into_iter()
+        .map(|verdict| verdict.pick)
+        .collect();
+    let expected = [
+        "direct-random-read/inflight/32",
+        "cached-random-read/pread/1",
+    ];
+    assert_eq!(picks, expected.map(|id| Some(id.to_owned())));
+}

@@ -1,0 +1,225 @@
+//! The cost of the path itself: no-op operations and cached reads through the library, beside a
+//! bare loop on the `io-uring` crate and a bare `pread` loop.
+//!
+//! `cargo bench -p inflight` prints the median ratio of interleaved rounds with the range that
+//! holds the middle half of them. Nothing is asserted: the figures go to `docs/measurements`.
+#![allow(unsafe_code, missing_docs, clippy::unwrap_used)]
+
+use std::fs::File as StdFile;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use inflight::fs::File;
+use inflight::{Batch, BufPool, Engine, Operation};
+use io_uring::{IoUring, opcode};
+
+const ROUNDS: usize = 31;
+const BATCH: usize = 32;
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 4096;
+
+/// Runs `a` and `b` in turns and prints the ratio of their times for one operation.
+fn compare(what: &str, ops: usize, mut a: impl FnMut(), mut b: impl FnMut()) {
+    let time = |run: &mut dyn FnMut()| {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_nanos() as f64 / ops as f64
+    };
+    time(&mut a);
+    time(&mut b);
+    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS)
+        .map(|round| {
+            if round % 2 == 0 {
+                let a = time(&mut a);
+                (a, time(&mut b))
+            } else {
+                let b = time(&mut b);
+                (time(&mut a), b)
+            }
+        })
+        .collect();
+    rounds.sort_by(|x, y| (x.0 / x.1).total_cmp(&(y.0 / y.1)));
+    let ratio = |at: usize| rounds[at].0 / rounds[at].1;
+    let (quarter, half) = (ROUNDS / 4, ROUNDS / 2);
+    let median = |of: fn(&(f64, f64)) -> f64| {
+        let mut times: Vec<f64> = rounds.iter().map(of).collect();
+        times.sort_by(f64::total_cmp);
+        times[half]
+    };
+    println!(
+        "{what:38} {:7.1} ns, bare {:7.1} ns, ratio {:.3} ({:.3} to {:.3})",
+        median(|round| round.0),
+        median(|round| round.1),
+        ratio(half),
+        ratio(quarter),
+        ratio(ROUNDS - 1 - quarter),
+    );
+}
+
+/// A loop as it is written by hand: one entry into the kernel for each batch.
+struct Bare {
+    ring: IoUring,
+}
+
+impl Bare {
+    fn new() -> Self {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_submit_all()
+            .setup_no_sqarray()
+            .build(128)
+            .unwrap();
+        Self { ring }
+    }
+
+    fn nops(&mut self, ops: usize, batch: usize) {
+        let (mut submitter, mut queue, mut completions) = self.ring.split();
+        submitter.register_ring_fd().unwrap();
+        for _ in 0..ops / batch {
+            for at in 0..batch {
+                let entry = opcode::Nop::new().build().user_data(at as u64);
+                unsafe { queue.push(&entry).unwrap() };
+            }
+            queue.sync();
+            submitter.submit_and_wait(batch).unwrap();
+            completions.sync();
+            for entry in &mut completions {
+                assert!(entry.result() >= 0);
+                black_box(entry.user_data());
+            }
+        }
+        completions.sync();
+        submitter.unregister_ring_fd().unwrap();
+    }
+}
+
+fn nops() {
+    let engine = Engine::new().unwrap();
+    println!(
+        "backend {}: {}",
+        engine.backend().kind,
+        engine.backend().reason
+    );
+    let mut bare = Bare::new();
+    let mut other = Bare::new();
+    const OPS: usize = 64_000;
+    compare(
+        "no-op, bare against bare",
+        OPS,
+        || other.nops(OPS, BATCH),
+        || bare.nops(OPS, BATCH),
+    );
+    let mut batch = Batch::on(&engine);
+    compare(
+        "no-op, batches of 32",
+        OPS,
+        || {
+            for _ in 0..OPS / BATCH {
+                for _ in 0..BATCH {
+                    batch.push(engine.nop());
+                }
+                for result in batch.wait() {
+                    result.unwrap();
+                }
+            }
+        },
+        || bare.nops(OPS, BATCH),
+    );
+    const SINGLE: usize = 16_000;
+    compare(
+        "no-op, one at a time",
+        SINGLE,
+        || (0..SINGLE).for_each(|_| engine.nop().wait().unwrap()),
+        || bare.nops(SINGLE, 1),
+    );
+}
+
+/// Offsets in a fixed order that no read-ahead follows.
+fn offset(at: usize) -> u64 {
+    (at as u64).wrapping_mul(2_654_435_761) % BLOCKS * BLOCK as u64
+}
+
+fn cached_reads(path: &std::path::Path) {
+    let file = File::open(path).unwrap();
+    let std_file = StdFile::open(path).unwrap();
+    let mut page = vec![0; BLOCK];
+    for at in 0..BLOCKS {
+        std_file
+            .read_exact_at(&mut page, at * BLOCK as u64)
+            .unwrap();
+    }
+    const READS: usize = 16_384;
+    let mut pages: Vec<_> = (0..BATCH).map(|_| vec![0_u8; BLOCK]).collect();
+    let mut preads = |reads: usize| {
+        for at in 0..reads {
+            std_file
+                .read_at(&mut pages[at % BATCH], offset(at))
+                .unwrap();
+        }
+    };
+    let mut spare = Some(vec![0; BLOCK]);
+    compare(
+        "cached 4 KiB read, one at a time",
+        READS,
+        || {
+            for at in 0..READS {
+                let (result, buf) = file.read_at(spare.take().unwrap(), offset(at)).wait();
+                assert_eq!(result.unwrap(), BLOCK);
+                spare = Some(buf);
+            }
+        },
+        || preads(READS),
+    );
+    let mut batch = Batch::new();
+    let mut spare: Vec<_> = (0..BATCH).map(|_| vec![0; BLOCK]).collect();
+    compare(
+        "cached 4 KiB read, batches of 32",
+        READS,
+        || {
+            for first in (0..READS).step_by(BATCH) {
+                for (at, buf) in (first..).zip(spare.drain(..)) {
+                    batch.push(file.read_at(buf, offset(at)));
+                }
+                spare.extend(batch.wait().map(|(result, buf)| {
+                    assert_eq!(result.unwrap(), BLOCK);
+                    buf
+                }));
+            }
+        },
+        || preads(READS),
+    );
+    let pool = BufPool::new(BATCH as u32, BLOCK).unwrap();
+    let mut batch = Batch::new();
+    let mut spare: Vec<_> = (0..BATCH).map(|_| pool.take().unwrap()).collect();
+    compare(
+        "the same, registered buffers",
+        READS,
+        || {
+            for first in (0..READS).step_by(BATCH) {
+                for (at, buf) in (first..).zip(spare.drain(..)) {
+                    batch.push(file.read_at(buf, offset(at)));
+                }
+                spare.extend(batch.wait().map(|(result, buf)| {
+                    assert_eq!(result.unwrap(), BLOCK);
+                    buf
+                }));
+            }
+        },
+        || preads(READS),
+    );
+}
+
+fn main() {
+    nops();
+    let folder = std::env::var_os("INFLIGHT_TEST_DIR").unwrap_or_else(|| ".".into());
+    let file = tempfile::NamedTempFile::new_in(folder).unwrap();
+    let block: Vec<u8> = (0..BLOCK).map(|at| (at % 251) as u8).collect();
+    for at in 0..BLOCKS {
+        file.as_file()
+            .write_all_at(&block, at * BLOCK as u64)
+            .unwrap();
+    }
+    cached_reads(file.path());
+}

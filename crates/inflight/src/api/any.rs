@@ -1,0 +1,95 @@
+//! Operations of several kinds in one batch.
+
+use std::io;
+
+use super::engine::Engine;
+use super::operation::Sealed;
+use super::transfer::{ReadAt, WriteAt};
+use super::upkeep::Sync;
+use crate::buf::IoBufMut;
+use crate::completion::Answer;
+use crate::op::{Prepare, Prepared};
+
+/// A read, a write or a sync, for a [`crate::Batch`] of several kinds.
+///
+/// There is no order among the operations of a batch: a sync covers only what had been written
+/// before the batch was run.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::{AnyOp, Batch, fs::OpenOptions};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("log");
+/// let file = OpenOptions::new().read(true).write(true).create(true).open(path)?;
+/// let mut batch: Batch<AnyOp<Vec<u8>>> = Batch::new();
+/// batch.push(file.write_at(b"hello".to_vec(), 0).into());
+/// batch.push(file.sync_data().into());
+/// for (result, _buf) in batch.wait() {
+///     result?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+#[non_exhaustive]
+pub enum AnyOp<'f, B> {
+    /// A read; its buffer comes back.
+    Read(ReadAt<'f, B>),
+    /// A write; its buffer comes back.
+    Write(WriteAt<'f, B>),
+    /// A sync; it has no buffer.
+    Sync(Sync<'f>),
+}
+
+impl<'f, B> From<ReadAt<'f, B>> for AnyOp<'f, B> {
+    fn from(read: ReadAt<'f, B>) -> Self {
+        Self::Read(read)
+    }
+}
+
+impl<'f, B> From<WriteAt<'f, B>> for AnyOp<'f, B> {
+    fn from(write: WriteAt<'f, B>) -> Self {
+        Self::Write(write)
+    }
+}
+
+impl<'f, B> From<Sync<'f>> for AnyOp<'f, B> {
+    fn from(sync: Sync<'f>) -> Self {
+        Self::Sync(sync)
+    }
+}
+
+impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
+    type Yield = (io::Result<usize>, Option<B>);
+
+    fn prepare(&mut self) -> Prepared {
+        match self {
+            Self::Read(read) => read.prepare(),
+            Self::Write(write) => write.prepare(),
+            Self::Sync(sync) => sync.prepare(),
+        }
+    }
+
+    fn finish(self, answer: Answer) -> Self::Yield {
+        let with_buf = |(result, buf)| (result, Some(buf));
+        match self {
+            Self::Read(read) => with_buf(read.finish(answer)),
+            Self::Write(write) => with_buf(write.finish(answer)),
+            Self::Sync(sync) => (sync.finish(answer).map(|()| 0), None),
+        }
+    }
+}
+
+impl<B: IoBufMut> Sealed for AnyOp<'_, B> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        match self {
+            Self::Read(read) => read.engine(),
+            Self::Write(write) => write.engine(),
+            Self::Sync(sync) => sync.engine(),
+        }
+    }
+}

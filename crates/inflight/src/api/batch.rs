@@ -1,0 +1,138 @@
+//! Several operations, handed over together, with a result for each.
+
+use std::fmt;
+use std::iter::Zip;
+use std::vec::Drain;
+
+use super::engine::Engine;
+use super::operation::Sealed;
+use crate::completion::{Answer, Refusal};
+use crate::host::caller;
+use crate::op::Prepare;
+
+/// Operations of one type that are run together, with a result for each in the order pushed.
+///
+/// A batch may be of any size: as many as the queue depth are in flight at a time, and whenever
+/// some complete, others follow. In which order the operations are executed is not defined.
+/// For reads, writes and syncs in one batch see [`AnyOp`](crate::AnyOp).
+/// A batch can be used again, and then needs no memory but its buffers.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::{Batch, fs::File};
+///
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// let mut batch = Batch::new();
+/// for offset in [0, 8192, 4096] {
+///     batch.push(file.read_at(vec![0; 512], offset));
+/// }
+/// for (result, buf) in batch.wait() {
+///     println!("{} bytes of {}", result?, buf.len());
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Batch<O> {
+    engine: Option<Engine>,
+    operations: Vec<O>,
+    answers: Vec<Answer>,
+}
+
+impl<O: Sealed> Batch<O> {
+    /// An empty batch, to be run by the engine of its first operation.
+    pub const fn new() -> Self {
+        Self {
+            engine: None,
+            operations: Vec::new(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// An empty batch, to be run by this engine.
+    pub fn on(engine: &Engine) -> Self {
+        Self {
+            engine: Some(engine.clone()),
+            ..Self::new()
+        }
+    }
+
+    /// Adds an operation.
+    #[inline]
+    pub fn push(&mut self, operation: O) {
+        self.operations.push(operation);
+    }
+
+    /// Number of operations.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there is no operation.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Runs the operations on this thread and blocks until all are over. The batch is empty
+    /// afterwards.
+    ///
+    /// Errors are in the results of single operations; one that fails does not keep the others
+    /// from being run. A batch of one operation takes the plain system call.
+    pub fn wait(&mut self) -> Results<'_, O> {
+        let Self {
+            engine,
+            operations,
+            answers,
+        } = self;
+        answers.clear();
+        answers.resize(operations.len(), Answer::refused(Refusal::NotRun));
+        if let Some(first) = operations.first() {
+            let engine = engine.as_ref().unwrap_or_else(|| first.engine());
+            if let [operation] = operations.as_mut_slice() {
+                answers[0] = caller::run_alone(engine.shared(), operation);
+            } else {
+                match caller::lease(engine.shared()) {
+                    Ok(mut lease) => lease.run(operations, answers),
+                    Err(refusal) => answers.fill(Answer::refused(refusal)),
+                }
+            }
+        }
+        Results {
+            inner: operations.drain(..).zip(answers.drain(..)),
+        }
+    }
+}
+
+impl<O: Sealed> Default for Batch<O> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<O> fmt::Debug for Batch<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("len", &self.operations.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The results of a [`Batch`], in the order pushed.
+pub struct Results<'b, O> {
+    inner: Zip<Drain<'b, O>, Drain<'b, Answer>>,
+}
+
+impl<O: Prepare> Iterator for Results<'_, O> {
+    type Item = O::Yield;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (operation, answer) = self.inner.next()?;
+        Some(operation.finish(answer))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.size_hint()
+    }
+}
+
+impl<O: Prepare> ExactSizeIterator for Results<'_, O> {}

@@ -1,0 +1,320 @@
+//! The public handle: hosts plus configuration.
+
+use std::env;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use super::operation::Nop;
+use super::queue::Queue;
+use crate::completion::{Answer, Explain};
+use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::host::caller::{self, Flights};
+use crate::host::shared::{Config, Kind, Shared, Wish};
+use crate::op::Prepare;
+use crate::stats::Stats;
+
+/// Runs operations; cheap to clone, shared by any number of threads.
+///
+/// Most programs need none: files opened without one use [`Engine::global`].
+///
+/// Each thread that runs batches has a ring of its own in each engine, made when it is first
+/// needed and dropped when the thread ends. An engine made before `fork` refuses to work in the
+/// child with [`crate::Forked`].
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+/// Which backend runs the operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendKind {
+    /// io_uring.
+    Uring,
+    /// A bounded pool of threads doing plain system calls.
+    Threads,
+    /// The test backend that makes faults.
+    Faulty,
+}
+
+impl fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Uring => "uring",
+            Self::Threads => "threads",
+            Self::Faulty => "faulty",
+        })
+    }
+}
+
+/// Which backend an engine uses, and why.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BackendInfo {
+    /// The backend.
+    pub kind: BackendKind,
+    /// Why this one, in one sentence with the remedy where io_uring is refused.
+    pub reason: String,
+    /// Why io_uring is not used, if it was tried and refused.
+    pub refusal: Option<SetupError>,
+}
+
+impl Engine {
+    /// An engine with the defaults: backend `auto`, queue depth 128.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new() -> Result<Self, SetupError> {
+        Self::builder().build()
+    }
+
+    /// An engine to be configured.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The engine that is used where none is named, made at the first use.
+    ///
+    /// # Errors
+    ///
+    /// When `INFLIGHT_BACKEND` demands what cannot be had, or is no backend.
+    pub fn global() -> Result<&'static Self, SetupError> {
+        static GLOBAL: OnceLock<Result<Engine, SetupError>> = OnceLock::new();
+        GLOBAL.get_or_init(Self::new).as_ref().map_err(Clone::clone)
+    }
+
+    /// Which backend is used, and why.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), inflight::SetupError> {
+    /// let backend = inflight::Engine::new()?.backend();
+    /// println!("{}: {}", backend.kind, backend.reason);
+    /// # Ok(()) }
+    /// ```
+    pub fn backend(&self) -> BackendInfo {
+        let chosen = &self.shared.chosen;
+        let kind = match chosen.kind {
+            Kind::Uring(_) => BackendKind::Uring,
+            Kind::Threads => BackendKind::Threads,
+            #[cfg(feature = "faulty")]
+            Kind::Faulty => BackendKind::Faulty,
+        };
+        BackendInfo {
+            kind,
+            reason: chosen.reason.clone(),
+            refusal: chosen.refusal.clone(),
+        }
+    }
+
+    /// What the engine has done so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.snapshot()
+    }
+
+    /// Most operations in flight on one thread.
+    pub fn queue_depth(&self) -> u32 {
+        self.shared.config.queue_depth
+    }
+
+    /// An operation that does nothing, by way of the backend: the cost of the way itself.
+    pub fn nop(&self) -> Nop<'_> {
+        Nop { engine: self }
+    }
+
+    /// Lends `body` a queue of at most `depth` operations in flight, whose results come in the
+    /// order in which they complete.
+    ///
+    /// Use it where one result decides what is asked next, or where the data is worked on while
+    /// the device goes on; a [`crate::Batch`] is simpler where all is known in advance.
+    /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]).
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Forked`] in a forked child; [`SetupError`] if io_uring is demanded and this
+    /// thread cannot have a ring.
+    ///
+    /// # Cancellation
+    ///
+    /// When `body` returns or panics with operations in flight, they run to their end before
+    /// this returns or unwinds; their results are dropped.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use inflight::{Engine, fs::File};
+    ///
+    /// # let path = std::env::current_exe()?;
+    /// let file = File::open(path)?;
+    /// let engine = Engine::global()?;
+    /// let bytes = engine.queue(8, |queue| {
+    ///     let mut bytes = 0;
+    ///     for block in 0..32 {
+    ///         let mut read = file.read_at(vec![0; 4096], block * 4096);
+    ///         while let Err(back) = queue.push(block, read) {
+    ///             read = back; // the queue is full
+    ///             let (_block, (result, _buf)) = queue.next().expect("it is not empty");
+    ///             bytes += result?;
+    ///         }
+    ///     }
+    ///     while let Some((_block, (result, _buf))) = queue.next() {
+    ///         bytes += result?;
+    ///     }
+    ///     std::io::Result::Ok(bytes)
+    /// })??;
+    /// assert!(bytes > 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn queue<O: Prepare, R>(
+        &self,
+        depth: u32,
+        body: impl FnOnce(&mut Queue<'_, '_, O>) -> R,
+    ) -> io::Result<R> {
+        let lease = caller::lease(&self.shared)
+            .map_err(|refusal| Answer::refused(refusal).decode(self).expect_err("refused"))?;
+        let mut flights = Flights::new(lease, depth);
+        Ok(body(&mut Queue {
+            flights: &mut flights,
+        }))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("backend", &self.backend())
+            .field("queue_depth", &self.queue_depth())
+            .finish()
+    }
+}
+
+impl Explain for &Engine {
+    fn misaligned(&self) -> Misaligned {
+        unreachable!("no operation of an engine alone has an alignment")
+    }
+    fn sync_failed(&self) -> SyncFailed {
+        unreachable!("no operation of an engine alone syncs")
+    }
+    fn setup(&self) -> SetupError {
+        // Ask again, to name the cause: it may have gone meanwhile, which is worth knowing too.
+        match self.shared.new_proactor() {
+            Err(refusal) => refusal,
+            Ok(_) => SetupError::Refused {
+                cause: Arc::new(io::Error::other("it was refused a moment ago; try again")),
+            },
+        }
+    }
+}
+
+/// Configures an [`Engine`].
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    wish: Option<Wish>,
+    queue_depth: Option<u32>,
+    threads_max: Option<u32>,
+    #[cfg(feature = "faulty")]
+    faults: Option<crate::Faults>,
+    #[cfg(feature = "faulty")]
+    undrained: bool,
+}
+
+/// Operations in flight on one thread, by default. Rings of this size take 20 KiB of kernel
+/// memory, and beyond it no device measured here gets faster.
+const QUEUE_DEPTH_DEFAULT: u32 = 128;
+
+/// `IORING_MAX_ENTRIES`, io_uring_setup(2).
+const QUEUE_DEPTH_MAX: u32 = 32_768;
+
+/// Threads of the pool, by default.
+const THREADS_DEFAULT: u32 = 32;
+
+impl Builder {
+    /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else
+    /// threads. The environment variable `INFLIGHT_BACKEND` (`uring`, `threads`, `auto`) has the
+    /// last word, so that whoever runs a program can switch io_uring off.
+    ///
+    /// # Panics
+    ///
+    /// For [`BackendKind::Faulty`], which is asked for with its faults.
+    pub fn backend(mut self, kind: BackendKind) -> Self {
+        self.wish = Some(match kind {
+            BackendKind::Uring => Wish::Uring,
+            BackendKind::Threads => Wish::Threads,
+            BackendKind::Faulty => panic!("use Builder::faults"),
+        });
+        self
+    }
+
+    /// Most operations in flight on one thread; 128 by default, at most 32768. Memory for it is
+    /// taken once for each thread that runs batches; less is taken when it is refused.
+    pub fn queue_depth(mut self, depth: u32) -> Self {
+        self.queue_depth = Some(depth.clamp(1, QUEUE_DEPTH_MAX));
+        self
+    }
+
+    /// Most threads in the pool of the `threads` backend; 32 by default. They are started when
+    /// they are needed and end with the engine.
+    pub fn threads(mut self, count: u32) -> Self {
+        self.threads_max = Some(count.clamp(1, 1024));
+        self
+    }
+
+    /// Runs everything on the test backend, which makes these faults.
+    #[cfg(feature = "faulty")]
+    pub fn faults(mut self, faults: crate::Faults) -> Self {
+        self.faults = Some(faults);
+        self
+    }
+
+    /// Plants the defect that the tests for it have to find: a queue that is left early closes its
+    /// ring without waiting for the operations in flight.
+    ///
+    /// # Safety
+    ///
+    /// The memory of all buffers stays mapped and unused until the device is done with it.
+    #[cfg(feature = "faulty")]
+    #[doc(hidden)]
+    #[allow(unsafe_code)]
+    pub unsafe fn plant_undrained(mut self) -> Self {
+        self.undrained = true;
+        self
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    ///
+    /// If io_uring is demanded and cannot be had: who refuses, and the remedy. If
+    /// `INFLIGHT_BACKEND` is no backend.
+    pub fn build(self) -> Result<Engine, SetupError> {
+        let (wish, wish_of) = match env::var_os("INFLIGHT_BACKEND") {
+            Some(value) => match value.to_str() {
+                Some("uring") => (Wish::Uring, "INFLIGHT_BACKEND"),
+                Some("threads") => (Wish::Threads, "INFLIGHT_BACKEND"),
+                Some("auto") => (Wish::Auto, "INFLIGHT_BACKEND"),
+                _ => {
+                    let value = value.to_string_lossy().into_owned();
+                    return Err(SetupError::UnknownBackend { value });
+                }
+            },
+            None => (self.wish.unwrap_or_default(), "the program"),
+        };
+        let config = Config {
+            wish,
+            wish_of,
+            queue_depth: self.queue_depth.unwrap_or(QUEUE_DEPTH_DEFAULT),
+            threads_max: self.threads_max.unwrap_or(THREADS_DEFAULT),
+            #[cfg(feature = "faulty")]
+            faults: self.faults,
+            #[cfg(feature = "faulty")]
+            undrained: self.undrained,
+        };
+        Ok(Engine {
+            shared: Arc::new(Shared::new(config)?),
+        })
+    }
+}

@@ -1,0 +1,477 @@
+//! A file: a descriptor, what is known of it, and the operations it makes.
+
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::engine::Engine;
+use super::open::OpenOptions;
+use super::transfer::{ReadAt, WriteAt};
+use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync};
+use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
+use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
+use crate::completion::{Answer, Explain, Refusal};
+use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::op::{Op, Prepared, Request, Span};
+use crate::policy::{Facts, road};
+
+/// Alignment that is assumed where the file system tells none: a page fits every device in use.
+const ASSUMED_BYTES: u32 = 4096;
+
+/// What direct I/O on a file needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Alignment {
+    /// The file system tells (statx(2), `STATX_DIOALIGN`).
+    Known {
+        /// Addresses of buffers have to be multiples of this, in bytes.
+        memory_bytes: u32,
+        /// Offsets and lengths have to be multiples of this, in bytes.
+        offset_bytes: u32,
+    },
+    /// The file system does not tell. That does not mean that direct I/O is refused: tmpfs
+    /// takes it, and so do old kernels.
+    Unknown,
+    /// The file system says that this file cannot do direct I/O.
+    Refused,
+}
+
+impl Alignment {
+    pub(super) fn from_statx(statx: &libc::statx) -> Self {
+        if statx.stx_mask & libc::STATX_DIOALIGN == 0 {
+            return Self::Unknown;
+        }
+        match (statx.stx_dio_mem_align, statx.stx_dio_offset_align) {
+            (0, _) | (_, 0) => Self::Refused,
+            (memory_bytes, offset_bytes) => Self::Known {
+                memory_bytes,
+                offset_bytes,
+            },
+        }
+    }
+
+    /// What is needed as far as it is known, else what fits every device in use.
+    pub(super) fn or_assumed(self) -> Misaligned {
+        match self {
+            Self::Known {
+                memory_bytes,
+                offset_bytes,
+            } => Misaligned {
+                memory_bytes,
+                offset_bytes,
+            },
+            Self::Unknown | Self::Refused => Misaligned {
+                memory_bytes: ASSUMED_BYTES,
+                offset_bytes: ASSUMED_BYTES,
+            },
+        }
+    }
+}
+
+/// An open file that makes operations.
+///
+/// Operations are values; see [`crate::Operation`] for how they are run. What they have in
+/// common:
+///
+/// - Offsets are bytes from the start of the file, at most `i64::MAX`; beyond is `EINVAL`.
+///   The file has no current position, and one opened for appending is refused.
+/// - A read at or beyond the end of the file yields 0 bytes, an exact one `UnexpectedEof`.
+///   A write beyond the end extends the file.
+/// - A transfer of no bytes yields 0, without an access to the device.
+/// - A transfer may be longer than the 2 GiB that one system call moves: it is split.
+/// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR`; any
+///   transfer on a pipe, socket or terminal is `ESPIPE`.
+///
+/// Dropping the file closes it. Operations borrow it, so none can be in flight then.
+#[derive(Debug)]
+pub struct File {
+    fd: OwnedFd,
+    /// For requests that do not fit direct I/O, where that is optional.
+    buffered: Option<OwnedFd>,
+    engine: Engine,
+    facts: Facts,
+    alignment: Alignment,
+    /// Whether a misaligned request is refused before the kernel sees it.
+    refuses_misaligned: bool,
+    has_positions: bool,
+    /// The errno of the first sync that failed; 0 if none has.
+    sync_errno: AtomicI32,
+}
+
+/// What opening has found out.
+pub(super) struct Opened {
+    pub(super) fd: OwnedFd,
+    pub(super) buffered: Option<OwnedFd>,
+    pub(super) engine: Engine,
+    pub(super) facts: Facts,
+    pub(super) alignment: Alignment,
+    pub(super) required: bool,
+    pub(super) has_positions: bool,
+}
+
+impl File {
+    /// Opens a file for reading through the page cache, on the global engine.
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// Opens or creates a file for writing through the page cache, and empties it.
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenOptions::open`].
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+    }
+
+    /// Takes over a file that has been opened elsewhere; whether it is direct is found out.
+    ///
+    /// # Errors
+    ///
+    /// If the descriptor cannot be asked, or was opened for appending (`InvalidInput`), where
+    /// the kernel ignores positions (pwrite(2), BUGS).
+    pub fn from_std(engine: &Engine, file: fs::File) -> io::Result<Self> {
+        super::open::adopt(engine, file.into())
+    }
+
+    pub(super) fn new(opened: Opened) -> Self {
+        Self {
+            refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
+            fd: opened.fd,
+            buffered: opened.buffered,
+            engine: opened.engine,
+            facts: opened.facts,
+            alignment: opened.alignment,
+            has_positions: opened.has_positions,
+            sync_errno: AtomicI32::new(0),
+        }
+    }
+
+    /// A read of up to `buf.len()` bytes at `offset`; it may be short, as read(2) is.
+    ///
+    /// Yields the bytes read and the buffer, in which they come first.
+    pub fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
+        ReadAt {
+            file: self,
+            buf,
+            offset,
+            exact: false,
+        }
+    }
+
+    /// A read that fills the buffer: short reads are resumed.
+    ///
+    /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
+    /// after some bytes.
+    pub fn read_exact_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
+        ReadAt {
+            file: self,
+            buf,
+            offset,
+            exact: true,
+        }
+    }
+
+    /// A write of up to `buf.len()` bytes at `offset`; it may be short, as write(2) is.
+    pub fn write_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
+        WriteAt {
+            file: self,
+            buf,
+            offset,
+            all: false,
+        }
+    }
+
+    /// A write of the whole buffer: short writes are resumed.
+    ///
+    /// Yields `WriteZero` if the device takes no more, and [`crate::Partial`] if an error comes
+    /// after some bytes.
+    pub fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
+        WriteAt {
+            file: self,
+            buf,
+            offset,
+            all: true,
+        }
+    }
+
+    /// A read into several buffers, filled one after the other. At most 1024 buffers are used;
+    /// it is not split at the device's limit.
+    pub fn read_vectored_at<B: IoBufMut>(
+        &self,
+        bufs: Vec<B>,
+        offset: u64,
+    ) -> ReadVectoredAt<'_, B> {
+        ReadVectoredAt {
+            file: self,
+            bufs,
+            list: List::default(),
+            offset,
+            exact: false,
+        }
+    }
+
+    /// As [`File::read_vectored_at`], filling at most 1024 buffers, or `UnexpectedEof`.
+    pub fn read_vectored_exact_at<B: IoBufMut>(
+        &self,
+        bufs: Vec<B>,
+        offset: u64,
+    ) -> ReadVectoredAt<'_, B> {
+        ReadVectoredAt {
+            file: self,
+            bufs,
+            list: List::default(),
+            offset,
+            exact: true,
+        }
+    }
+
+    /// A write from several buffers, one after the other. At most 1024 buffers are used.
+    pub fn write_vectored_at<B: IoBuf>(&self, bufs: Vec<B>, offset: u64) -> WriteVectoredAt<'_, B> {
+        WriteVectoredAt {
+            file: self,
+            bufs,
+            list: List::default(),
+            offset,
+            all: false,
+        }
+    }
+
+    /// As [`File::write_vectored_at`], writing all of at most 1024 buffers, or `WriteZero`.
+    pub fn write_vectored_all_at<B: IoBuf>(
+        &self,
+        bufs: Vec<B>,
+        offset: u64,
+    ) -> WriteVectoredAt<'_, B> {
+        WriteVectoredAt {
+            file: self,
+            bufs,
+            list: List::default(),
+            offset,
+            all: true,
+        }
+    }
+
+    /// Makes data and metadata durable (fsync(2)).
+    ///
+    /// It covers the writes whose results were there before it was run. One that fails is never
+    /// repeated: the kernel reports a failed write-back once and then forgets it (fsync(2),
+    /// NOTES), so every later sync of this handle yields [`crate::SyncFailed`].
+    pub fn sync_all(&self) -> Sync<'_> {
+        Sync {
+            file: self,
+            data_only: false,
+        }
+    }
+
+    /// Makes data durable, and of the metadata what reading it back needs (fdatasync(2)).
+    /// Otherwise as [`File::sync_all`].
+    pub fn sync_data(&self) -> Sync<'_> {
+        Sync {
+            file: self,
+            data_only: true,
+        }
+    }
+
+    /// Reserves or frees space (fallocate(2)): `len` bytes from `offset`. No bytes are `EINVAL`.
+    pub fn allocate(&self, range: AllocateRange, offset: u64, len: u64) -> Allocate<'_> {
+        Allocate {
+            file: self,
+            mode: range.mode(),
+            offset,
+            len,
+        }
+    }
+
+    /// Asks for the size and for what direct I/O needs (statx(2)).
+    pub fn metadata(&self) -> ReadMetadata<'_> {
+        ReadMetadata {
+            file: self,
+            out: Out(MaybeUninit::zeroed()),
+        }
+    }
+
+    /// Whether transfers go past the page cache. With [`crate::Direct::Auto`], those that do not
+    /// fit the alignment go through it all the same.
+    pub fn is_direct(&self) -> bool {
+        self.facts.direct
+    }
+
+    /// What direct I/O on this file needs, as it was when the file was opened.
+    pub fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    /// `len` zeroed bytes, aligned for direct I/O on this file; to a page where the file system
+    /// does not tell.
+    ///
+    /// # Errors
+    ///
+    /// As [`AlignedBuf::new`].
+    pub fn aligned_buf(&self, len: usize) -> io::Result<AlignedBuf> {
+        let memory_bytes = self.alignment.or_assumed().memory_bytes;
+        AlignedBuf::new(
+            len,
+            usize::try_from(memory_bytes).expect("usize has 32 bits or more"),
+        )
+    }
+
+    /// The engine that runs this file's operations where none is named.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    /// The request of a transfer, or why there is none.
+    #[inline]
+    pub(super) fn transfer(
+        &self,
+        span: Span,
+        offset: u64,
+        whole: bool,
+        op: impl FnOnce(RawFd, Span) -> Op,
+    ) -> Prepared {
+        if let Some(answer) = self.refuse_position(offset) {
+            return Prepared::refused(answer);
+        }
+        let mut facts = self.facts;
+        let mut fd = self.raw_fd();
+        if facts.direct && !self.fits(span.start.addr(), span.len, offset) {
+            match &self.buffered {
+                Some(buffered) => {
+                    fd = buffered.as_raw_fd();
+                    facts = facts.buffered();
+                }
+                None if self.refuses_misaligned => {
+                    return Prepared::refused(Answer::refused(Refusal::Misaligned));
+                }
+                None => {}
+            }
+        }
+        let op = op(fd, span);
+        let request = Request {
+            op,
+            whole,
+            limit_bytes: facts.limit_bytes,
+        };
+        Prepared::run(road(&op, facts), request)
+    }
+
+    /// As [`File::transfer`], for a list of buffers.
+    pub(super) fn vectored(
+        &self,
+        list: &[libc::iovec],
+        offset: u64,
+        whole: bool,
+        op: impl FnOnce(RawFd) -> Op,
+    ) -> Prepared {
+        if let Some(answer) = self.refuse_position(offset) {
+            return Prepared::refused(answer);
+        }
+        let mut facts = self.facts;
+        let mut fd = self.raw_fd();
+        let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
+        if facts.direct && !list.iter().all(fits) {
+            match &self.buffered {
+                Some(buffered) => {
+                    fd = buffered.as_raw_fd();
+                    facts = facts.buffered();
+                }
+                None if self.refuses_misaligned => {
+                    return Prepared::refused(Answer::refused(Refusal::Misaligned));
+                }
+                None => {}
+            }
+        }
+        let op = op(fd);
+        let request = Request {
+            whole,
+            ..Request::simple(op)
+        };
+        Prepared::run(road(&op, facts), request)
+    }
+
+    /// A ring takes an offset of -1 for the current position, and ignores the offset on what has
+    /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both.
+    #[inline]
+    fn refuse_position(&self, offset: u64) -> Option<Answer> {
+        if !self.has_positions {
+            return Some(Answer::failed(libc::ESPIPE, 0));
+        }
+        i64::try_from(offset)
+            .is_err()
+            .then(|| Answer::failed(libc::EINVAL, 0))
+    }
+
+    #[inline]
+    fn fits(&self, address: usize, len: usize, offset: u64) -> bool {
+        let needed = self.alignment.or_assumed();
+        // Alignments are powers of two, so the bits of all can be looked at together.
+        let positions = (len as u64 | offset) & (u64::from(needed.offset_bytes) - 1);
+        let address = address as u64 & (u64::from(needed.memory_bytes) - 1);
+        positions == 0 && address == 0
+    }
+
+    pub(super) fn sync_has_failed(&self) -> bool {
+        self.sync_errno.load(Ordering::Relaxed) != 0
+    }
+
+    /// Remembers a failed sync. Refusals that say nothing of the data do not count.
+    pub(super) fn note_sync(&self, answer: Answer) {
+        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
+            let _ =
+                self.sync_errno
+                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsFd for File {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for File {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl From<File> for OwnedFd {
+    fn from(file: File) -> Self {
+        file.fd
+    }
+}
+
+impl Explain for &File {
+    fn misaligned(&self) -> Misaligned {
+        self.alignment.or_assumed()
+    }
+    fn sync_failed(&self) -> SyncFailed {
+        SyncFailed {
+            errno: self.sync_errno.load(Ordering::Relaxed),
+        }
+    }
+    fn setup(&self) -> SetupError {
+        (&self.engine).setup()
+    }
+}

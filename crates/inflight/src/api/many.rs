@@ -1,0 +1,176 @@
+//! Many reads or writes with borrowed buffers.
+
+use std::io;
+
+use super::engine::Engine;
+use super::file::File;
+use crate::buf::{span_of, span_of_mut};
+use crate::completion::{Answer, Refusal};
+use crate::host::caller;
+use crate::op::{Op, Prepare, Prepared};
+
+/// One read of [`read_many`], into a borrowed buffer.
+#[derive(Debug)]
+pub struct ReadInto<'a> {
+    file: &'a File,
+    offset: u64,
+    buf: &'a mut [u8],
+    answer: Answer,
+}
+
+/// One write of [`write_many`], from a borrowed buffer.
+#[derive(Debug)]
+pub struct WriteFrom<'a> {
+    file: &'a File,
+    offset: u64,
+    buf: &'a [u8],
+    answer: Answer,
+}
+
+impl<'a> ReadInto<'a> {
+    /// A read of up to `buf.len()` bytes at `offset`.
+    pub fn new(file: &'a File, offset: u64, buf: &'a mut [u8]) -> Self {
+        Self {
+            file,
+            offset,
+            buf,
+            answer: Answer::refused(Refusal::NotRun),
+        }
+    }
+
+    /// Bytes read, or why not.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::read_at`]; also before it was run.
+    pub fn result(&self) -> io::Result<usize> {
+        self.answer.decode(self.file)
+    }
+
+    /// The buffer; what was read is at its start.
+    pub fn buf(&self) -> &[u8] {
+        self.buf
+    }
+}
+
+impl<'a> WriteFrom<'a> {
+    /// A write of up to `buf.len()` bytes at `offset`.
+    pub fn new(file: &'a File, offset: u64, buf: &'a [u8]) -> Self {
+        Self {
+            file,
+            offset,
+            buf,
+            answer: Answer::refused(Refusal::NotRun),
+        }
+    }
+
+    /// Bytes written, or why not.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::write_at`]; also before it was run.
+    pub fn result(&self) -> io::Result<usize> {
+        self.answer.decode(self.file)
+    }
+}
+
+/// Runs the reads together and blocks until all are over; the engine is that of the first file.
+///
+/// The buffers are borrowed, which is sound because this neither returns nor unwinds before the
+/// kernel is done with them. Short reads are not errors: ask each for its result.
+///
+/// # Errors
+///
+/// The first error in the order of `reads`. The others have been run all the same.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::{ReadInto, fs::File, read_many};
+///
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// let (mut head, mut page) = ([0; 64], vec![0; 4096]);
+/// let mut reads = [
+///     ReadInto::new(&file, 0, &mut head),
+///     ReadInto::new(&file, 8192, &mut page),
+/// ];
+/// read_many(&mut reads)?;
+/// assert_eq!(reads[0].result()?, 64);
+/// # Ok(()) }
+/// ```
+pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
+    run(reads, |read| (read.file, &mut read.answer))
+}
+
+/// Runs the writes together and blocks until all are over; the engine is that of the first file.
+/// In which order they are done is not defined.
+///
+/// # Errors
+///
+/// The first error in the order of `writes`. The others have been run all the same. Short writes
+/// are not errors: ask each for its result.
+pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
+    run(writes, |write| (write.file, &mut write.answer))
+}
+
+fn run<O: Prepare>(
+    operations: &mut [O],
+    parts: impl Fn(&mut O) -> (&File, &mut Answer),
+) -> io::Result<()> {
+    let Some(first) = operations.first_mut() else {
+        return Ok(());
+    };
+    let engine: Engine = parts(first).0.engine().clone();
+    let mut answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
+    if let [operation] = operations {
+        answers[0] = caller::run_alone(engine.shared(), operation);
+    } else {
+        match caller::lease(engine.shared()) {
+            Ok(mut lease) => lease.run(operations, &mut answers),
+            Err(refusal) => answers.fill(Answer::refused(refusal)),
+        }
+    }
+    let mut first_error = Ok(());
+    for (operation, answer) in operations.iter_mut().zip(answers) {
+        let (file, place) = parts(operation);
+        *place = answer;
+        if first_error.is_ok() {
+            first_error = answer.decode(file).map(drop);
+        }
+    }
+    first_error
+}
+
+impl Prepare for ReadInto<'_> {
+    type Yield = ();
+
+    fn prepare(&mut self) -> Prepared {
+        let offset = self.offset;
+        let span = span_of_mut(&mut self.buf);
+        self.file
+            .transfer(span, offset, false, |fd, span| Op::ReadAt {
+                fd,
+                span,
+                offset,
+            })
+    }
+
+    fn finish(self, _answer: Answer) {}
+}
+
+impl Prepare for WriteFrom<'_> {
+    type Yield = ();
+
+    fn prepare(&mut self) -> Prepared {
+        let offset = self.offset;
+        let span = span_of(&self.buf);
+        self.file
+            .transfer(span, offset, false, |fd, span| Op::WriteAt {
+                fd,
+                span,
+                offset,
+            })
+    }
+
+    fn finish(self, _answer: Answer) {}
+}

@@ -1,0 +1,15 @@
+//! What users call. Public as the crate's root and as `inflight::fs`.
+//!
+//! Next: [`crate::op`] for what an operation is, [`crate::host`] for who runs it.
+
+pub(crate) mod any;
+pub(crate) mod batch;
+pub(crate) mod engine;
+pub(crate) mod file;
+pub(crate) mod many;
+pub(crate) mod open;
+pub(crate) mod operation;
+pub(crate) mod queue;
+pub(crate) mod transfer;
+pub(crate) mod upkeep;
+pub(crate) mod vectored;

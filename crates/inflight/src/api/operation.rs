@@ -1,0 +1,77 @@
+//! One operation as a value.
+
+use std::io;
+
+use super::engine::Engine;
+use crate::completion::Answer;
+use crate::host::caller;
+use crate::op::{Op, Prepare, Prepared, Request};
+use crate::policy::Road;
+
+/// Something to be done, as a value: nothing happens until it is run.
+///
+/// It is run by [`Operation::wait`] on this thread, or with others in a [`crate::Batch`] or a
+/// [`Queue`](crate::Queue). The types are made by [`crate::fs::File`] and [`Engine`].
+///
+/// # Cancellation
+///
+/// Dropping an operation that has not been run does nothing. One that is being run cannot be
+/// dropped, because whoever runs it blocks until it is over.
+#[must_use = "an operation does nothing until it is run"]
+pub trait Operation: Sealed {
+    /// What the operation yields.
+    type Output;
+
+    /// Runs the operation on this thread and blocks until it is over.
+    ///
+    /// An operation alone takes the plain system call: with one at a time, no ring is faster.
+    fn wait(self) -> Self::Output;
+}
+
+/// What this crate asks of an operation; only its own types have it.
+pub trait Sealed: Prepare + Sized {
+    /// The engine that runs the operation where none is named.
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a;
+}
+
+impl<O: Sealed> Operation for O {
+    type Output = O::Yield;
+
+    #[inline]
+    fn wait(mut self) -> Self::Output {
+        let answer = caller::run_alone(self.engine().shared(), &mut self);
+        self.finish(answer)
+    }
+}
+
+/// Does nothing, by way of the backend. Made by [`Engine::nop`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Nop<'e> {
+    pub(super) engine: &'e Engine,
+}
+
+impl Prepare for Nop<'_> {
+    type Yield = io::Result<()>;
+
+    #[inline(always)]
+    fn prepare(&mut self) -> Prepared {
+        Prepared::run(Road::Backend, Request::simple(Op::Nop))
+    }
+
+    #[inline(always)]
+    fn finish(self, answer: Answer) -> Self::Yield {
+        answer.decode(self.engine).map(drop)
+    }
+}
+
+impl Sealed for Nop<'_> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        self.engine
+    }
+}

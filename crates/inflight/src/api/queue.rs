@@ -1,0 +1,51 @@
+//! Operations one after the other, with a bounded number in flight.
+
+use crate::host::caller::Flights;
+use crate::op::Prepare;
+
+/// A bounded number of operations in flight, lent by [`crate::Engine::queue`].
+///
+/// What is pushed goes to the kernel together with the next call of [`Queue::next`], so that one
+/// system call serves many operations.
+pub struct Queue<'q, 's, O: Prepare> {
+    pub(super) flights: &'q mut Flights<'s, O>,
+}
+
+impl<O: Prepare> Queue<'_, '_, O> {
+    /// Takes an operation; `tag` comes back with its result.
+    ///
+    /// # Errors
+    ///
+    /// The operation itself, when the queue is full (call [`Queue::next`] first), or when this
+    /// is a forked child.
+    #[inline]
+    pub fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
+        self.flights.push(tag, operation)
+    }
+
+    /// The next result in the order of completion, waiting if there is none; `None` when
+    /// nothing is in flight.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a queue can go on after it was empty"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Option<(u64, O::Yield)> {
+        self.flights.next()
+    }
+
+    /// Whether the next push would be refused.
+    pub fn is_full(&mut self) -> bool {
+        !self.flights.has_room()
+    }
+
+    /// Operations pushed whose results have not been taken.
+    pub fn len(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Whether every result has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads and writes at a position.
+
+use std::io;
+
+use super::engine::Engine;
+use super::file::File;
+use super::operation::Sealed;
+use crate::buf::{IoBuf, IoBufMut, span_of, span_of_mut};
+use crate::completion::Answer;
+use crate::op::{Op, Prepare, Prepared, Span};
+
+/// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct ReadAt<'f, B> {
+    pub(super) file: &'f File,
+    pub(super) buf: B,
+    pub(super) offset: u64,
+    pub(super) exact: bool,
+}
+
+/// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct WriteAt<'f, B> {
+    pub(super) file: &'f File,
+    pub(super) buf: B,
+    pub(super) offset: u64,
+    pub(super) all: bool,
+}
+
+impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
+    type Yield = (io::Result<usize>, B);
+
+    #[inline(always)]
+    fn prepare(&mut self) -> Prepared {
+        let offset = self.offset;
+        let span = span_of_mut(&mut self.buf);
+        self.file
+            .transfer(span, offset, self.exact, |fd, span| Op::ReadAt {
+                fd,
+                span,
+                offset,
+            })
+    }
+
+    #[inline(always)]
+    fn finish(self, answer: Answer) -> Self::Yield {
+        let result = answer.decode(self.file);
+        (
+            full(
+                result,
+                self.exact,
+                self.buf.len(),
+                io::ErrorKind::UnexpectedEof,
+            ),
+            self.buf,
+        )
+    }
+}
+
+impl<B: IoBuf> Prepare for WriteAt<'_, B> {
+    type Yield = (io::Result<usize>, B);
+
+    #[inline(always)]
+    fn prepare(&mut self) -> Prepared {
+        let offset = self.offset;
+        let span: Span = span_of(&self.buf);
+        self.file
+            .transfer(span, offset, self.all, |fd, span| Op::WriteAt {
+                fd,
+                span,
+                offset,
+            })
+    }
+
+    #[inline(always)]
+    fn finish(self, answer: Answer) -> Self::Yield {
+        let result = answer.decode(self.file);
+        (
+            full(result, self.all, self.buf.len(), io::ErrorKind::WriteZero),
+            self.buf,
+        )
+    }
+}
+
+/// A whole transfer that stopped early, without an error, is one of this kind.
+#[inline]
+pub(super) fn full(
+    result: io::Result<usize>,
+    whole: bool,
+    len: usize,
+    kind: io::ErrorKind,
+) -> io::Result<usize> {
+    match result {
+        Ok(moved) if whole && moved < len => Err(io::Error::new(
+            kind,
+            format!("{moved} of {len} bytes were moved"),
+        )),
+        result => result,
+    }
+}
+
+impl<B: IoBufMut> Sealed for ReadAt<'_, B> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        self.file.engine()
+    }
+}
+
+impl<B: IoBuf> Sealed for WriteAt<'_, B> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        self.file.engine()
+    }
+}

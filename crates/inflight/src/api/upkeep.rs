@@ -1,0 +1,184 @@
+//! What is done to a file beside moving bytes: sync, allocate, metadata.
+
+use std::io;
+use std::mem::MaybeUninit;
+
+use super::engine::Engine;
+use super::file::{Alignment, File};
+use super::operation::Sealed;
+use crate::completion::{Answer, Refusal};
+use crate::op::{AllocateMode, Op, Prepare, Prepared, Request};
+use crate::policy::road;
+
+/// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Sync<'f> {
+    pub(super) file: &'f File,
+    pub(super) data_only: bool,
+}
+
+/// Reserves or frees space. Made by [`File::allocate`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Allocate<'f> {
+    pub(super) file: &'f File,
+    pub(super) mode: AllocateMode,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// Asks for size and alignment. Made by [`File::metadata`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct ReadMetadata<'f> {
+    pub(super) file: &'f File,
+    pub(super) out: Out,
+}
+
+/// Where the kernel puts its answer.
+pub(super) struct Out(pub(super) MaybeUninit<libc::statx>);
+
+impl std::fmt::Debug for Out {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Out")
+    }
+}
+
+/// What the file system tells of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// Size in bytes.
+    pub len: u64,
+    /// Space taken on the device, in bytes.
+    pub allocated_bytes: u64,
+    /// The block size that the file system prefers, in bytes.
+    pub block_size_bytes: u32,
+    /// What direct I/O needs.
+    pub direct: Alignment,
+}
+
+/// How [`File::allocate`] treats the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllocateRange {
+    /// Reserve space; the file grows if the range lies beyond its end.
+    Reserve,
+    /// Reserve space and leave the size as it is.
+    ReserveKeepSize,
+    /// Free the space; the range reads as zeros.
+    PunchHole,
+    /// Make the range read as zeros, keeping its space where the file system can.
+    Zero,
+}
+
+impl AllocateRange {
+    /// fallocate(2).
+    pub(super) fn mode(self) -> AllocateMode {
+        AllocateMode(match self {
+            Self::Reserve => 0,
+            Self::ReserveKeepSize => libc::FALLOC_FL_KEEP_SIZE,
+            Self::PunchHole => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+            Self::Zero => libc::FALLOC_FL_ZERO_RANGE,
+        })
+    }
+}
+
+fn prepared(file: &File, op: Op) -> Prepared {
+    Prepared::run(road(&op, file.facts()), Request::simple(op))
+}
+
+impl Prepare for Sync<'_> {
+    type Yield = io::Result<()>;
+
+    fn prepare(&mut self) -> Prepared {
+        if self.file.sync_has_failed() {
+            return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+        }
+        let fd = self.file.raw_fd();
+        prepared(
+            self.file,
+            Op::Sync {
+                fd,
+                data_only: self.data_only,
+            },
+        )
+    }
+
+    fn finish(self, answer: Answer) -> Self::Yield {
+        self.file.note_sync(answer);
+        answer.decode(self.file).map(drop)
+    }
+}
+
+impl Prepare for Allocate<'_> {
+    type Yield = io::Result<()>;
+
+    fn prepare(&mut self) -> Prepared {
+        let Self {
+            file,
+            mode,
+            offset,
+            len,
+        } = *self;
+        // fallocate(2), EFBIG: the sum exceeds the largest file.
+        let end = offset
+            .checked_add(len)
+            .and_then(|end| i64::try_from(end).ok());
+        if end.is_none() {
+            return Prepared::refused(Answer::failed(libc::EFBIG, 0));
+        }
+        prepared(
+            file,
+            Op::Allocate {
+                fd: file.raw_fd(),
+                mode,
+                offset,
+                len,
+            },
+        )
+    }
+
+    fn finish(self, answer: Answer) -> Self::Yield {
+        answer.decode(self.file).map(drop)
+    }
+}
+
+impl Prepare for ReadMetadata<'_> {
+    type Yield = io::Result<Metadata>;
+
+    fn prepare(&mut self) -> Prepared {
+        let (fd, out) = (self.file.raw_fd(), self.out.0.as_mut_ptr());
+        prepared(self.file, Op::Metadata { fd, out })
+    }
+
+    #[allow(unsafe_code)]
+    fn finish(self, answer: Answer) -> Self::Yield {
+        answer.decode(self.file)?;
+        // SAFETY: `Out` was zeroed when it was made, and the kernel has filled it.
+        let statx = unsafe { self.out.0.assume_init() };
+        Ok(Metadata {
+            len: statx.stx_size,
+            allocated_bytes: statx.stx_blocks.saturating_mul(512),
+            block_size_bytes: statx.stx_blksize,
+            direct: Alignment::from_statx(&statx),
+        })
+    }
+}
+
+/// Implements what every operation on a file has in common.
+macro_rules! on_a_file {
+    ($($operation:ident),*) => {$(
+        impl Sealed for $operation<'_> {
+            fn engine<'a>(&self) -> &'a Engine
+            where
+                Self: 'a,
+            {
+                self.file.engine()
+            }
+        }
+    )*};
+}
+
+on_a_file!(Sync, Allocate, ReadMetadata);

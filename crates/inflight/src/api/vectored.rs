@@ -1,0 +1,149 @@
+//! Reads into and writes from several buffers at one position.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::engine::Engine;
+use super::file::File;
+use super::operation::Sealed;
+use super::transfer::full;
+use crate::buf::{IoBuf, IoBufMut, span_of, span_of_mut};
+use crate::completion::Answer;
+use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, Span};
+
+/// A read into several buffers. Made by [`File::read_vectored_at`] and
+/// [`File::read_vectored_exact_at`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct ReadVectoredAt<'f, B> {
+    pub(super) file: &'f File,
+    pub(super) bufs: Vec<B>,
+    pub(super) list: List,
+    pub(super) offset: u64,
+    pub(super) exact: bool,
+}
+
+/// A write from several buffers. Made by [`File::write_vectored_at`] and
+/// [`File::write_vectored_all_at`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct WriteVectoredAt<'f, B> {
+    pub(super) file: &'f File,
+    pub(super) bufs: Vec<B>,
+    pub(super) list: List,
+    pub(super) offset: u64,
+    pub(super) all: bool,
+}
+
+/// The addresses of the buffers, as the kernel takes them; filled when the operation is run.
+#[derive(Debug, Default)]
+pub(super) struct List(Vec<libc::iovec>);
+
+// SAFETY: the addresses are of the buffers beside the list, and are used only while the operation
+// is run; between being made and being run, the list is empty.
+unsafe impl Send for List {}
+// SAFETY: a shared reference gives no access to the addresses.
+unsafe impl Sync for List {}
+
+impl List {
+    /// The kernel takes at most so many buffers; the transfer is short if there are more, and a
+    /// whole one is refused.
+    fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
+        self.0.clear();
+        let iovecs = spans.map(|span| libc::iovec {
+            iov_base: span.start.cast(),
+            iov_len: span.len,
+        });
+        self.0
+            .extend(iovecs.take(usize::try_from(IOVECS_MAX).expect("1024")));
+        let count = u32::try_from(self.0.len()).expect("at most IOVECS_MAX");
+        Iovecs {
+            first: self.0.as_mut_ptr(),
+            count,
+        }
+    }
+}
+
+fn total<B: IoBuf>(bufs: &[B]) -> usize {
+    bufs.iter().map(IoBuf::len).sum()
+}
+
+impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
+    type Yield = (io::Result<usize>, Vec<B>);
+
+    fn prepare(&mut self) -> Prepared {
+        let Self {
+            file,
+            bufs,
+            list,
+            offset,
+            exact,
+        } = self;
+        let offset = *offset;
+        let iovecs = list.fill(bufs.iter_mut().map(span_of_mut));
+        let list = &list.0;
+        file.vectored(list, offset, *exact, |fd| Op::ReadVectoredAt {
+            fd,
+            iovecs,
+            offset,
+        })
+    }
+
+    fn finish(self, answer: Answer) -> Self::Yield {
+        let result = answer.decode(self.file);
+        let len = total(&self.bufs);
+        (
+            full(result, self.exact, len, io::ErrorKind::UnexpectedEof),
+            self.bufs,
+        )
+    }
+}
+
+impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
+    type Yield = (io::Result<usize>, Vec<B>);
+
+    fn prepare(&mut self) -> Prepared {
+        let Self {
+            file,
+            bufs,
+            list,
+            offset,
+            all,
+        } = self;
+        let offset = *offset;
+        let iovecs = list.fill(bufs.iter().map(span_of));
+        let list = &list.0;
+        file.vectored(list, offset, *all, |fd| Op::WriteVectoredAt {
+            fd,
+            iovecs,
+            offset,
+        })
+    }
+
+    fn finish(self, answer: Answer) -> Self::Yield {
+        let result = answer.decode(self.file);
+        let len = total(&self.bufs);
+        (
+            full(result, self.all, len, io::ErrorKind::WriteZero),
+            self.bufs,
+        )
+    }
+}
+
+impl<B: IoBufMut> Sealed for ReadVectoredAt<'_, B> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        self.file.engine()
+    }
+}
+
+impl<B: IoBuf> Sealed for WriteVectoredAt<'_, B> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        self.file.engine()
+    }
+}

@@ -1,0 +1,229 @@
+//! The test backend: plain system calls whose completions come late, out of order, short, failed
+//! or twice, as a seed decides. Compiled with the feature `faulty` only.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use super::Broken;
+use super::threads::execute::execute;
+use crate::completion::Completion;
+use crate::op::{Op, Span};
+
+/// Which faults the test backend makes. The same seed makes the same faults.
+///
+/// Probabilities are in thousandths of the operations handed over. An operation that is to fail
+/// is not executed.
+#[derive(Clone, Debug, Default)]
+pub struct Faults {
+    seed: u64,
+    short_per_mille: u32,
+    stray_per_mille: u32,
+    failures: Vec<Failure>,
+    breaks_after: Option<u64>,
+    loses: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    errno: i32,
+    /// `None`: every kind.
+    kind: Option<&'static str>,
+    when: When,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum When {
+    PerMille(u32),
+    Nth(u64),
+}
+
+impl Faults {
+    /// Late and reordered completions, but no other fault yet.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Transfers of more than one byte move fewer than asked.
+    pub fn short_transfers(mut self, per_mille: u32) -> Self {
+        self.short_per_mille = per_mille;
+        self
+    }
+
+    /// Completions that come twice, or for nothing.
+    pub fn strays(mut self, per_mille: u32) -> Self {
+        self.stray_per_mille = per_mille;
+        self
+    }
+
+    /// Operations fail with `errno`.
+    pub fn errors(mut self, errno: i32, per_mille: u32) -> Self {
+        self.failures.push(Failure {
+            errno,
+            kind: None,
+            when: When::PerMille(per_mille),
+        });
+        self
+    }
+
+    /// Operations of one kind (`read`, `write`, `readv`, `writev`, `fsync`, `fallocate`, `nop`)
+    /// all fail with `errno`.
+    pub fn refuse(mut self, kind: &'static str, errno: i32) -> Self {
+        self.failures.push(Failure {
+            errno,
+            kind: Some(kind),
+            when: When::PerMille(1000),
+        });
+        self
+    }
+
+    /// The `n`th operation handed over on a thread, counted from 0, fails with `errno`.
+    pub fn fail_nth(mut self, n: u64, errno: i32) -> Self {
+        self.failures.push(Failure {
+            errno,
+            kind: None,
+            when: When::Nth(n),
+        });
+        self
+    }
+
+    /// Once `n` operations have been handed over on a thread, the backend cannot be entered any
+    /// more, as a ring under a new seccomp filter.
+    pub fn break_after(mut self, n: u64) -> Self {
+        self.breaks_after = Some(n);
+        self
+    }
+
+    /// The backend says that completions have been lost, as a ring whose queue has overflowed.
+    pub fn lose_completions(mut self) -> Self {
+        self.loses = true;
+        self
+    }
+}
+
+/// See the module.
+pub(crate) struct Faulty {
+    faults: Faults,
+    random: u64,
+    handed_over: u64,
+    /// Executed, and not told yet.
+    held: Vec<Completion>,
+    /// Can be reaped.
+    released: Vec<Completion>,
+}
+
+impl Faulty {
+    pub(crate) fn new(faults: Faults) -> Self {
+        let random = faults.seed;
+        Self {
+            faults,
+            random,
+            handed_over: 0,
+            held: Vec::new(),
+            released: Vec::new(),
+        }
+    }
+
+    /// A number below `bound`, from SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+
+    fn happens(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.below(1000) < u64::from(per_mille)
+    }
+
+    fn failure(&mut self, op: &Op) -> Option<i32> {
+        for at in 0..self.faults.failures.len() {
+            let Failure { errno, kind, when } = self.faults.failures[at].clone();
+            if kind.is_some_and(|kind| kind != op.name()) {
+                continue;
+            }
+            let fails = match when {
+                When::PerMille(per_mille) => self.happens(per_mille),
+                When::Nth(n) => n == self.handed_over,
+            };
+            if fails {
+                return Some(errno);
+            }
+        }
+        None
+    }
+
+    /// Executes an operation at once and holds its completion back.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in the operation are valid.
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+        let result = match self.failure(op) {
+            Some(errno) => -errno,
+            None => {
+                let op = self.shortened(*op);
+                // SAFETY: passed on from the caller; a shorter span is part of the span.
+                unsafe { execute(&op) }
+            }
+        };
+        self.handed_over += 1;
+        self.held.push(Completion { user_data, result });
+        if self.happens(self.faults.stray_per_mille) {
+            let unknown = Completion {
+                user_data: self.below(u64::MAX),
+                result: 1,
+            };
+            self.held.push(unknown);
+            self.held.push(Completion { user_data, result });
+        }
+    }
+
+    fn shortened(&mut self, op: Op) -> Op {
+        let short = self.happens(self.faults.short_per_mille);
+        match op.span() {
+            Some(Span { len, .. }) if short && len > 1 => {
+                let fewer = self.below(len as u64 - 1) + 1;
+                op.part(0, usize::try_from(fewer).expect("below a usize"))
+            }
+            _ => op,
+        }
+    }
+
+    pub(crate) fn turn(&mut self, at_least: u32) -> Result<(), Broken> {
+        if self
+            .faults
+            .breaks_after
+            .is_some_and(|after| self.handed_over > after)
+        {
+            // As a ring does whose operations have not been taken. They were executed here, and
+            // are so again: reads and positioned writes of the same bytes yield the same.
+            let unsubmitted = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
+            return Err(Broken {
+                cause: io::Error::from_raw_os_error(libc::EPERM),
+                unsubmitted,
+            });
+        }
+        let held = self.held.len() as u64;
+        let more = self.below(held + 1);
+        for _ in 0..(u64::from(at_least) + more).min(held) {
+            let any = self.below(self.held.len() as u64);
+            let any = usize::try_from(any).expect("below a usize");
+            self.released.push(self.held.swap_remove(any));
+        }
+        Ok(())
+    }
+
+    /// As [`super::Backend::reap`].
+    pub(crate) fn reap(&mut self, each: impl FnMut(Completion)) -> bool {
+        self.released.drain(..).for_each(each);
+        !self.faults.loses
+    }
+}

@@ -1,0 +1,124 @@
+//! The kernel's side: who executes operations. Three kinds, one of them for tests, chosen at run
+//! time; the only `match` on them is here.
+//!
+//! A backend knows operations and completions. It has never heard of a file, a batch or a
+//! future. Next: [`uring`], [`threads`].
+#![allow(unsafe_code)]
+
+#[cfg(feature = "faulty")]
+pub(crate) mod faulty;
+pub(crate) mod threads;
+pub(crate) mod uring;
+
+use std::io;
+
+use crate::completion::Completion;
+use crate::op::Op;
+use threads::pool::Lane;
+use uring::ring::Uring;
+
+/// Who executes the operations of one proactor.
+pub(crate) enum Backend {
+    Uring(Box<Uring>),
+    Threads(Lane),
+    #[cfg(feature = "faulty")]
+    Faulty(Box<faulty::Faulty>),
+}
+
+/// Why a backend cannot go on.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) cause: io::Error,
+    /// Operations that were handed over and never reached the kernel.
+    pub(crate) unsubmitted: u32,
+}
+
+impl Backend {
+    /// Queues an operation, to be handed over by the next [`Backend::turn`].
+    ///
+    /// # Safety
+    ///
+    /// The addresses in the operation stay valid until its completion has been reaped, and no
+    /// more are in flight than the backend was made for.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+        match self {
+            // SAFETY: passed on from the caller.
+            Self::Uring(ring) => unsafe { ring.push(user_data, op) },
+            // SAFETY: passed on from the caller.
+            Self::Threads(lane) => unsafe { lane.push(user_data, op) },
+            #[cfg(feature = "faulty")]
+            // SAFETY: passed on from the caller.
+            Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
+        }
+    }
+
+    /// Hands over what is queued and waits until `at_least` completions can be reaped. It may
+    /// come back with fewer, after a signal for instance.
+    #[inline]
+    pub(crate) fn turn(&mut self, at_least: u32) -> Result<(), Broken> {
+        match self {
+            Self::Uring(ring) => ring.enter(at_least).map_err(|failed| Broken {
+                cause: failed.cause,
+                unsubmitted: ring.unsubmitted(),
+            }),
+            Self::Threads(lane) => {
+                lane.submit();
+                lane.wait(threads::execute::to_usize(at_least));
+                Ok(())
+            }
+            #[cfg(feature = "faulty")]
+            Self::Faulty(faulty) => faulty.turn(at_least),
+        }
+    }
+
+    /// Gives every completion that is there to `each`. False when completions have been lost.
+    #[inline]
+    pub(crate) fn reap(&mut self, each: impl FnMut(Completion)) -> bool {
+        match self {
+            Self::Uring(ring) => ring.reap(each),
+            Self::Threads(lane) => {
+                lane.reap().for_each(each);
+                true
+            }
+            #[cfg(feature = "faulty")]
+            Self::Faulty(faulty) => faulty.reap(each),
+        }
+    }
+
+    /// Whether a plain system call could answer differently. The thread pool makes plain calls
+    /// itself, so its errors are final.
+    pub(crate) fn differs_from_plain_calls(&self) -> bool {
+        !matches!(self, Self::Threads(_))
+    }
+
+    /// Between batches, when nothing is in flight: forgets what is no longer needed.
+    pub(crate) fn sweep(&mut self) {
+        if let Self::Uring(ring) = self {
+            ring.sweep();
+        }
+    }
+
+    /// Enters into the kernel so far.
+    #[inline]
+    pub(crate) fn enters(&self) -> u64 {
+        match self {
+            Self::Uring(ring) => ring.enters(),
+            _ => 0,
+        }
+    }
+
+    /// Whether there is something for [`Backend::take_refusal`].
+    #[inline]
+    pub(crate) fn has_refusal(&self) -> bool {
+        matches!(self, Self::Uring(ring) if ring.has_refusal())
+    }
+
+    /// The errno with which memory was refused to be registered, once.
+    pub(crate) fn take_refusal(&mut self) -> Option<i32> {
+        match self {
+            Self::Uring(ring) => ring.take_refusal(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! One operation as a plain system call, on whatever thread this is.
+//!
+//! This is how the `threads` backend works, how an operation alone is run, and how the proactor
+//! sees an operation through that a ring has refused.
+#![allow(unsafe_code)]
+
+use std::io;
+
+use crate::completion::Answer;
+use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
+
+/// Executes one operation and returns a byte count or a negated errno, as a ring would.
+///
+/// A signal does not end it: EINTR is tried again.
+///
+/// # Safety
+///
+/// Every address in `op` is valid for what `op` does, until this returns.
+pub(crate) unsafe fn execute(op: &Op) -> i32 {
+    loop {
+        // SAFETY: passed on from the caller.
+        let result = unsafe { call(op) };
+        if result >= 0 {
+            // At most TRANSFER_MAX_BYTES were asked for.
+            return i32::try_from(result).expect("a transfer is at most MAX_RW_COUNT");
+        }
+        let errno = io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO);
+        if errno != libc::EINTR {
+            return -errno;
+        }
+    }
+}
+
+/// Sees a request through with plain system calls: a transfer above the limit of one call goes
+/// on, and a whole one resumes.
+///
+/// # Safety
+///
+/// As for [`execute`].
+pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
+    let Some(span) = request.op.span() else {
+        // SAFETY: passed on from the caller.
+        return unsafe { execute_vectored(request) };
+    };
+    let mut done = 0;
+    loop {
+        let chunk = (span.len - done).min(to_usize(TRANSFER_MAX_BYTES));
+        // SAFETY: a part of the memory that the caller vouches for.
+        let result = unsafe { execute(&request.op.part(done, chunk)) };
+        let Ok(moved) = usize::try_from(result) else {
+            return after(done, request.whole, -result);
+        };
+        done += moved;
+        if done == span.len || moved == 0 || (moved < chunk && !request.whole) {
+            return Answer::moved(done);
+        }
+    }
+}
+
+/// As [`execute_request`], for an operation without a span.
+///
+/// # Safety
+///
+/// As for [`execute`].
+unsafe fn execute_vectored(request: &Request) -> Answer {
+    let mut op = request.op;
+    let mut done = 0;
+    loop {
+        // SAFETY: passed on from the caller.
+        let result = unsafe { execute(&op) };
+        let Ok(moved) = usize::try_from(result) else {
+            return after(done, request.whole, -result);
+        };
+        done += moved;
+        // SAFETY: the caller vouches for the list of buffers, and the call is over.
+        if !request.whole || moved == 0 || !unsafe { advance(&mut op, moved) } {
+            return Answer::moved(done);
+        }
+    }
+}
+
+/// The answer when an error comes after `done` bytes: a plain transfer reports the bytes, and the
+/// next call the error, as write(2) does; a whole one reports both.
+pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
+    if done > 0 && !whole {
+        Answer::moved(done)
+    } else {
+        Answer::failed(errno, done)
+    }
+}
+
+/// Takes `moved` bytes off the front of a vectored operation. False when nothing is left, and for
+/// any other operation.
+///
+/// # Safety
+///
+/// The list of buffers in `op` may be written, and no call that reads it is in flight.
+pub(crate) unsafe fn advance(op: &mut Op, mut moved: usize) -> bool {
+    let (Op::ReadVectoredAt { iovecs, offset, .. } | Op::WriteVectoredAt { iovecs, offset, .. }) =
+        op
+    else {
+        return false;
+    };
+    *offset += moved as u64;
+    while iovecs.count > 0 {
+        // SAFETY: `first` points to `count` entries that the caller lets us write.
+        let first = unsafe { &mut *iovecs.first };
+        if moved < first.iov_len {
+            first.iov_base = first.iov_base.wrapping_byte_add(moved);
+            first.iov_len -= moved;
+            return true;
+        }
+        moved -= first.iov_len;
+        *iovecs = Iovecs {
+            first: iovecs.first.wrapping_add(1),
+            count: iovecs.count - 1,
+        };
+    }
+    false
+}
+
+pub(crate) fn to_usize(number: u32) -> usize {
+    usize::try_from(number).expect("usize has 32 bits or more")
+}
+
+/// The system call itself; -1 leaves the reason in `errno`.
+///
+/// # Safety
+///
+/// As for [`execute`].
+unsafe fn call(op: &Op) -> isize {
+    match *op {
+        Op::Nop => 0,
+        Op::ReadAt { fd, span, offset } => {
+            let (len, offset) = (span.len.min(to_usize(TRANSFER_MAX_BYTES)), signed(offset));
+            // SAFETY: the caller vouches for `span`.
+            unsafe { libc::pread64(fd, span.start.cast(), len, offset) }
+        }
+        Op::WriteAt { fd, span, offset } => {
+            let (len, offset) = (span.len.min(to_usize(TRANSFER_MAX_BYTES)), signed(offset));
+            // SAFETY: the caller vouches for `span`.
+            unsafe { libc::pwrite64(fd, span.start.cast(), len, offset) }
+        }
+        Op::ReadVectoredAt { fd, iovecs, offset } => {
+            // SAFETY: the caller vouches for the list and for what it points to.
+            unsafe { libc::preadv64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
+        }
+        Op::WriteVectoredAt { fd, iovecs, offset } => {
+            // SAFETY: as above.
+            unsafe { libc::pwritev64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
+        }
+        Op::Sync {
+            fd,
+            data_only: true,
+        } => {
+            // SAFETY: no memory is involved.
+            widen(unsafe { libc::fdatasync(fd) })
+        }
+        Op::Sync {
+            fd,
+            data_only: false,
+        } => {
+            // SAFETY: no memory is involved.
+            widen(unsafe { libc::fsync(fd) })
+        }
+        Op::Allocate {
+            fd,
+            mode,
+            offset,
+            len,
+        } => {
+            // SAFETY: no memory is involved.
+            widen(unsafe { libc::fallocate64(fd, mode.0, signed(offset), signed(len)) })
+        }
+        Op::Metadata { fd, out } => {
+            let (flags, mask) = (libc::AT_EMPTY_PATH, METADATA_MASK);
+            // SAFETY: the path is a constant, and the caller vouches for `out`.
+            widen(unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, out) })
+        }
+    }
+}
+
+/// What is asked of statx: the basics and the alignment for direct I/O.
+pub(crate) const METADATA_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
+
+fn widen(result: i32) -> isize {
+    isize::try_from(result).expect("isize has 32 bits or more")
+}
+
+/// Offsets above `i64::MAX` are refused before an operation is made.
+fn signed(offset: u64) -> i64 {
+    i64::try_from(offset).expect("checked when the operation was made")
+}
+
+fn signed_count(iovecs: Iovecs) -> i32 {
+    i32::try_from(iovecs.count).expect("at most IOVECS_MAX")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lens(iovecs: &[libc::iovec]) -> Vec<usize> {
+        iovecs.iter().map(|iovec| iovec.iov_len).collect()
+    }
+
+    #[test]
+    fn advancing_skips_whole_buffers_and_cuts_the_next() {
+        let mut memory = [0_u8; 30];
+        let base = memory.as_mut_ptr();
+        let entry = |at: usize| libc::iovec {
+            iov_base: base.wrapping_add(at).cast(),
+            iov_len: 10,
+        };
+        let mut list = [entry(0), entry(10), entry(20)];
+        let iovecs = Iovecs {
+            first: list.as_mut_ptr(),
+            count: 3,
+        };
+        let mut op = Op::ReadVectoredAt {
+            fd: -1,
+            iovecs,
+            offset: 100,
+        };
+        // SAFETY: `list` is ours, and no call is in flight.
+        assert!(unsafe { advance(&mut op, 13) });
+        let Op::ReadVectoredAt { iovecs, offset, .. } = op else {
+            unreachable!()
+        };
+        assert_eq!((iovecs.count, offset), (2, 113));
+        assert_eq!(lens(&list), [10, 7, 10]);
+        assert_eq!(list[1].iov_base, base.wrapping_add(13).cast());
+        let mut op = Op::ReadVectoredAt {
+            fd: -1,
+            iovecs,
+            offset,
+        };
+        // SAFETY: as above.
+        assert!(!unsafe { advance(&mut op, 17) });
+    }
+}

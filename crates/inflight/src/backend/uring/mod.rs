@@ -1,0 +1,8 @@
+//! The io_uring backend: everything that knows submission and completion queue entries.
+//!
+//! Next: [`ring`], then [`encode`], [`probe`], [`register`].
+
+pub(crate) mod encode;
+pub(crate) mod probe;
+pub(crate) mod register;
+pub(crate) mod ring;

@@ -1,0 +1,150 @@
+//! Memory that the ring knows in advance.
+//!
+//! The ring has a small sparse table of registered buffers; each place holds the whole memory of
+//! one pool. A pool is registered when one of its buffers is first met, and its place is freed
+//! when the pool is gone. A refusal is remembered, and the buffers work unregistered.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use io_uring::IoUring;
+
+use crate::buf::{Arena, arenas_dropped};
+
+/// Pools that one ring knows at a time.
+const PLACES: u16 = 16;
+
+/// The kernel takes at most this much in one registered buffer: `SZ_1G`,
+/// io_uring_register(2), `IORING_REGISTER_BUFFERS`.
+const REGION_MAX_BYTES: usize = 1 << 30;
+
+/// The table of registered buffers of one ring.
+#[derive(Default)]
+pub(super) struct Arenas {
+    entries: Vec<Entry>,
+    /// Whether the kernel has made the table.
+    table: Table,
+    /// How many arenas had been dropped when dead ones were last looked for.
+    seen_dropped: u64,
+    /// The errno of the last refusal that nobody has been told of.
+    refusal: Option<i32>,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    #[default]
+    None,
+    Made,
+    Refused,
+}
+
+struct Entry {
+    id: u64,
+    alive: Weak<()>,
+    /// The place in the kernel's table; `None` if it was refused.
+    place: Option<u16>,
+}
+
+impl Arenas {
+    /// The place of an arena, which is registered if it was not known.
+    ///
+    /// # Safety
+    ///
+    /// The arena lives.
+    #[inline]
+    pub(super) unsafe fn place(&mut self, ring: &IoUring, arena: NonNull<Arena>) -> Option<u16> {
+        // SAFETY: the caller says that it lives.
+        let arena = unsafe { arena.as_ref() };
+        let known = self.entries.iter().find(|entry| entry.id == arena.id());
+        match known {
+            Some(entry) => entry.place,
+            None => self.register(ring, arena),
+        }
+    }
+
+    #[cold]
+    fn register(&mut self, ring: &IoUring, arena: &Arena) -> Option<u16> {
+        let place = self.try_register(ring, arena);
+        let alive = Arc::downgrade(arena.alive());
+        self.entries.push(Entry {
+            id: arena.id(),
+            alive,
+            place,
+        });
+        place
+    }
+
+    fn try_register(&mut self, ring: &IoUring, arena: &Arena) -> Option<u16> {
+        let iovec = arena.iovec();
+        if iovec.iov_len > REGION_MAX_BYTES {
+            self.refusal = Some(libc::EFAULT);
+            return None;
+        }
+        if self.table == Table::None {
+            let made = ring.submitter().register_buffers_sparse(u32::from(PLACES));
+            self.table = if made.is_ok() {
+                Table::Made
+            } else {
+                Table::Refused
+            };
+            self.refusal = made.err().and_then(|cause| cause.raw_os_error());
+        }
+        if self.table == Table::Refused {
+            return None;
+        }
+        let taken = |place| self.entries.iter().any(|entry| entry.place == Some(place));
+        let place = (0..PLACES).find(|place| !taken(*place))?;
+        self.update(ring, place, iovec).then_some(place)
+    }
+
+    fn update(&mut self, ring: &IoUring, place: u16, iovec: libc::iovec) -> bool {
+        // SAFETY: the memory is an arena's. The kernel pins its pages, so they are not reused
+        // before the place is cleared; that an address means another arena later is taken care
+        // of by ids.
+        let updated = unsafe {
+            ring.submitter()
+                .register_buffers_update(u32::from(place), &[iovec], None)
+        };
+        self.refusal = updated
+            .as_ref()
+            .err()
+            .and_then(|cause| cause.raw_os_error());
+        updated.is_ok()
+    }
+
+    /// Frees the places of pools that are gone. Called between batches, when nothing is in
+    /// flight; costs one load when no pool has been dropped.
+    pub(super) fn sweep(&mut self, ring: &IoUring) {
+        let dropped = arenas_dropped();
+        if dropped == self.seen_dropped {
+            return;
+        }
+        self.seen_dropped = dropped;
+        let (alive, dead) = self
+            .entries
+            .drain(..)
+            .partition(|entry: &Entry| entry.alive.strong_count() > 0);
+        self.entries = alive;
+        for entry in dead {
+            if let Some(place) = entry.place {
+                let nothing = libc::iovec {
+                    iov_base: std::ptr::null_mut(),
+                    iov_len: 0,
+                };
+                self.update(ring, place, nothing);
+            }
+        }
+    }
+
+    /// Whether there is something for [`Arenas::take_refusal`].
+    #[inline]
+    pub(super) fn has_refusal(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// The errno of a refusal since this was last asked.
+    pub(super) fn take_refusal(&mut self) -> Option<i32> {
+        self.refusal.take()
+    }
+}

@@ -1,0 +1,212 @@
+//! A ring and its owner's side: push, enter, reap.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::{EnterFlags, IoUring};
+
+use super::encode::{Known, encode};
+use super::register::Arenas;
+use crate::completion::Completion;
+use crate::op::Op;
+
+/// A ring owned by one thread.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// Index of the ring's descriptor among those this thread has registered, which saves a
+    /// look-up in each enter: io_uring_register(2), `IORING_REGISTER_RING_FDS`.
+    registered: Option<u32>,
+    /// Flags of every enter.
+    flags: EnterFlags,
+    arenas: Arenas,
+    enters: u64,
+}
+
+/// Why an enter has failed for good.
+#[derive(Debug)]
+pub(crate) struct EnterFailed {
+    pub(crate) cause: io::Error,
+}
+
+impl Uring {
+    pub(crate) fn new(ring: IoUring) -> Self {
+        let mut flags = EnterFlags::empty();
+        if ring.params().is_feature_no_iowait() {
+            // An idle wait is not I/O pressure (io_uring_enter(2), IORING_ENTER_NO_IOWAIT).
+            flags |= EnterFlags::NO_IOWAIT;
+        }
+        let registered = register_descriptor(&ring);
+        if registered.is_some() {
+            flags |= EnterFlags::REGISTERED_RING;
+        }
+        Self {
+            ring,
+            registered,
+            flags,
+            arenas: Arenas::default(),
+            enters: 0,
+        }
+    }
+
+    /// Most operations that may be in flight: each has a place in both queues, so neither can
+    /// overflow.
+    pub(crate) fn capacity(&self) -> u32 {
+        let params = self.ring.params();
+        params.sq_entries().min(params.cq_entries())
+    }
+
+    /// Queues an operation; the kernel sees it at the next enter.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in the operation stay valid until its completion has been reaped, and no
+    /// more than [`Uring::capacity`] are in flight.
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+        let mut known = Known::default();
+        if let Some(arena) = op.span().and_then(|span| span.arena) {
+            // SAFETY: the buffer that the span points into keeps its arena alive.
+            known.buffer = unsafe { self.arenas.place(&self.ring, arena) };
+        }
+        let entry = encode(op, known).user_data(user_data);
+        // SAFETY: passed on from the caller.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("no more in flight than the queue has places");
+    }
+
+    /// Hands what is queued to the kernel and waits until `at_least` completions are there.
+    /// Returns early when the kernel wants completions reaped first, or a signal came.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses in a way that another try will not change.
+    pub(crate) fn enter(&mut self, at_least: u32) -> Result<(), EnterFailed> {
+        let to_submit = {
+            let mut queue = self.ring.submission();
+            queue.sync();
+            u32::try_from(queue.len()).expect("a queue has at most 32768 places")
+        };
+        let mut flags = self.flags;
+        if at_least > 0 {
+            flags |= EnterFlags::GETEVENTS;
+        }
+        let target = match self.registered {
+            Some(index) => i64::from(index),
+            None => i64::from(self.ring.as_raw_fd()),
+        };
+        self.enters += 1;
+        // SAFETY: no memory but the ring's own is named; what the queued operations name is
+        // valid, by the contract of `push`.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_io_uring_enter,
+                target,
+                to_submit,
+                at_least,
+                flags.bits(),
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        if answer >= 0 {
+            return Ok(());
+        }
+        let cause = io::Error::last_os_error();
+        match cause.raw_os_error() {
+            // io_uring_enter(2): a signal; no memory for requests now; completions have to be
+            // reaped first. The caller reaps and enters again; what was queued stays queued.
+            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+            _ => Err(EnterFailed { cause }),
+        }
+    }
+
+    /// Gives every completion that is there to `each`. Returns false when the kernel has lost
+    /// some.
+    #[inline]
+    pub(crate) fn reap(&mut self, mut each: impl FnMut(Completion)) -> bool {
+        let mut queue = self.ring.completion();
+        for entry in &mut queue {
+            each(Completion {
+                user_data: entry.user_data(),
+                result: entry.result(),
+            });
+        }
+        queue.overflow() == 0
+    }
+
+    /// Queued operations that the kernel has not taken yet.
+    pub(crate) fn unsubmitted(&mut self) -> u32 {
+        u32::try_from(self.ring.submission().len()).expect("a queue has at most 32768 places")
+    }
+
+    /// Forgets registered memory whose owner is gone.
+    pub(crate) fn sweep(&mut self) {
+        self.arenas.sweep(&self.ring);
+    }
+
+    /// The errno with which the kernel refused to register memory, once.
+    pub(crate) fn take_refusal(&mut self) -> Option<i32> {
+        self.arenas.take_refusal()
+    }
+
+    /// Whether there is something for [`Uring::take_refusal`].
+    #[inline]
+    pub(crate) fn has_refusal(&self) -> bool {
+        self.arenas.has_refusal()
+    }
+
+    /// Enters so far.
+    #[inline]
+    pub(crate) fn enters(&self) -> u64 {
+        self.enters
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if let Some(index) = self.registered {
+            // Without this, the thread's table would keep the ring alive.
+            ring_descriptors(&self.ring, IORING_UNREGISTER_RING_FDS, index, 0);
+        }
+    }
+}
+
+// Not exported by the `io-uring` crate, whose `Submitter` forgets the index when it goes out of
+// scope; numbers from `include/uapi/linux/io_uring.h`.
+const IORING_REGISTER_RING_FDS: libc::c_uint = 20;
+const IORING_UNREGISTER_RING_FDS: libc::c_uint = 21;
+
+/// `struct io_uring_rsrc_update`.
+#[repr(C)]
+struct RsrcUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+fn register_descriptor(ring: &IoUring) -> Option<u32> {
+    let fd = u64::try_from(ring.as_raw_fd()).ok()?;
+    // u32::MAX lets the kernel choose the index.
+    ring_descriptors(ring, IORING_REGISTER_RING_FDS, u32::MAX, fd)
+}
+
+fn ring_descriptors(ring: &IoUring, call: libc::c_uint, offset: u32, data: u64) -> Option<u32> {
+    let mut update = RsrcUpdate {
+        offset,
+        reserved: 0,
+        data,
+    };
+    let fd = ring.as_raw_fd();
+    // SAFETY: `update` is one entry of the form that this call takes, and ours to be filled.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_io_uring_register,
+            fd,
+            call,
+            &raw mut update,
+            1_u32,
+        )
+    };
+    (answer == 1).then_some(update.offset)
+}

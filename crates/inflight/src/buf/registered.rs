@@ -1,0 +1,224 @@
+//! A pool of buffers in one piece of memory that a ring can know in advance.
+//!
+//! Registering saves the kernel from pinning the pages of each request: io_uring_register(2),
+//! `IORING_REGISTER_BUFFERS`. Each ring registers the arena when it first meets one of its
+//! buffers; when the kernel refuses (RLIMIT_MEMLOCK), the same buffers work unregistered, and
+//! [`crate::Engine::stats`] says so.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{AlignedBuf, IoBuf};
+
+/// How many arenas have been dropped in this process. A ring that has seen fewer looks through
+/// its registrations for dead ones.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// See [`DROPPED`].
+pub(crate) fn arenas_dropped() -> u64 {
+    DROPPED.load(Ordering::Acquire)
+}
+
+/// The memory of a pool. Its id is never used again, unlike its address: a ring that still has a
+/// dead arena registered must not take a new one at the same address for it.
+pub(crate) struct Arena {
+    id: u64,
+    alive: Arc<()>,
+    memory: AlignedBuf,
+    buf_len: usize,
+    /// Numbers of the buffers that nobody has.
+    free: Mutex<Vec<u32>>,
+}
+
+impl Arena {
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whoever holds this can tell whether the arena still lives.
+    pub(crate) fn alive(&self) -> &Arc<()> {
+        &self.alive
+    }
+
+    /// The whole memory, as the kernel takes it.
+    pub(crate) fn iovec(&self) -> libc::iovec {
+        let base = self.memory.as_ptr().cast_mut().cast();
+        libc::iovec {
+            iov_base: base,
+            iov_len: self.memory.len(),
+        }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        // The list is whole after every statement, so a panic elsewhere does not spoil it.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A fixed number of equal buffers, aligned for direct I/O, registered with the rings that use
+/// them.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let pool = inflight::BufPool::new(32, 4096)?;
+/// let mut buf = pool.take().expect("32 are free");
+/// buf.fill(7);
+/// drop(buf); // back to the pool
+/// assert_eq!(pool.available(), 32);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct BufPool {
+    arena: Arc<Arena>,
+}
+
+impl BufPool {
+    /// Alignment of every buffer in bytes: a page, the most that direct I/O asks for in practice.
+    pub const ALIGN_BYTES: usize = 4096;
+
+    /// `count` buffers of `buf_len` bytes each.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the size is zero or overflows, `OutOfMemory` if memory is refused.
+    /// A refusal to *register* is not an error; it is counted in [`crate::Engine::stats`].
+    pub fn new(count: u32, buf_len: usize) -> io::Result<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let stride = buf_len.checked_next_multiple_of(Self::ALIGN_BYTES);
+        let total = stride.and_then(|stride| stride.checked_mul(usize::try_from(count).ok()?));
+        let total = total.filter(|total| *total > 0).ok_or_else(|| {
+            let what = format!("a pool of {count} buffers of {buf_len} bytes has no valid size");
+            io::Error::new(io::ErrorKind::InvalidInput, what)
+        })?;
+        let arena = Arena {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            alive: Arc::new(()),
+            memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
+            buf_len,
+            free: Mutex::new((0..count).rev().collect()),
+        };
+        Ok(Self {
+            arena: Arc::new(arena),
+        })
+    }
+
+    /// A buffer that nobody has, or `None` when all are taken. Its bytes are what the last user
+    /// left there.
+    pub fn take(&self) -> Option<PoolBuf> {
+        let number = self.arena.free().pop()?;
+        Some(PoolBuf {
+            arena: Arc::clone(&self.arena),
+            number,
+        })
+    }
+
+    /// Number of buffers that can be taken now.
+    pub fn available(&self) -> usize {
+        self.arena.free().len()
+    }
+
+    /// Bytes in each buffer.
+    pub fn buf_len(&self) -> usize {
+        self.arena.buf_len
+    }
+}
+
+impl fmt::Debug for BufPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufPool")
+            .field("buf_len", &self.buf_len())
+            .field("available", &self.available())
+            .finish()
+    }
+}
+
+/// A buffer of a [`BufPool`]; dropping it gives it back.
+pub struct PoolBuf {
+    arena: Arc<Arena>,
+    number: u32,
+}
+
+impl PoolBuf {
+    pub(super) fn arena_ref(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn start(&self) -> *mut u8 {
+        let stride = self.arena.buf_len.next_multiple_of(BufPool::ALIGN_BYTES);
+        let from = stride * usize::try_from(self.number).expect("usize has 32 bits or more");
+        self.arena.memory.as_ptr().wrapping_add(from).cast_mut()
+    }
+}
+
+impl Drop for PoolBuf {
+    fn drop(&mut self) {
+        self.arena.free().push(self.number);
+    }
+}
+
+impl Deref for PoolBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the bytes lie in the arena, were initialised with it, and no other buffer
+        // covers them, because a number is in one place only.
+        unsafe { slice::from_raw_parts(self.start(), self.arena.buf_len) }
+    }
+}
+
+impl DerefMut for PoolBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the buffer is borrowed exclusively. The arena itself never
+        // makes a reference to its bytes.
+        unsafe { slice::from_raw_parts_mut(self.start(), self.arena.buf_len) }
+    }
+}
+
+impl fmt::Debug for PoolBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuf")
+            .field("number", &self.number)
+            .field("len", &self.arena.buf_len)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_do_not_overlap_and_come_back() {
+        let pool = BufPool::new(3, 5000).unwrap();
+        let mut bufs: Vec<_> = (0..3).map(|_| pool.take().unwrap()).collect();
+        assert!(pool.take().is_none());
+        for (value, buf) in (1_u8..).zip(&mut bufs) {
+            buf.fill(value);
+        }
+        for (value, buf) in (1_u8..).zip(&bufs) {
+            assert!(buf.iter().all(|byte| *byte == value));
+            assert_eq!(buf.as_ptr().addr() % BufPool::ALIGN_BYTES, 0);
+        }
+        drop(bufs);
+        assert_eq!(pool.available(), 3);
+    }
+
+    #[test]
+    fn a_pool_without_bytes_is_refused() {
+        for (count, len) in [(0, 4096), (4, 0), (u32::MAX, usize::MAX)] {
+            let error = BufPool::new(count, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}

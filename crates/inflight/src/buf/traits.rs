@@ -1,0 +1,160 @@
+//! Who may be a buffer.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use super::{Arena, PoolBuf};
+use crate::op::Span;
+
+/// Memory that the kernel may read while an operation is in flight.
+///
+/// # Safety
+///
+/// The implementor guarantees that
+/// - [`IoBuf::as_ptr`] points to [`IoBuf::len`] initialised bytes,
+/// - both stay the same, and the bytes stay valid, while the value is only moved about, and
+///   until it is dropped or used through `&mut`,
+/// - nobody else writes to those bytes meanwhile.
+///
+/// A `Vec<u8>` keeps this promise (its bytes are on the heap), a `[u8; N]` does not (its bytes
+/// move with it).
+pub unsafe trait IoBuf {
+    /// The first byte.
+    fn as_ptr(&self) -> *const u8;
+
+    /// Number of bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pool this buffer is from, if a ring can know it in advance.
+    #[doc(hidden)]
+    fn arena(&self) -> Option<ArenaOf<'_>> {
+        None
+    }
+}
+
+/// Memory that the kernel may fill while an operation is in flight.
+///
+/// # Safety
+///
+/// As for [`IoBuf`], and
+/// - [`IoBufMut::as_mut_ptr`] points to the same bytes, which may be written,
+/// - nobody else reads or writes those bytes meanwhile.
+pub unsafe trait IoBufMut: IoBuf {
+    /// The first byte, to be written.
+    fn as_mut_ptr(&mut self) -> *mut u8;
+}
+
+/// The arena of a [`PoolBuf`]; outside this crate it cannot be made or looked into.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct ArenaOf<'a>(pub(super) &'a Arena);
+
+fn arena_of(buf: &(impl IoBuf + ?Sized)) -> Option<NonNull<Arena>> {
+    buf.arena().map(|arena| NonNull::from(arena.0))
+}
+
+/// The span of a buffer that is only read.
+pub(crate) fn span_of<B: IoBuf + ?Sized>(buf: &B) -> Span {
+    Span {
+        start: buf.as_ptr().cast_mut(),
+        len: buf.len(),
+        arena: arena_of(buf),
+    }
+}
+
+/// The span of a buffer that is filled.
+pub(crate) fn span_of_mut<B: IoBufMut + ?Sized>(buf: &mut B) -> Span {
+    Span {
+        start: buf.as_mut_ptr(),
+        len: buf.len(),
+        arena: arena_of(buf),
+    }
+}
+
+// SAFETY: the bytes of a vector are on the heap and move only when it grows, which takes `&mut`.
+unsafe impl IoBuf for Vec<u8> {
+    fn as_ptr(&self) -> *const u8 {
+        Self::as_ptr(self)
+    }
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+}
+
+// SAFETY: as above; the vector owns its bytes alone.
+unsafe impl IoBufMut for Vec<u8> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        Self::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: the bytes are on the heap and never move.
+unsafe impl IoBuf for Box<[u8]> {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+// SAFETY: as above; the box owns its bytes alone.
+unsafe impl IoBufMut for Box<[u8]> {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: the bytes are borrowed, shared and unchanged, for as long as this reference lives; the
+// operations that take borrowed buffers block until the kernel is done with them.
+unsafe impl IoBuf for &[u8] {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+// SAFETY: as above, and borrowed exclusively.
+unsafe impl IoBuf for &mut [u8] {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+// SAFETY: the bytes are borrowed exclusively for as long as this reference lives.
+unsafe impl IoBufMut for &mut [u8] {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: the bytes belong to the pool's arena, which the buffer keeps alive and which never
+// moves; no other buffer of the pool covers them.
+unsafe impl IoBuf for PoolBuf {
+    fn as_ptr(&self) -> *const u8 {
+        <[u8]>::as_ptr(self)
+    }
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+    fn arena(&self) -> Option<ArenaOf<'_>> {
+        Some(ArenaOf(self.arena_ref()))
+    }
+}
+
+// SAFETY: as above, and the buffer is the only handle to these bytes.
+unsafe impl IoBufMut for PoolBuf {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(self)
+    }
+}

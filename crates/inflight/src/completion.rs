@@ -1,0 +1,148 @@
+//! The kernel's answer, and the only place where an errno becomes an error.
+//!
+//! An [`Answer`] is one number, so that a batch can keep an answer for each of its operations
+//! without an allocation: a byte count, or an errno together with the bytes moved before it.
+
+use std::io;
+
+use crate::error::{Forked, Misaligned, Partial, SetupError, SyncFailed};
+
+/// What a backend reports for one operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Completion {
+    /// Slot and generation, as they were handed over.
+    pub(crate) user_data: u64,
+    /// A byte count, or a negated errno.
+    pub(crate) result: i32,
+}
+
+/// The answer for a whole request. Not negative: bytes moved. Negative: `-(errno + bytes << 12)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer(i64);
+
+/// Largest errno that the kernel can return, `MAX_ERRNO` in `include/linux/err.h`.
+const ERRNO_MASK: i64 = 0xfff;
+
+/// Refusals of this library that need no call to the kernel. They lie above every errno in use
+/// (the largest of Linux is 133, `EHWPOISON`, and a few internal ones below 600).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Refusal {
+    /// The engine was made before a fork, and this is the child.
+    Forked = 4001,
+    /// Direct I/O was required, and offset, length or address do not fit.
+    Misaligned = 4002,
+    /// An earlier sync of this file failed.
+    SyncFailed = 4003,
+    /// The backend that was demanded could not be set up on this thread.
+    Setup = 4004,
+    /// Never handed over.
+    NotRun = 4005,
+}
+
+impl Answer {
+    /// An answer of `bytes` moved, no error.
+    pub(crate) fn moved(bytes: usize) -> Self {
+        Self(i64::try_from(bytes).expect("a buffer is at most isize::MAX bytes"))
+    }
+
+    /// An error, after `done` bytes had been moved.
+    pub(crate) fn failed(errno: i32, done: usize) -> Self {
+        debug_assert!(errno > 0 && i64::from(errno) <= ERRNO_MASK);
+        let done = i64::try_from(done).expect("a buffer is at most isize::MAX bytes");
+        Self(-((done << 12) | i64::from(errno)))
+    }
+
+    /// A refusal without a call to the kernel.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self::failed(refusal as i32, 0)
+    }
+
+    /// The kernel's own number.
+    #[inline]
+    pub(crate) fn from_result(result: i32) -> Self {
+        Self(i64::from(result))
+    }
+
+    /// The same answer for a request of which `done` bytes had been moved before.
+    pub(crate) fn plus(self, done: usize) -> Self {
+        match self.errno() {
+            Some(errno) => Self::failed(errno, self.done() + done),
+            None => Self::moved(usize::try_from(self.0).expect("not an error") + done),
+        }
+    }
+
+    /// Bytes moved before the error.
+    fn done(self) -> usize {
+        usize::try_from(-self.0 >> 12).expect("a shifted positive number")
+    }
+
+    /// The errno, if this is an error.
+    pub(crate) fn errno(self) -> Option<i32> {
+        let errno = i32::try_from(-self.0 & ERRNO_MASK).expect("masked to 12 bits");
+        (self.0 < 0).then_some(errno)
+    }
+
+    /// The byte count, or the error that the caller sees; `explain` knows the file.
+    #[inline]
+    pub(crate) fn decode(self, explain: impl Explain) -> io::Result<usize> {
+        match usize::try_from(self.0) {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => Err(self.error(explain)),
+        }
+    }
+
+    #[cold]
+    fn error(self, explain: impl Explain) -> io::Error {
+        let errno = self.errno().expect("only called for errors");
+        let done = self.done();
+        const FORKED: i32 = Refusal::Forked as i32;
+        const MISALIGNED: i32 = Refusal::Misaligned as i32;
+        const SYNC_FAILED: i32 = Refusal::SyncFailed as i32;
+        const SETUP: i32 = Refusal::Setup as i32;
+        const NOT_RUN: i32 = Refusal::NotRun as i32;
+        match errno {
+            FORKED => io::Error::other(Forked),
+            MISALIGNED => io::Error::new(io::ErrorKind::InvalidInput, explain.misaligned()),
+            SYNC_FAILED => io::Error::other(explain.sync_failed()),
+            SETUP => io::Error::other(explain.setup()),
+            NOT_RUN => io::Error::other("the operation has not been run yet"),
+            errno if done > 0 => {
+                let cause = io::Error::from_raw_os_error(errno);
+                io::Error::new(
+                    cause.kind(),
+                    Partial {
+                        done_bytes: done,
+                        errno,
+                    },
+                )
+            }
+            errno => io::Error::from_raw_os_error(errno),
+        }
+    }
+}
+
+/// Who can explain a refusal: the file (or engine) that the operation was for.
+pub(crate) trait Explain {
+    fn misaligned(&self) -> Misaligned;
+    fn sync_failed(&self) -> SyncFailed;
+    fn setup(&self) -> SetupError;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_keeps_errno_and_progress_apart() {
+        let answer = Answer::failed(libc::EIO, 123_456);
+        assert_eq!(answer.errno(), Some(libc::EIO));
+        assert_eq!(-answer.0 >> 12, 123_456);
+        assert_eq!(
+            Answer::from_result(-libc::EIO),
+            Answer::failed(libc::EIO, 0)
+        );
+        assert_eq!(Answer::moved(7).errno(), None);
+        assert_eq!(Answer::from_result(7), Answer::moved(7));
+    }
+}

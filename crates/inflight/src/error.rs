@@ -1,0 +1,215 @@
+//! Errors that are more than an errno: what went wrong, why, and what to do about it.
+//!
+//! Operations return [`std::io::Error`]. Where one of the types here is the cause, it is found
+//! with [`std::io::Error::get_ref`] and `downcast_ref`.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why an engine could not be opened as it was asked for.
+///
+/// Only a demanded backend can fail: with the default, `auto`, an engine falls back to threads
+/// and [`crate::Engine::backend`] tells why.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The kernel refuses io_uring to this process (`EPERM`), or does not know it (`ENOSYS`).
+    Forbidden {
+        /// The kernel's answer.
+        cause: Arc<io::Error>,
+        /// Who refuses, as far as the process can see.
+        by: RefusedBy,
+    },
+    /// Memory for the ring was refused (`ENOMEM`), also for the smallest ring.
+    Memory {
+        /// The kernel's answer.
+        cause: Arc<io::Error>,
+        /// `RLIMIT_MEMLOCK` of this process in bytes; `None` when unlimited.
+        memlock_bytes: Option<u64>,
+    },
+    /// Any other refusal, as too many open files (`EMFILE`).
+    Refused {
+        /// The kernel's answer.
+        cause: Arc<io::Error>,
+    },
+    /// The kernel has io_uring, but of an age that is not used unless it is demanded.
+    TooOld,
+    /// `INFLIGHT_BACKEND` has a value that is not a backend.
+    UnknownBackend {
+        /// The value.
+        value: String,
+    },
+}
+
+/// Who keeps io_uring from this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RefusedBy {
+    /// `kernel.io_uring_disabled` is 1 or 2.
+    Sysctl(u32),
+    /// A seccomp filter is installed, and the sysctl does not forbid it.
+    Seccomp,
+    /// The kernel was built without io_uring, or is older than 5.1.
+    Kernel,
+    /// Something else: a security module, or a sandbox that hides its reason.
+    Unknown,
+}
+
+impl fmt::Display for RefusedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sysctl(value) => write!(f, "the sysctl kernel.io_uring_disabled={value}"),
+            Self::Seccomp => write!(f, "a seccomp filter, as container runtimes install it"),
+            Self::Kernel => write!(f, "a kernel without io_uring"),
+            Self::Unknown => write!(f, "a security module or sandbox"),
+        }
+    }
+}
+
+impl RefusedBy {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Sysctl(1) => {
+                "add the process to the group in kernel.io_uring_group, or set \
+                 kernel.io_uring_disabled=0"
+            }
+            Self::Sysctl(_) => "set kernel.io_uring_disabled=0 on the host",
+            Self::Seccomp => {
+                "allow io_uring_setup, io_uring_enter and io_uring_register in the container's \
+                 seccomp profile"
+            }
+            Self::Kernel => "use a kernel from 5.1 on with CONFIG_IO_URING",
+            Self::Unknown => "look in the kernel's audit log for who denies io_uring_setup",
+        }
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Forbidden { cause, by } => {
+                write!(f, "io_uring is refused by {by} ({cause}); {}", by.remedy())
+            }
+            Self::Memory {
+                cause,
+                memlock_bytes,
+            } => {
+                write!(f, "no memory for a ring ({cause}): ")?;
+                match memlock_bytes {
+                    Some(bytes) => write!(
+                        f,
+                        "RLIMIT_MEMLOCK is {bytes} bytes for all rings of this user; raise it \
+                         (ulimit -l, LimitMEMLOCK=) or use fewer threads"
+                    ),
+                    None => write!(f, "the machine or the memory cgroup is out of memory"),
+                }
+            }
+            Self::Refused { cause } => write!(f, "io_uring could not be set up: {cause}"),
+            Self::TooOld => write!(
+                f,
+                "this kernel's io_uring has no deferred task work (Linux 6.1); demand it with \
+                 INFLIGHT_BACKEND=uring if it has to be used all the same"
+            ),
+            Self::UnknownBackend { value } => write!(
+                f,
+                "INFLIGHT_BACKEND={value:?} is not a backend; use uring, threads or auto"
+            ),
+        }
+    }
+}
+
+impl Error for SetupError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Forbidden { cause, .. }
+            | Self::Memory { cause, .. }
+            | Self::Refused { cause } => Some(&**cause),
+            Self::TooOld | Self::UnknownBackend { .. } => None,
+        }
+    }
+}
+
+impl From<SetupError> for io::Error {
+    fn from(error: SetupError) -> Self {
+        Self::other(error)
+    }
+}
+
+/// The engine was made before a `fork`, and this is the child: its rings and threads belong to
+/// the parent. Make a new [`crate::Engine`] in the child and open the files with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forked;
+
+impl fmt::Display for Forked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this engine was made before fork and belongs to the parent process; make a new \
+             Engine in the child and open the file with it",
+        )
+    }
+}
+
+impl Error for Forked {}
+
+/// Direct I/O is required for the file, and the request does not fit its alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misaligned {
+    /// The address of every buffer has to be a multiple of this, in bytes.
+    pub memory_bytes: u32,
+    /// Offset and length have to be multiples of this, in bytes.
+    pub offset_bytes: u32,
+}
+
+impl fmt::Display for Misaligned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "direct I/O on this file needs offset and length in multiples of {} bytes and \
+             buffers aligned to {} bytes; use AlignedBuf, or Direct::Auto",
+            self.offset_bytes, self.memory_bytes
+        )
+    }
+}
+
+impl Error for Misaligned {}
+
+/// A sync of this file failed before, so what was written may be lost, and the kernel would
+/// report success now (fsync(2), NOTES): every later sync of this handle is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncFailed {
+    /// The errno of the sync that failed.
+    pub errno: i32,
+}
+
+impl fmt::Display for SyncFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "an earlier sync of this file failed ({}): data may be lost, and a repeated sync \
+             cannot tell; write the data anew to another file",
+            io::Error::from_raw_os_error(self.errno)
+        )
+    }
+}
+
+impl Error for SyncFailed {}
+
+/// A whole transfer (`*_exact`, `*_all`) failed after a part of it had been moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// Bytes moved before the error.
+    pub done_bytes: usize,
+    /// The errno that ended it.
+    pub errno: i32,
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = io::Error::from_raw_os_error(self.errno);
+        write!(f, "{cause}, after {} bytes", self.done_bytes)
+    }
+}
+
+impl Error for Partial {}

@@ -1,0 +1,327 @@
+//! The caller host: the calling thread owns a proactor for as long as one call lasts.
+//!
+//! Each thread keeps the proactors it has used, so that a call costs neither a ring nor a lock.
+//! A [`Lease`] is drained before it gives its proactor back, also when a panic unwinds through
+//! it: that is what makes borrowed buffers sound. A thread that ends drops its proactors.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Weak};
+
+use super::fork;
+use super::shared::Shared;
+use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::completion::{Answer, Refusal};
+use crate::op::{Op, Plan, Prepare};
+use crate::policy::{Road, wait_for};
+use crate::proactor::Proactor;
+
+thread_local! {
+    static IDLE: RefCell<Vec<Idle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Operations that can be told apart in one call; more are run one such stretch after the other.
+const TOKENS_MAX: usize = 1 << 30;
+
+/// A proactor that waits for the next call.
+struct Idle {
+    engine: Weak<Shared>,
+    proactor: ManuallyDrop<Box<Proactor>>,
+    fork_generation: u32,
+}
+
+impl Drop for Idle {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // In a forked child the ring's memory is not mapped, and something else may be where it
+        // was; it is left alone. The descriptor closes with the process or with exec.
+        if self.fork_generation == fork::generation() {
+            // SAFETY: dropped here only, and `self` is not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.proactor) }
+        }
+    }
+}
+
+/// A proactor that belongs to the current call.
+pub(crate) struct Lease<'s> {
+    shared: &'s Arc<Shared>,
+    /// Taken out when the lease ends.
+    idle: ManuallyDrop<Idle>,
+}
+
+/// Leases a proactor of this thread.
+///
+/// # Errors
+///
+/// In a forked child, and where io_uring is demanded and this thread cannot have a ring.
+pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
+    if shared.is_forked() {
+        return Err(Refusal::Forked);
+    }
+    let engine = Arc::as_ptr(shared);
+    // While the thread ends, its proactors are gone already; a new one serves this call only.
+    let known = IDLE.try_with(|idle| {
+        let mut idle = idle.borrow_mut();
+        let place = idle
+            .iter()
+            .rposition(|idle| std::ptr::eq(idle.engine.as_ptr(), engine))?;
+        Some(idle.swap_remove(place))
+    });
+    let mut idle = match known {
+        Ok(Some(idle)) => idle,
+        _ => Idle {
+            proactor: ManuallyDrop::new(Box::new(make(shared)?)),
+            engine: Arc::downgrade(shared),
+            fork_generation: fork::generation(),
+        },
+    };
+    idle.proactor.sweep();
+    Ok(Lease {
+        shared,
+        idle: ManuallyDrop::new(idle),
+    })
+}
+
+#[cold]
+fn make(shared: &Shared) -> Result<Proactor, Refusal> {
+    shared.new_proactor().map_err(|refusal| {
+        shared
+            .counters
+            .fallback(format!("operations have failed: {refusal}"));
+        Refusal::Setup
+    })
+}
+
+impl Lease<'_> {
+    /// Whether this is a forked child, in which the ring must not be touched.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.idle.fork_generation != fork::generation()
+    }
+
+    /// The proactor of this call. In a forked child nobody may call this.
+    #[inline]
+    pub(crate) fn proactor(&mut self) -> &mut Proactor {
+        debug_assert!(!self.is_forked());
+        &mut self.idle.proactor
+    }
+
+    /// Runs operations, keeping the queue full, and puts the answer for each at its place.
+    #[inline]
+    pub(crate) fn run<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
+        let operations = operations.chunks_mut(TOKENS_MAX);
+        for (operations, answers) in operations.zip(answers.chunks_mut(TOKENS_MAX)) {
+            self.run_chunk(operations, answers);
+        }
+    }
+
+    #[inline]
+    fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
+        let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
+        let mut next = 0;
+        loop {
+            while next < count && self.proactor().has_room() {
+                let answer = self.start(next, &mut operations[to_usize(next)], |token, answer| {
+                    answers[to_usize(token)] = answer;
+                });
+                if let Some(answer) = answer {
+                    answers[to_usize(next)] = answer;
+                }
+                next += 1;
+            }
+            let proactor = self.proactor();
+            if next == count && proactor.is_idle() {
+                return;
+            }
+            let in_flight = proactor.in_flight();
+            let at_least = if next == count {
+                in_flight
+            } else {
+                wait_for(in_flight)
+            };
+            proactor.turn(at_least, |token, answer| answers[to_usize(token)] = answer);
+        }
+    }
+
+    /// Starts one operation. Returns its answer if it came at once; `deliver` is told the answers
+    /// of others that came meanwhile.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn start<O: Prepare>(
+        &mut self,
+        token: u32,
+        operation: &mut O,
+        deliver: impl FnMut(u32, Answer),
+    ) -> Option<Answer> {
+        let shared = self.shared;
+        let proactor = self.proactor();
+        match operation.prepare().0 {
+            Plan::Run(Road::Backend, request) => {
+                // SAFETY: the addresses point into what the operation owns or has borrowed. The
+                // callers in this module neither move nor drop it before its answer has been
+                // delivered: they are given `&mut` to it, and the lease is drained before they
+                // return or unwind.
+                unsafe { proactor.push(token, &request) };
+                None
+            }
+            Plan::Run(Road::Plain, request) => {
+                if proactor.has_queued() {
+                    // The device works while this thread copies.
+                    proactor.turn(0, deliver);
+                }
+                shared.counters.plain_call();
+                // SAFETY: as above; it is over when this returns.
+                Some(unsafe { execute_request(&request) })
+            }
+            Plan::Refused(answer) => Some(answer),
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: taken here only, and `self` is not used any more.
+        let mut idle = unsafe { ManuallyDrop::take(&mut self.idle) };
+        if idle.fork_generation != fork::generation() {
+            return;
+        }
+        #[cfg(feature = "faulty")]
+        if self.shared.config.undrained {
+            return;
+        }
+        let proactor = &mut idle.proactor;
+        while !proactor.is_idle() {
+            proactor.turn(u32::MAX, |_, _| {});
+        }
+        if proactor.has_news() {
+            let counters = &self.shared.counters;
+            proactor
+                .take_fallbacks()
+                .for_each(|reason| counters.fallback(reason));
+        }
+        if !proactor.is_sound() {
+            self.shared.give_up_rings();
+            return;
+        }
+        // When the thread ends, the proactor is dropped instead.
+        let _ = IDLE.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            pool.push(idle);
+            if pool.len() > 1 {
+                pool.retain(|idle| idle.engine.strong_count() > 0);
+            }
+        });
+    }
+}
+
+/// Runs one operation on this thread, by a plain system call if there is one for it.
+#[allow(unsafe_code)]
+#[inline]
+pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
+    let request = match operation.prepare().0 {
+        Plan::Refused(answer) => return answer,
+        Plan::Run(_, request) => request,
+    };
+    if shared.is_forked() {
+        return Answer::refused(Refusal::Forked);
+    }
+    if matches!(request.op, Op::Nop) {
+        let mut answer = [Answer::refused(Refusal::NotRun)];
+        return match lease(shared) {
+            Ok(mut lease) => {
+                lease.run(std::slice::from_mut(operation), &mut answer);
+                answer[0]
+            }
+            Err(refusal) => Answer::refused(refusal),
+        };
+    }
+    shared.counters.plain_call();
+    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
+    // when this returns.
+    unsafe { execute_request(&request) }
+}
+
+/// Operations in flight one by one, and their results in the order they come.
+pub(crate) struct Flights<'s, O> {
+    // Dropped first: it is drained while the operations are still there.
+    lease: Lease<'s>,
+    /// The operations in flight, which are not moved until their answers have come.
+    table: Box<[Option<(u64, O)>]>,
+    free: Vec<u32>,
+    /// Answers that nobody has asked for yet.
+    ready: VecDeque<(u32, Answer)>,
+}
+
+impl<'s, O: Prepare> Flights<'s, O> {
+    /// At most `depth` operations, or as many as the proactor can have in flight.
+    pub(crate) fn new(mut lease: Lease<'s>, depth: u32) -> Self {
+        let depth = depth.clamp(1, lease.proactor().capacity());
+        Self {
+            lease,
+            table: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            ready: VecDeque::with_capacity(to_usize(depth)),
+        }
+    }
+
+    /// Whether an operation can be pushed now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        !self.lease.is_forked() && !self.free.is_empty() && self.lease.proactor().has_room()
+    }
+
+    /// Operations pushed whose results have not been taken.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    /// Takes an operation, or gives it back when there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
+        if !self.has_room() {
+            return Err(operation);
+        }
+        let token = self.free.pop().expect("there is room");
+        let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
+        let ready = &mut self.ready;
+        let answer = self.lease.start(token, operation, |token, answer| {
+            ready.push_back((token, answer));
+        });
+        if let Some(answer) = answer {
+            self.ready.push_back((token, answer));
+        }
+        Ok(())
+    }
+
+    /// The next result, waiting for one if need be; `None` when nothing is in flight.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(u64, O::Yield)> {
+        if self.ready.is_empty() {
+            self.turn();
+        }
+        let (token, answer) = self.ready.pop_front()?;
+        let (tag, operation) = self.table[to_usize(token)]
+            .take()
+            .expect("it was in flight");
+        self.free.push(token);
+        Some((tag, operation.finish(answer)))
+    }
+
+    #[inline]
+    fn turn(&mut self) {
+        if self.lease.is_forked() {
+            let places = (0_u32..).zip(&self.table);
+            let abandoned = places.filter(|(_, place)| place.is_some());
+            let refused = Answer::refused(Refusal::Forked);
+            self.ready
+                .extend(abandoned.map(|(token, _)| (token, refused)));
+            return;
+        }
+        let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
+        while ready.is_empty() && !proactor.is_idle() {
+            let at_least = wait_for(proactor.in_flight());
+            proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What all hosts of one engine have in common: its configuration, the backend it has chosen and
+//! why, its counters and its pool of threads.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::fork;
+use crate::backend::Backend;
+use crate::backend::threads::pool::{Lane, Pool};
+use crate::backend::uring::probe::{self, Features};
+use crate::backend::uring::ring::Uring;
+use crate::error::SetupError;
+use crate::op::KINDS;
+use crate::proactor::Proactor;
+use crate::stats::Counters;
+
+/// Which backend is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wish {
+    #[default]
+    Auto,
+    Uring,
+    Threads,
+}
+
+/// What an engine is made with.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) wish: Wish,
+    /// Who has the wish, for [`Chosen::reason`].
+    pub(crate) wish_of: &'static str,
+    pub(crate) queue_depth: u32,
+    pub(crate) threads_max: u32,
+    #[cfg(feature = "faulty")]
+    pub(crate) faults: Option<crate::backend::faulty::Faults>,
+    /// A planted defect: a call returns before the kernel is done with its buffers.
+    #[cfg(feature = "faulty")]
+    pub(crate) undrained: bool,
+}
+
+/// The backend that has been chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) kind: Kind,
+    /// Why, in one sentence.
+    pub(crate) reason: String,
+    /// Why io_uring is not used although it could have been.
+    pub(crate) refusal: Option<SetupError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Uring(Features),
+    Threads,
+    #[cfg(feature = "faulty")]
+    Faulty,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) chosen: Chosen,
+    pub(crate) counters: Counters,
+    /// Forks counted when the engine was made.
+    fork_generation: u32,
+    /// A ring has broken: no more are made.
+    gave_up_rings: AtomicBool,
+    /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
+    /// held by threads that are not there.
+    pool: ManuallyDrop<Arc<Pool>>,
+}
+
+impl Shared {
+    /// Chooses the backend.
+    ///
+    /// # Errors
+    ///
+    /// Only if io_uring is demanded and cannot be had.
+    pub(crate) fn new(config: Config) -> Result<Self, SetupError> {
+        fork::watch();
+        let chosen = choose(&config)?;
+        let counters = Counters::new();
+        if chosen.refusal.is_some() {
+            counters.fallback(chosen.reason.clone());
+        }
+        Ok(Self {
+            pool: ManuallyDrop::new(Arc::new(Pool::new(config.threads_max))),
+            config,
+            chosen,
+            counters,
+            fork_generation: fork::generation(),
+            gave_up_rings: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether the engine belongs to the parent of this process.
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
+        self.fork_generation != fork::generation()
+    }
+
+    /// A new proactor for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// Only if io_uring is demanded and this thread cannot have a ring.
+    pub(crate) fn new_proactor(&self) -> Result<Proactor, SetupError> {
+        let proactor = match self.chosen.kind {
+            Kind::Uring(features) if !self.gave_up_rings.load(Ordering::Relaxed) => {
+                match probe::open(self.config.queue_depth) {
+                    Ok(opened) => {
+                        let ring = Uring::new(opened.ring);
+                        let capacity = ring.capacity().min(self.config.queue_depth);
+                        Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
+                    }
+                    Err(refusal) if self.config.wish == Wish::Uring => return Err(refusal),
+                    Err(refusal) => {
+                        self.counters
+                            .fallback(format!("a thread has no ring: {refusal}"));
+                        self.on_threads()
+                    }
+                }
+            }
+            #[cfg(feature = "faulty")]
+            Kind::Faulty => {
+                let faults = self.config.faults.clone().unwrap_or_default();
+                let faulty = crate::backend::faulty::Faulty::new(faults);
+                let depth = self.config.queue_depth;
+                Proactor::new(Backend::Faulty(Box::new(faulty)), depth, [true; KINDS])
+            }
+            _ => self.on_threads(),
+        };
+        self.counters.watch(proactor.tally());
+        Ok(proactor)
+    }
+
+    fn on_threads(&self) -> Proactor {
+        let lane = Lane::new(Arc::clone(&self.pool), self.config.queue_depth);
+        Proactor::new(
+            Backend::Threads(lane),
+            self.config.queue_depth,
+            [true; KINDS],
+        )
+    }
+
+    /// A ring could not be entered any more: the engine makes no more of them.
+    pub(crate) fn give_up_rings(&self) {
+        self.gave_up_rings.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.is_forked() {
+            self.pool.close();
+        }
+    }
+}
+
+fn choose(config: &Config) -> Result<Chosen, SetupError> {
+    #[cfg(feature = "faulty")]
+    if let Some(faults) = &config.faults {
+        let reason = format!("faults were asked for, with seed {}", faults.seed());
+        return Ok(Chosen {
+            kind: Kind::Faulty,
+            reason,
+            refusal: None,
+        });
+    }
+    if config.wish == Wish::Threads {
+        let reason = format!("{} asks for threads", config.wish_of);
+        return Ok(Chosen {
+            kind: Kind::Threads,
+            reason,
+            refusal: None,
+        });
+    }
+    match try_uring(config) {
+        Ok(features) => {
+            let reason = match config.wish {
+                Wish::Uring => format!("{} asks for uring", config.wish_of),
+                _ => "the kernel allows io_uring".to_owned(),
+            };
+            Ok(Chosen {
+                kind: Kind::Uring(features),
+                reason,
+                refusal: None,
+            })
+        }
+        Err(refusal) if config.wish == Wish::Uring => Err(refusal),
+        Err(refusal) => Ok(Chosen {
+            kind: Kind::Threads,
+            reason: refusal.to_string(),
+            refusal: Some(refusal),
+        }),
+    }
+}
+
+fn try_uring(config: &Config) -> Result<Features, SetupError> {
+    let mut opened = probe::open(config.queue_depth)?;
+    let features = probe::features(&mut opened)?;
+    // Older rings lose completions and requests in ways that newer ones do not
+    // (`docs/design/backends.md`), so they have to be asked for.
+    if config.wish == Wish::Auto && !features.deferred {
+        return Err(SetupError::TooOld);
+    }
+    Ok(features)
+}

@@ -1,0 +1,88 @@
+//! Disk I/O that keeps the device's queue full: io_uring first, a pool of threads where it is
+//! blocked, one API for both.
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! use inflight::{Batch, Operation, fs::File};
+//!
+//! # let path = std::env::current_exe()?;
+//! let file = File::open(path)?;
+//!
+//! // One operation: a value, run on this thread.
+//! let (result, page) = file.read_at(vec![0; 4096], 0).wait();
+//! assert_eq!(result?, page.len());
+//!
+//! // Many: handed to the kernel together, a result for each.
+//! let mut batch = Batch::new();
+//! for block in 0..64 {
+//!     batch.push(file.read_at(vec![0; 4096], block * 4096));
+//! }
+//! for (result, _page) in batch.wait() {
+//!     result?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! - [`fs::File`] makes operations; [`Operation::wait`] runs one on this thread.
+//! - [`Batch`] runs many and has a result for each; [`read_many`] and [`write_many`] do so with
+//!   borrowed buffers; [`Engine::queue`] keeps a bounded number in flight and hands out results
+//!   as they come.
+//! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
+//!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.
+//!
+//! # Environment
+//!
+//! `INFLIGHT_BACKEND` is `uring`, `threads` or `auto`. With `threads` no io_uring system call is
+//! ever made.
+//!
+//! # Kernels
+//!
+//! io_uring is used from Linux 6.1 on by itself and from 5.6 on if it is demanded; the thread pool
+//! works on any. What the kernel can do is found out by asking it, never by its version.
+//!
+//! # Cancellation
+//!
+//! Everything here blocks until it is over, also when a panic unwinds through it: no buffer is
+//! given back before the kernel is done with it.
+//!
+//! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
+//! `completion`. ARCHITECTURE.md in the repository is the map.
+
+mod api;
+mod op;
+
+mod policy;
+
+mod host;
+
+mod proactor;
+
+mod backend;
+
+mod completion;
+
+mod buf;
+mod error;
+mod stats;
+
+pub use api::any::AnyOp;
+pub use api::batch::{Batch, Results};
+pub use api::engine::{BackendInfo, BackendKind, Builder, Engine};
+pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
+pub use api::open::Direct;
+pub use api::operation::{Nop, Operation};
+pub use api::queue::Queue;
+#[cfg(feature = "faulty")]
+pub use backend::faulty::Faults;
+pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf};
+pub use error::{Forked, Misaligned, Partial, RefusedBy, SetupError, SyncFailed};
+pub use stats::{Fallback, Stats};
+
+/// Files and the operations on them.
+pub mod fs {
+    pub use crate::api::file::{Alignment, File};
+    pub use crate::api::open::{Direct, OpenOptions};
+    pub use crate::api::transfer::{ReadAt, WriteAt};
+    pub use crate::api::upkeep::{Allocate, AllocateRange, Metadata, ReadMetadata, Sync};
+    pub use crate::api::vectored::{ReadVectoredAt, WriteVectoredAt};
+}

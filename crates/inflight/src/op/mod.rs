@@ -1,0 +1,178 @@
+//! What an operation is: plain data, and the addresses it touches.
+//!
+//! An [`Op`] is what a backend executes; a [`Request`] adds what the proactor has to know to
+//! see it through (resume a short transfer, split a large one). Nothing here does I/O.
+//! The values are made in [`crate::api`] only, beside the buffers whose addresses they hold.
+//! Next: [`crate::host`], which hands requests to a proactor.
+
+mod prepare;
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+
+use crate::buf::Arena;
+
+pub(crate) use prepare::{Plan, Prepare, Prepared};
+
+/// Most bytes one read or write can move: `MAX_RW_COUNT`, read(2), NOTES.
+pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_f000;
+
+/// Most buffers one vectored call takes: `UIO_MAXIOV`, readv(2), NOTES.
+pub(crate) const IOVECS_MAX: u32 = 1024;
+
+/// Memory that an operation reads or fills.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) start: *mut u8,
+    pub(crate) len: usize,
+    /// The arena of a registered buffer; it lives as long as the buffer does.
+    pub(crate) arena: Option<NonNull<Arena>>,
+}
+
+impl Span {
+    /// The `len` bytes that begin `from` bytes into this span.
+    fn part(self, from: usize, len: usize) -> Self {
+        debug_assert!(from + len <= self.len);
+        Self {
+            start: self.start.wrapping_add(from),
+            len,
+            arena: self.arena,
+        }
+    }
+}
+
+/// A list of buffers, as readv(2) takes it. Resuming a short transfer shortens the list in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Iovecs {
+    pub(crate) first: *mut libc::iovec,
+    pub(crate) count: u32,
+}
+
+/// What the `fallocate` operation does with the range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AllocateMode(pub(crate) i32);
+
+/// One operation, as a backend executes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Nop,
+    ReadAt {
+        fd: RawFd,
+        span: Span,
+        offset: u64,
+    },
+    WriteAt {
+        fd: RawFd,
+        span: Span,
+        offset: u64,
+    },
+    ReadVectoredAt {
+        fd: RawFd,
+        iovecs: Iovecs,
+        offset: u64,
+    },
+    WriteVectoredAt {
+        fd: RawFd,
+        iovecs: Iovecs,
+        offset: u64,
+    },
+    Sync {
+        fd: RawFd,
+        data_only: bool,
+    },
+    Allocate {
+        fd: RawFd,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    },
+    Metadata {
+        fd: RawFd,
+        out: *mut libc::statx,
+    },
+}
+
+/// The number of kinds in [`Op`], for tables with a place for each.
+pub(crate) const KINDS: usize = 8;
+
+impl Op {
+    /// A small number for the kind, below [`KINDS`].
+    pub(crate) fn kind(&self) -> usize {
+        match self {
+            Self::Nop => 0,
+            Self::ReadAt { .. } => 1,
+            Self::WriteAt { .. } => 2,
+            Self::ReadVectoredAt { .. } => 3,
+            Self::WriteVectoredAt { .. } => 4,
+            Self::Sync { .. } => 5,
+            Self::Allocate { .. } => 6,
+            Self::Metadata { .. } => 7,
+        }
+    }
+
+    /// The name of the kind, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        [
+            "nop",
+            "read",
+            "write",
+            "readv",
+            "writev",
+            "fsync",
+            "fallocate",
+            "statx",
+        ][self.kind()]
+    }
+
+    /// The contiguous memory of a read or write.
+    pub(crate) fn span(&self) -> Option<Span> {
+        match self {
+            Self::ReadAt { span, .. } | Self::WriteAt { span, .. } => Some(*span),
+            _ => None,
+        }
+    }
+
+    /// The same operation on `len` bytes, `from` bytes further on; only for one with a span.
+    pub(crate) fn part(self, from: usize, part_len: usize) -> Self {
+        match self {
+            Self::ReadAt { fd, span, offset } => {
+                let span = span.part(from, part_len);
+                Self::ReadAt {
+                    fd,
+                    span,
+                    offset: offset + from as u64,
+                }
+            }
+            Self::WriteAt { fd, span, offset } => {
+                let span = span.part(from, part_len);
+                Self::WriteAt {
+                    fd,
+                    span,
+                    offset: offset + from as u64,
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+/// An operation and how far it has to be seen through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) op: Op,
+    /// Resume after a short transfer, until all is moved, the file ends, or an error comes.
+    pub(crate) whole: bool,
+    /// Largest transfer handed over at once; a longer one is split.
+    pub(crate) limit_bytes: u32,
+}
+
+impl Request {
+    /// A request that is not a transfer.
+    pub(crate) fn simple(op: Op) -> Self {
+        Self {
+            op,
+            whole: false,
+            limit_bytes: TRANSFER_MAX_BYTES,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What every public operation can do for a host: name its request, and become its result.
+
+use crate::completion::Answer;
+use crate::op::Request;
+use crate::policy::Road;
+
+/// How an operation is to be run. Opaque, because it is named in a public trait.
+pub struct Prepared(pub(crate) Plan);
+
+/// See [`Prepared`].
+pub(crate) enum Plan {
+    /// It is answered without a call.
+    Refused(Answer),
+    /// By this road.
+    Run(Road, Request),
+}
+
+impl Prepared {
+    pub(crate) fn refused(answer: Answer) -> Self {
+        Self(Plan::Refused(answer))
+    }
+
+    pub(crate) fn run(road: Road, request: Request) -> Self {
+        Self(Plan::Run(road, request))
+    }
+}
+
+/// An operation as a host sees it. Implemented in [`crate::api`] only: hosts trust that the
+/// addresses in the request point into what the operation owns or has borrowed.
+pub trait Prepare {
+    /// What the operation yields.
+    type Yield;
+
+    /// The request. It is valid while the operation is neither moved nor dropped nor used.
+    fn prepare(&mut self) -> Prepared;
+
+    /// The result, with the buffer.
+    fn finish(self, answer: Answer) -> Self::Yield;
+}

@@ -1,0 +1,283 @@
+//! The single-owner state machine: a backend, a fixed table of slots, and the rules by which a
+//! request is seen through.
+//!
+//! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
+//! to. What it deliberately does not know: files, buffers, batches, who its host is.
+//! Next: [`slots`], [`splits`], [`resolve`], then [`crate::backend`].
+#![allow(unsafe_code)]
+
+mod resolve;
+mod slots;
+mod splits;
+mod tally;
+
+use std::io;
+use std::sync::Arc;
+
+use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::{Backend, Broken};
+use crate::completion::{Answer, Completion};
+use crate::op::{KINDS, Op, Request};
+use slots::{Role, Slots};
+use splits::Split;
+
+pub(crate) use tally::Tally;
+
+/// Owner of the operations in flight on one thread.
+pub(crate) struct Proactor {
+    backend: Backend,
+    slots: Slots,
+    /// Operations to be handed over at the next turn.
+    queued: u32,
+    /// Requests in parts; a place of `None` is free.
+    splits: Vec<Option<Split>>,
+    /// Splits with parts still to be issued, in the order they came.
+    unissued: Vec<u32>,
+    /// Answers found without the backend, to be delivered at the next turn.
+    early: Vec<(u32, Answer)>,
+    /// Completions that need more than to be passed on: slot and result.
+    troubled: Vec<(u32, i32)>,
+    /// Kinds of operations that this backend refuses, done by plain system calls.
+    refused: [bool; KINDS],
+    /// Names of the kinds that have been refused since this was last asked.
+    newly_refused: Vec<&'static str>,
+    /// Why the backend cannot be used any more.
+    broken: Option<io::Error>,
+    tally: Arc<Tally>,
+    /// Whether there may be something for [`Proactor::take_fallbacks`].
+    has_news: bool,
+}
+
+impl Proactor {
+    /// A proactor for at most `capacity` operations in flight. `supported` tells for each kind
+    /// of operation whether the backend has it.
+    pub(crate) fn new(backend: Backend, capacity: u32, supported: [bool; KINDS]) -> Self {
+        let room = to_usize(capacity);
+        Self {
+            backend,
+            slots: Slots::new(capacity),
+            queued: 0,
+            splits: Vec::new(),
+            unissued: Vec::new(),
+            early: Vec::with_capacity(room),
+            troubled: Vec::with_capacity(room),
+            refused: supported.map(|supported| !supported),
+            newly_refused: Vec::new(),
+            broken: None,
+            tally: Arc::new(Tally::default()),
+            has_news: false,
+        }
+    }
+
+    /// Most operations in flight.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.slots.capacity()
+    }
+
+    /// Whether a request can be pushed now.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.has_room() && self.unissued.is_empty()
+    }
+
+    /// Operations pushed whose answers have not been delivered.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.slots.in_flight()
+    }
+
+    /// Whether nothing is in flight and nothing remains to be delivered.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.in_flight() == 0 && self.unissued.is_empty() && self.early.is_empty()
+    }
+
+    /// Whether something has been pushed that the kernel has not been told of.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.queued > 0
+    }
+
+    /// Takes a request; `token` comes back with its answer.
+    ///
+    /// # Safety
+    ///
+    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
+    /// until its answer has been delivered by [`Proactor::turn`].
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
+        debug_assert!(self.has_room());
+        self.tally.pushed.add(1);
+        if self.refused[request.op.kind()] || self.broken.is_some() {
+            self.tally.plain_calls.add(1);
+            // SAFETY: passed on from the caller.
+            let answer = unsafe { execute_request(request) };
+            self.early.push((token, answer));
+            return;
+        }
+        let len = request.op.span().map_or(0, |span| span.len);
+        if len > to_usize(request.limit_bytes) {
+            self.push_split(Split::new(token, *request, 0));
+            return;
+        }
+        let expected = u32::try_from(len).expect("at most the limit");
+        let role = if request.whole {
+            Role::Whole
+        } else {
+            Role::Plain
+        };
+        let index = self.slots.insert(request.op, token, expected, role);
+        let index = index.expect("the host asks for room before it pushes");
+        // SAFETY: passed on from the caller.
+        unsafe { self.queue(index, &request.op) };
+    }
+
+    /// Queues the operation of a slot.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::push`]. Slots bound what is in flight.
+    #[inline(always)]
+    unsafe fn queue(&mut self, index: u32, op: &Op) {
+        self.queued += 1;
+        let user_data = self.slots.user_data(index);
+        // SAFETY: passed on from the caller.
+        unsafe { self.backend.push(user_data, op) };
+    }
+
+    /// Queues the operation of a slot once more.
+    #[cold]
+    fn requeue(&mut self, index: u32) {
+        let op = self.slots.get(index).op;
+        // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
+        // delivered, and it has not been.
+        unsafe { self.queue(index, &op) };
+    }
+
+    /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
+    /// signal comes), and delivers every answer that is there. `deliver` must not panic.
+    #[inline]
+    pub(crate) fn turn(&mut self, at_least: u32, mut deliver: impl FnMut(u32, Answer)) {
+        if !self.unissued.is_empty() {
+            self.issue_parts();
+        }
+        if !self.early.is_empty() {
+            self.tally.answered.add(self.early.len() as u64);
+            self.early
+                .drain(..)
+                .for_each(|(token, answer)| deliver(token, answer));
+        }
+        if self.broken.is_some() || self.slots.in_flight() == 0 {
+            return;
+        }
+        let at_least = at_least.min(self.slots.in_flight());
+        if let Err(broken) = self.hand_over(at_least) {
+            self.salvage(broken, &mut deliver);
+            return;
+        }
+        if !self.reap(&mut deliver) {
+            completions_lost("the completion queue has overflowed");
+        }
+        while let Some((index, result)) = self.troubled.pop() {
+            if let Some((token, answer)) = self.resolve(index, result) {
+                self.tally.answered.add(1);
+                deliver(token, answer);
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_over(&mut self, at_least: u32) -> Result<(), Broken> {
+        let Self { backend, tally, .. } = self;
+        self.queued = 0;
+        self.has_news |= backend.has_refusal();
+        let enters = backend.enters();
+        let turned = backend.turn(at_least);
+        tally.enters.add(backend.enters().wrapping_sub(enters));
+        turned
+    }
+
+    /// Delivers what needs no further step; keeps the rest in `troubled`. False when the backend
+    /// has lost completions.
+    #[inline]
+    fn reap(&mut self, deliver: &mut impl FnMut(u32, Answer)) -> bool {
+        let Self {
+            backend,
+            slots,
+            troubled,
+            tally,
+            ..
+        } = self;
+        let mut answered = 0;
+        let is_whole = backend.reap(|Completion { user_data, result }| {
+            let Some(index) = slots.find(user_data) else {
+                tally.strays.add(1);
+                return;
+            };
+            let slot = slots.get(index);
+            if slot.role == Role::Plain && result >= 0 {
+                let moved = u32::try_from(result).expect("not negative");
+                if moved < slot.expected_bytes {
+                    tally.short_transfers.add(1);
+                }
+                answered += 1;
+                let token = slot.token;
+                slots.free(index);
+                deliver(token, Answer::from_result(result));
+            } else {
+                slots.retire(index);
+                troubled.push((index, result));
+            }
+        });
+        tally.answered.add(answered);
+        is_whole
+    }
+
+    /// Between batches: forgets what is no longer needed.
+    pub(crate) fn sweep(&mut self) {
+        self.backend.sweep();
+    }
+
+    /// Whether the backend can be used again.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.broken.is_none()
+    }
+
+    /// The counts, to be read by anyone.
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Whether there may be something for [`Proactor::take_fallbacks`].
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news || self.broken.is_some()
+    }
+
+    /// What has been given up since this was last asked, as sentences.
+    pub(crate) fn take_fallbacks(&mut self) -> impl Iterator<Item = String> {
+        self.has_news = false;
+        let registration = self.backend.take_refusal().map(|errno| {
+            let cause = io::Error::from_raw_os_error(errno);
+            format!("buffers are not registered: {cause}; RLIMIT_MEMLOCK is the usual reason")
+        });
+        let broken = self.broken.as_ref().map(|cause| {
+            format!("a ring could not be entered any more: {cause}; plain calls took its place")
+        });
+        let refused = std::mem::take(&mut self.newly_refused);
+        let refused = refused
+            .into_iter()
+            .map(|name| format!("the ring refuses {name}, which plain calls do instead"));
+        registration.into_iter().chain(broken).chain(refused)
+    }
+}
+
+/// Completions that will never come leave memory with the kernel for ever, and here the caller's
+/// own frame may hold that memory: there is no sound way on. Queues that cannot overflow make
+/// this unreachable as far as the kernel keeps its promises; see `docs/design/lost-completions.md`.
+#[cold]
+fn completions_lost(what: &str) -> ! {
+    eprintln!(
+        "inflight: {what}, so it is unknown which buffers the kernel still writes to. The process \
+         ends here, because to go on would corrupt memory."
+    );
+    std::process::abort();
+}

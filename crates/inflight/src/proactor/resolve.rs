@@ -1,0 +1,212 @@
+//! What happens to an operation whose completion is not simply its answer: retries, refusals,
+//! parts, resumption, and a ring that breaks. The rules are the table in `docs/design/errors.md`.
+#![allow(unsafe_code)]
+
+use super::slots::Role;
+use super::splits::{Split, Step};
+use super::{Proactor, completions_lost};
+use crate::backend::Broken;
+use crate::backend::threads::execute::{advance, after, execute, execute_request, to_usize};
+use crate::completion::Answer;
+use crate::op::{Op, Request, TRANSFER_MAX_BYTES};
+
+/// How often EAGAIN and EINTR are met with another try in the ring.
+const RETRIES_AGAIN: u8 = 3;
+/// How often ECANCELED and EFAULT that nobody caused are.
+const RETRIES_CANCELED: u8 = 1;
+
+impl Proactor {
+    /// Takes the next step for a completed operation. Returns the answer if its request is over.
+    #[cold]
+    pub(super) fn resolve(&mut self, index: u32, result: i32) -> Option<(u32, Answer)> {
+        let result = if result >= 0 {
+            result
+        } else {
+            self.second_try(index, -result)?
+        };
+        let slot = *self.slots.get(index);
+        if let Role::Part(number) = slot.role {
+            self.slots.free(index);
+            return self.part_done(number, slot.done, slot.expected_bytes, result);
+        }
+        let Ok(moved) = u32::try_from(result) else {
+            self.slots.free(index);
+            let whole = slot.role == Role::Whole;
+            return Some((slot.token, after(slot.done, whole, -result)));
+        };
+        let has_span = slot.op.span().is_some();
+        if moved < slot.expected_bytes {
+            self.tally.short_transfers.add(1);
+        }
+        if slot.role == Role::Whole && has_span && 0 < moved && moved < slot.expected_bytes {
+            self.slots.free(index);
+            let limit_bytes = TRANSFER_MAX_BYTES;
+            let request = Request {
+                op: slot.op,
+                whole: true,
+                limit_bytes,
+            };
+            self.push_split(Split::new(slot.token, request, to_usize(moved)));
+            return None;
+        }
+        if slot.role == Role::Whole && !has_span && moved > 0 {
+            let slot = self.slots.get_mut(index);
+            slot.done += to_usize(moved);
+            // SAFETY: the operation has completed, so nobody reads its list of buffers now.
+            if unsafe { advance(&mut slot.op, to_usize(moved)) } {
+                self.requeue(index);
+                return None;
+            }
+            let (token, done) = (slot.token, slot.done);
+            self.slots.free(index);
+            return Some((token, Answer::moved(done)));
+        }
+        self.slots.free(index);
+        Some((slot.token, Answer::moved(slot.done + to_usize(moved))))
+    }
+
+    /// Meets an error with another try where the table says so. `None` when the operation is on
+    /// its way again; else the result that stands.
+    fn second_try(&mut self, index: u32, errno: i32) -> Option<i32> {
+        let slot = self.slots.get_mut(index);
+        let retries_max = match errno {
+            libc::EAGAIN | libc::EINTR => RETRIES_AGAIN,
+            // io_uring_enter(2): a request dies with the thread that entered for it, or when no
+            // kernel worker can be made. The operation has not been done.
+            libc::ECANCELED | libc::EFAULT => RETRIES_CANCELED,
+            // The ring may not know what a plain call can do.
+            libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EACCES => 0,
+            _ => return Some(-errno),
+        };
+        if slot.retries < retries_max {
+            slot.retries += 1;
+            self.tally.retries.add(1);
+            self.requeue(index);
+            return None;
+        }
+        if !self.backend.differs_from_plain_calls() {
+            return Some(-errno);
+        }
+        let op = slot.op;
+        self.tally.plain_calls.add(1);
+        // SAFETY: the operation has completed in the ring, and whoever pushed it keeps its memory
+        // valid until its answer has been delivered.
+        let result = unsafe { execute(&op) };
+        if result >= 0 && retries_max == 0 {
+            self.refuse(op);
+        }
+        Some(result)
+    }
+
+    /// Remembers that the ring refuses a kind of operation which a plain call can do.
+    fn refuse(&mut self, op: Op) {
+        // Refusals of single files (NOWAIT, IOPOLL) are no reason to give up transfers for all.
+        let is_transfer = op.span().is_some();
+        if !is_transfer && !self.refused[op.kind()] {
+            self.refused[op.kind()] = true;
+        }
+        if !self.newly_refused.contains(&op.name()) {
+            self.newly_refused.push(op.name());
+            self.has_news = true;
+        }
+    }
+
+    /// Starts a request in parts.
+    #[cold]
+    pub(super) fn push_split(&mut self, split: Split) {
+        let free = self.splits.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.splits.push(None);
+            self.splits.len() - 1
+        });
+        self.splits[place] = Some(split);
+        self.unissued
+            .push(u32::try_from(place).expect("fewer than there are slots"));
+        self.issue_parts();
+    }
+
+    /// Puts parts into slots, as far as there is room.
+    #[cold]
+    pub(super) fn issue_parts(&mut self) {
+        while let Some(&number) = self.unissued.first() {
+            let place = to_usize(number);
+            let mut split = self.splits[place].take().expect("unissued is not over");
+            while self.slots.has_room() {
+                let Some((op, from, len)) = split.issue() else {
+                    break;
+                };
+                let slot = self.slots.insert(op, split.token, len, Role::Part(number));
+                let index = slot.expect("there is room");
+                self.slots.get_mut(index).done = from;
+                self.requeue(index);
+            }
+            let has_more = split.has_more();
+            self.splits[place] = Some(split);
+            if has_more {
+                return;
+            }
+            self.unissued.remove(0);
+        }
+    }
+
+    fn part_done(&mut self, number: u32, from: usize, len: u32, got: i32) -> Option<(u32, Answer)> {
+        let place = &mut self.splits[to_usize(number)];
+        let split = place.as_mut().expect("its parts are in flight");
+        let token = split.token;
+        let step = split.answer(from, len, got);
+        let waits_to_issue = self.unissued.contains(&number);
+        match step {
+            Step::GoOn => {
+                if split.has_more() && !waits_to_issue {
+                    self.unissued.push(number);
+                }
+                None
+            }
+            Step::Done(answer) => {
+                *place = None;
+                self.unissued.retain(|waiting| *waiting != number);
+                Some((token, answer))
+            }
+        }
+    }
+
+    /// The backend refuses to go on. What never reached the kernel is done by plain calls; if
+    /// anything did, its memory is the kernel's and nobody can tell until when.
+    #[cold]
+    pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
+        if broken.unsubmitted != self.slots.in_flight() {
+            completions_lost("the ring cannot be entered any more with operations in flight");
+        }
+        self.broken = Some(broken.cause);
+        for index in self.slots.used() {
+            let slot = *self.slots.get(index);
+            self.slots.free(index);
+            if matches!(slot.role, Role::Part(_)) {
+                continue;
+            }
+            let whole = slot.role == Role::Whole;
+            let request = Request {
+                op: slot.op,
+                whole,
+                limit_bytes: TRANSFER_MAX_BYTES,
+            };
+            deliver(slot.token, self.do_plainly(&request).plus(slot.done));
+        }
+        for number in 0..self.splits.len() {
+            if let Some(split) = self.splits[number].take() {
+                let token = split.token;
+                deliver(token, self.do_plainly(&split.into_request()));
+            }
+        }
+        self.queued = 0;
+        self.unissued.clear();
+    }
+
+    fn do_plainly(&mut self, request: &Request) -> Answer {
+        self.tally.plain_calls.add(1);
+        self.tally.answered.add(1);
+        // SAFETY: nothing of this request is in the kernel, and its memory is valid until its
+        // answer has been delivered.
+        unsafe { execute_request(request) }
+    }
+}

@@ -1,0 +1,165 @@
+//! The fixed table of operations in flight.
+//!
+//! A slot is named by its number and a generation, which changes when the slot is taken and when
+//! it is freed, so that it is odd while an operation is in flight: a completion that comes late,
+//! or twice, or for nothing, meets another generation and is counted, not believed.
+
+use crate::backend::threads::execute::to_usize;
+use crate::op::Op;
+
+/// What an operation in flight is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A request of its own; a short transfer is its answer.
+    Plain,
+    /// A request of its own that is resumed after a short transfer.
+    Whole,
+    /// A part of the request with this number among the split ones.
+    Part(u32),
+}
+
+/// The place of one operation in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) op: Op,
+    pub(super) token: u32,
+    /// Bytes asked for; 0 where the answer is not a byte count.
+    pub(super) expected_bytes: u32,
+    pub(super) role: Role,
+    /// How often the operation has been handed over again.
+    pub(super) retries: u8,
+    /// Bytes moved by earlier tries.
+    pub(super) done: usize,
+    generation: u32,
+}
+
+/// The fixed table.
+pub(super) struct Slots {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+}
+
+const EMPTY: Slot = Slot {
+    op: Op::Nop,
+    token: 0,
+    expected_bytes: 0,
+    role: Role::Plain,
+    retries: 0,
+    done: 0,
+    generation: 0,
+};
+
+impl Slots {
+    pub(super) fn new(capacity: u32) -> Self {
+        let slots = vec![EMPTY; to_usize(capacity)].into_boxed_slice();
+        Self {
+            slots,
+            free: (0..capacity).rev().collect(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn in_flight(&self) -> u32 {
+        u32::try_from(self.slots.len() - self.free.len()).expect("made from a u32")
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        u32::try_from(self.slots.len()).expect("made from a u32")
+    }
+
+    #[inline]
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Puts an operation into a free slot.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, op: Op, token: u32, expected: u32, role: Role) -> Option<u32> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[to_usize(index)];
+        // Field by field: the compiler then stores from registers, and what is read next does
+        // not wait for a wider store.
+        slot.op = op;
+        slot.token = token;
+        slot.expected_bytes = expected;
+        slot.role = role;
+        slot.retries = 0;
+        slot.done = 0;
+        slot.generation = slot.generation.wrapping_add(1);
+        Some(index)
+    }
+
+    /// What the kernel is to send back for a slot.
+    #[inline]
+    pub(super) fn user_data(&self, index: u32) -> u64 {
+        u64::from(self.slots[to_usize(index)].generation) << 32 | u64::from(index)
+    }
+
+    /// The slot that a completion is for; `None` for one that nobody waits for.
+    #[inline]
+    pub(super) fn find(&self, user_data: u64) -> Option<u32> {
+        let generation = u32::try_from(user_data >> 32).expect("32 bits are left");
+        let index = u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits");
+        let slot = self.slots.get(to_usize(index))?;
+        (slot.generation == generation && generation % 2 == 1).then_some(index)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: u32) -> &Slot {
+        &self.slots[to_usize(index)]
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Slot {
+        &mut self.slots[to_usize(index)]
+    }
+
+    #[inline]
+    pub(super) fn free(&mut self, index: u32) {
+        let slot = &mut self.slots[to_usize(index)];
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// Keeps the operation and disowns what was sent for it, so that a second completion for the
+    /// same try is not believed.
+    pub(super) fn retire(&mut self, index: u32) {
+        let slot = &mut self.slots[to_usize(index)];
+        slot.generation = slot.generation.wrapping_add(2);
+    }
+
+    /// The numbers of all slots in use. Slow: for when a ring has broken.
+    pub(super) fn used(&self) -> Vec<u32> {
+        (0..self.capacity())
+            .filter(|index| !self.free.contains(index))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_completion_does_not_meet_the_next_operation() {
+        let mut slots = Slots::new(1);
+        let first = slots.insert(Op::Nop, 1, 0, Role::Plain).unwrap();
+        let sent = slots.user_data(first);
+        assert_eq!(slots.find(sent), Some(first));
+        slots.free(first);
+        assert_eq!(slots.find(sent), None);
+        slots.insert(Op::Nop, 2, 0, Role::Plain).unwrap();
+        assert_eq!(slots.find(sent), None);
+        assert_eq!(slots.find(u64::from(u32::MAX)), None);
+        assert_eq!(Slots::new(1).find(0), None);
+    }
+
+    #[test]
+    fn no_more_are_in_flight_than_there_are_slots() {
+        let mut slots = Slots::new(2);
+        assert!(slots.insert(Op::Nop, 0, 0, Role::Plain).is_some());
+        assert!(slots.insert(Op::Nop, 1, 0, Role::Plain).is_some());
+        assert!(!slots.has_room());
+        assert!(slots.insert(Op::Nop, 2, 0, Role::Plain).is_none());
+        assert_eq!((slots.in_flight(), slots.used().len()), (2, 2));
+    }
+}

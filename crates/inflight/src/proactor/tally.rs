@@ -1,0 +1,43 @@
+//! What a proactor counts. Only its owner writes, so a count costs a load and a store; anyone may
+//! read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    /// Adds; only the owner of the proactor may.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(count),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counts of one proactor since it was made.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Tally {
+    /// Requests pushed.
+    pub(crate) pushed: Count,
+    /// Requests answered.
+    pub(crate) answered: Count,
+    /// Enters into the ring.
+    pub(crate) enters: Count,
+    /// Plain system calls made in place of the backend.
+    pub(crate) plain_calls: Count,
+    /// Operations handed over again.
+    pub(crate) retries: Count,
+    /// Transfers that moved fewer bytes than asked.
+    pub(crate) short_transfers: Count,
+    /// Completions that nobody waited for.
+    pub(crate) strays: Count,
+}

@@ -1,0 +1,159 @@
+//! What an engine has done so far.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::proactor::Tally;
+
+/// What an engine has done since it was opened; taken with [`crate::Engine::stats`].
+///
+/// Threads count while this is read, so the figures need not be of one moment.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Operations answered.
+    pub operations: u64,
+    /// Calls of `io_uring_enter`, each for any number of operations.
+    pub enters: u64,
+    /// Plain system calls made on the calling thread: operations alone, and those that a policy
+    /// or a fallback took past the backend.
+    pub plain_calls: u64,
+    /// Operations in batches and queues that have been begun and not ended.
+    pub in_flight: u64,
+    /// Operations handed over again after an error that was not the caller's.
+    pub retries: u64,
+    /// Transfers that moved fewer bytes than asked, resumed or not.
+    pub short_transfers: u64,
+    /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
+    /// library; please report it.
+    pub strays: u64,
+    /// What was given up, why, and how often, oldest first.
+    pub fallbacks: Vec<Fallback>,
+}
+
+/// Something that was given up for something that works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fallback {
+    /// What and why, in one sentence.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Different reasons kept; more would be a leak.
+const REASONS_MAX: usize = 64;
+
+/// Threads that count in the same place contend for it; more places than cores are seldom needed.
+const PLACES: usize = 16;
+
+/// The counters of an engine: one for operations alone, in places of their own cache line so that
+/// threads do not contend, and the tallies of its proactors.
+pub(crate) struct Counters {
+    alone: [Place; PLACES],
+    tallies: Mutex<Tallies>,
+    fallbacks: Mutex<Vec<Fallback>>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+struct Place(AtomicU64);
+
+#[derive(Default)]
+struct Tallies {
+    living: Vec<Arc<Tally>>,
+    /// Sums over the proactors that are gone.
+    gone: Stats,
+}
+
+impl Tallies {
+    /// Moves the counts of proactors that are gone into the sums.
+    fn fold(&mut self) {
+        let gone = &mut self.gone;
+        self.living.retain(|tally| {
+            let lives = Arc::strong_count(tally) > 1;
+            if !lives {
+                gone.add(tally);
+            }
+            lives
+        });
+    }
+}
+
+impl Stats {
+    fn add(&mut self, tally: &Tally) {
+        // What is answered is read first, so that the difference is never below zero.
+        let answered = tally.answered.get();
+        self.in_flight += tally.pushed.get() - answered;
+        self.operations += answered;
+        self.enters += tally.enters.get();
+        self.plain_calls += tally.plain_calls.get();
+        self.retries += tally.retries.get();
+        self.short_transfers += tally.short_transfers.get();
+        self.strays += tally.strays.get();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            alone: std::array::from_fn(|_| Place::default()),
+            tallies: Mutex::default(),
+            fallbacks: Mutex::default(),
+        }
+    }
+
+    /// Counts one operation done by a plain call on the calling thread.
+    #[inline]
+    pub(crate) fn plain_call(&self) {
+        thread_local! {
+            static PLACE: usize = {
+                static NEXT: AtomicUsize = AtomicUsize::new(0);
+                NEXT.fetch_add(1, Ordering::Relaxed) % PLACES
+            };
+        }
+        // A thread that is ending has no place any more; any will do.
+        let place = PLACE.try_with(|place| *place).unwrap_or(0);
+        self.alone[place].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds the tally of a new proactor.
+    pub(crate) fn watch(&self, tally: &Arc<Tally>) {
+        let mut tallies = lock(&self.tallies);
+        tallies.fold();
+        tallies.living.push(Arc::clone(tally));
+    }
+
+    /// Keeps the reason of a fallback.
+    pub(crate) fn fallback(&self, reason: String) {
+        let mut fallbacks = lock(&self.fallbacks);
+        if let Some(known) = fallbacks
+            .iter_mut()
+            .find(|fallback| fallback.reason == reason)
+        {
+            known.count += 1;
+        } else if fallbacks.len() < REASONS_MAX {
+            fallbacks.push(Fallback { reason, count: 1 });
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Stats {
+        let mut tallies = lock(&self.tallies);
+        tallies.fold();
+        let mut stats = tallies.gone.clone();
+        tallies.living.iter().for_each(|tally| stats.add(tally));
+        drop(tallies);
+        for place in &self.alone {
+            let alone = place.0.load(Ordering::Relaxed);
+            stats.operations += alone;
+            stats.plain_calls += alone;
+        }
+        stats.fallbacks = lock(&self.fallbacks).clone();
+        stats
+    }
+}

@@ -1,0 +1,95 @@
+//! `cargo xtask`: what cargo alone does not express.
+//!
+//! [`check`] is the one command before a commit and the one that CI runs; [`tidy`] holds the house
+//! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away from
+//! a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a block
+//! device fast enough for software cost to show. Nothing here is part of the library.
+
+mod check;
+mod loop_disk;
+mod probe;
+mod sys;
+mod tidy;
+mod under;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The repository's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, house rules, tests on every backend and environment, documentation.
+    Check,
+    /// The house rules that rustfmt and clippy do not know.
+    Tidy,
+    /// Run a command where io_uring or locked memory is denied: `under eperm -- COMMAND ARGS...`.
+    Under {
+        /// What is denied.
+        denial: under::Denial,
+        /// The command and its arguments.
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
+    /// Say what this environment grants: io_uring, locked memory, user.
+    Probe,
+    /// A fast block device to measure on: ext4 on a loop device over a file in memory. Needs root.
+    #[command(subcommand)]
+    LoopDisk(LoopDisk),
+}
+
+#[derive(Subcommand)]
+enum LoopDisk {
+    /// Make the device, mount it and print the mount point.
+    Up {
+        /// Where to mount it: an empty directory, made if it is not there [default: a fresh
+        /// temporary directory].
+        directory: Option<PathBuf>,
+        /// Size of the device in GiB; memory is used as blocks are written.
+        #[arg(long, value_name = "GIB", default_value_t = 2)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
+        size_gib: u64,
+    },
+    /// Unmount and remove what `up` made.
+    Down {
+        /// Only the one mounted here [default: all of them].
+        directory: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().task {
+        Task::Check => check::run(),
+        Task::Tidy => tidy::run(),
+        Task::Under { denial, command } => under::run(denial, &command),
+        Task::Probe => probe::run(),
+        Task::LoopDisk(LoopDisk::Up {
+            directory,
+            size_gib,
+        }) => loop_disk::up(directory.as_deref(), size_gib),
+        Task::LoopDisk(LoopDisk::Down { directory }) => loop_disk::down(directory.as_deref()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository, wherever the command was typed.
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask/ is a folder of the repository")
+}
