@@ -1,9 +1,9 @@
 //! What an engine has done so far.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::proactor::Tally;
+use crate::proactor::{Count, Tally};
 
 /// What an engine has done since it was opened; taken with [`crate::Engine::stats`].
 ///
@@ -44,20 +44,21 @@ pub struct Fallback {
 /// Different reasons kept; more would be a leak.
 const REASONS_MAX: usize = 64;
 
-/// Threads that count in the same place contend for it; more places than cores are seldom needed.
-const PLACES: usize = 16;
+/// Threads that have a place of their own for counting, at a time; the others share one.
+const PLACES: usize = 64;
 
 /// The counters of an engine: one for operations alone, in places of their own cache line so that
 /// threads do not contend, and the tallies of its proactors.
 pub(crate) struct Counters {
-    alone: [Place; PLACES],
+    alone: Box<[Place; PLACES]>,
+    alone_shared: AtomicU64,
     tallies: Mutex<Tallies>,
     fallbacks: Mutex<Vec<Fallback>>,
 }
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Place(AtomicU64);
+struct Place(Count);
 
 #[derive(Default)]
 struct Tallies {
@@ -102,7 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Counters {
     pub(crate) fn new() -> Self {
         Self {
-            alone: std::array::from_fn(|_| Place::default()),
+            alone: Box::new(std::array::from_fn(|_| Place::default())),
+            alone_shared: AtomicU64::new(0),
             tallies: Mutex::default(),
             fallbacks: Mutex::default(),
         }
@@ -111,15 +113,12 @@ impl Counters {
     /// Counts one operation done by a plain call on the calling thread.
     #[inline]
     pub(crate) fn plain_call(&self) {
-        thread_local! {
-            static PLACE: usize = {
-                static NEXT: AtomicUsize = AtomicUsize::new(0);
-                NEXT.fetch_add(1, Ordering::Relaxed) % PLACES
-            };
+        match self.alone.get(place::of_this_thread()) {
+            Some(place) => place.0.add(1),
+            None => {
+                self.alone_shared.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        // A thread that is ending has no place any more; any will do.
-        let place = PLACE.try_with(|place| *place).unwrap_or(0);
-        self.alone[place].0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds the tally of a new proactor.
@@ -148,12 +147,67 @@ impl Counters {
         let mut stats = tallies.gone.clone();
         tallies.living.iter().for_each(|tally| stats.add(tally));
         drop(tallies);
-        for place in &self.alone {
-            let alone = place.0.load(Ordering::Relaxed);
-            stats.operations += alone;
-            stats.plain_calls += alone;
-        }
+        let owned = self.alone.iter().map(|place| place.0.get());
+        let alone = owned.fold(self.alone_shared.load(Ordering::Relaxed), u64::wrapping_add);
+        stats.operations += alone;
+        stats.plain_calls += alone;
         stats.fallbacks = lock(&self.fallbacks).clone();
         stats
+    }
+}
+
+/// Numbers below [`PLACES`] that belong to one living thread each, so that it can count without an
+/// atomic addition.
+mod place {
+    use std::cell::Cell;
+    use std::sync::Mutex;
+
+    use super::{PLACES, lock};
+
+    /// Not asked for yet.
+    const UNKNOWN: usize = usize::MAX;
+    /// There was none left, or the thread is ending.
+    const NONE: usize = PLACES;
+
+    thread_local! {
+        static PLACE: Cell<usize> = const { Cell::new(UNKNOWN) };
+        static OWNED: Owned = Owned::new();
+    }
+
+    static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
+
+    struct Owned(usize);
+
+    impl Owned {
+        fn new() -> Self {
+            let mut free = lock(&FREE);
+            let free = free.get_or_insert_with(|| (0..PLACES).rev().collect());
+            Self(free.pop().unwrap_or(NONE))
+        }
+    }
+
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            PLACE.set(NONE);
+            if let (Some(free), true) = (lock(&FREE).as_mut(), self.0 < PLACES) {
+                free.push(self.0);
+            }
+        }
+    }
+
+    /// The number of this thread; [`PLACES`] or more if it has none.
+    #[inline]
+    pub(super) fn of_this_thread() -> usize {
+        match PLACE.get() {
+            UNKNOWN => ask(),
+            place => place,
+        }
+    }
+
+    #[cold]
+    fn ask() -> usize {
+        let place = OWNED.try_with(|owned| owned.0).unwrap_or(NONE);
+        PLACE.set(place);
+        place
     }
 }

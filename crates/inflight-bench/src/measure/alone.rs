@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use crate::measure::clock::Clock;
 use crate::measure::meter::Meter;
-use crate::measure::run::{Sampling, Stretch, drive};
+use crate::measure::run::{Stretch, drive};
+use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceBytes;
 use crate::strategy::{Body, Job, Lane};
@@ -37,7 +38,8 @@ fn measure_lane(
     drive(lane, &mut meter, |meter| {
         meter.last_reading_ns() >= warm_until_ns
     })?;
-    meter.latencies.clear();
+    meter.recording = true;
+    lane.settle(&mut meter);
     let before = Snapshot::begin(device, job.clock, || meter.counters);
     let until_ns = deadline(job.clock, job.measured);
     drive(lane, &mut meter, |meter| {

@@ -150,7 +150,7 @@ fn work(
             crew.phase.load(Relaxed) == phase
         };
         drive(lane, &mut meter, |meter| !goes_on(meter, WARM_UP))?;
-        meter.latencies.clear();
+        meter.recording = true;
         drive(lane, &mut meter, |meter| !goes_on(meter, MEASURE))?;
         effective = lane.effective();
         Ok(())

@@ -29,10 +29,6 @@ impl Latencies {
         self.ns.saturating_record_n(ns, count);
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.ns.reset();
-    }
-
     pub(crate) fn merge(&mut self, other: &Self) {
         self.ns.add(&other.ns).expect("equal bounds and digits");
     }

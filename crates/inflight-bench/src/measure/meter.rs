@@ -40,6 +40,8 @@ impl Counters {
 pub(crate) struct Meter {
     clock: Clock,
     now_ns: u64,
+    /// Whether latencies count: not while warming up.
+    pub(crate) recording: bool,
     pub(crate) counters: Counters,
     pub(crate) latencies: Latencies,
 }
@@ -49,6 +51,7 @@ impl Meter {
         Self {
             clock,
             now_ns: clock.now_ns(),
+            recording: false,
             counters: Counters::default(),
             latencies: Latencies::new(),
         }
@@ -88,7 +91,9 @@ impl Meter {
     /// Records how long an operation took.
     #[inline]
     pub(crate) fn latency(&mut self, ns: u64) {
-        self.latencies.record(ns);
+        if self.recording {
+            self.latencies.record(ns);
+        }
     }
 
     /// Counts system calls.

@@ -7,6 +7,7 @@ pub(crate) mod histogram;
 pub(crate) mod host;
 pub(crate) mod meter;
 pub(crate) mod run;
+mod sampling;
 pub(crate) mod snapshot;
 pub(crate) mod storage;
 pub(crate) mod usage;

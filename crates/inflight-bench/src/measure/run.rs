@@ -7,19 +7,13 @@ use anyhow::Result;
 use inflight_report::record::{Cell, Round, Skipped};
 use oorandom::Rand64;
 
-use crate::measure::clock::Clock;
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
+use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceBytes;
 use crate::measure::{alone, crew};
 use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way, mix};
-
-/// Two readings of the clock may take this part of an operation before only a part of them is
-/// timed: one in 50, which is 2 %.
-const CLOCK_SHARE: u64 = 50;
-/// At most one operation in this many is left untimed in a row.
-const MOST_UNTIMED: u32 = 4096;
 
 /// One measured stretch of one cell.
 pub(crate) struct Stretch {
@@ -196,51 +190,6 @@ pub(crate) fn drive(
     }
 }
 
-/// Every how many operations one is timed: decided once for a cell, then kept, so that its rounds
-/// can be put together.
-#[derive(Clone, Copy)]
-pub(crate) struct Sampling {
-    known: Option<u32>,
-}
-
-impl Sampling {
-    pub(crate) fn apply(self, lane: &mut dyn Lane, clock: Clock) -> Result<u32> {
-        let every = match self.known {
-            Some(every) => every,
-            None => calibrate(lane, clock)?,
-        };
-        lane.sample_every(every);
-        Ok(every)
-    }
-}
-
-/// Finds the time of an operation from runs that grow until the clock can measure them.
-fn calibrate(lane: &mut dyn Lane, clock: Clock) -> Result<u32> {
-    const LONG_ENOUGH_NS: u64 = 1_000_000;
-    let mut meter = Meter::new(clock);
-    let mut every = 1;
-    loop {
-        if !lane.sample_every(every) {
-            return Ok(1);
-        }
-        let begin_ns = clock.now_ns();
-        lane.turn(&mut meter)?;
-        let took_ns = clock.now_ns() - begin_ns;
-        if took_ns >= LONG_ENOUGH_NS || every >= MOST_UNTIMED {
-            let op_ps = took_ns * 1_000 / u64::from(every);
-            return Ok(sample_every(op_ps, clock.cost_ps()));
-        }
-        every *= 2;
-    }
-}
-
-fn sample_every(op_ps: u64, clock_ps: u64) -> u32 {
-    let every = (2 * clock_ps * CLOCK_SHARE).div_ceil(op_ps.max(1));
-    u32::try_from(every)
-        .unwrap_or(MOST_UNTIMED)
-        .clamp(1, MOST_UNTIMED)
-}
-
 /// Fisher and Yates.
 fn shuffle(order: &mut [usize], random: &mut Rand64) {
     for last in (1..order.len()).rev() {
@@ -253,13 +202,6 @@ fn shuffle(order: &mut [usize], random: &mut Rand64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slow_operations_are_all_timed_and_fast_ones_sampled() {
-        assert_eq!(sample_every(27_000_000, 25_000), 1);
-        assert_eq!(sample_every(1_200_000, 25_000), 3);
-        assert_eq!(sample_every(0, 25_000), MOST_UNTIMED);
-    }
 
     #[test]
     fn a_shuffle_keeps_everything_and_depends_on_the_seed() {

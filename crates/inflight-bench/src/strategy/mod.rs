@@ -12,6 +12,7 @@ pub(crate) mod arena;
 mod blocked;
 mod fio;
 mod fio_output;
+mod inflight;
 mod mmap;
 mod null;
 mod offsets;
@@ -45,6 +46,7 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &mmap::Mmap,
     &uring::Uring,
     &uring_tuned::UringTuned,
+    &inflight::Inflight,
     &fio::Fio,
 ];
 
@@ -138,9 +140,18 @@ pub(crate) trait Lane {
     /// makes read the clock at least once.
     fn turn(&mut self, meter: &mut Meter) -> Result<()>;
 
-    /// Times only every n-th operation from now on; false when it times all at no extra cost.
-    fn sample_every(&mut self, _every: u32) -> bool {
-        false
+    /// Times only every n-th operation from now on, or fewer; returns what it does. A lane that
+    /// times all at no extra cost returns 1.
+    fn sample_every(&mut self, _every: u32) -> u32 {
+        1
+    }
+
+    /// Brings counters up to date that cannot be kept at every turn.
+    fn settle(&mut self, _meter: &mut Meter) {}
+
+    /// Whether it can count its system calls.
+    fn knows_syscalls(&self) -> bool {
+        true
     }
 
     /// The modes that took effect.

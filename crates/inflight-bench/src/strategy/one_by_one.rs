@@ -55,9 +55,9 @@ impl<R: ReadBlock> Lane for OneByOne<R> {
         Ok(())
     }
 
-    fn sample_every(&mut self, every: u32) -> bool {
+    fn sample_every(&mut self, every: u32) -> u32 {
         self.sample_every = every.max(1);
-        true
+        self.sample_every
     }
 
     fn effective(&self) -> Modes {

@@ -148,6 +148,27 @@ fn a_record_can_not_drive_the_terminal() {
 }
 
 #[test]
+fn findings_stand_worst_first_with_the_cells_they_spoil() {
+    let mut record = disk(8);
+    record.findings.push(powersave());
+    let affects = vec![find(&mut record, "uring", 32).id.clone()];
+    record.findings.push(Finding {
+        severity: Severity::Blocker,
+        what: "The device refuses polling.".to_owned(),
+        affects,
+        ..powersave()
+    });
+    let text = wide(&record);
+    let place = |words: &str| text.find(words).expect(words);
+    assert!(place(" Blocker    The device refuses polling. ") < place(" Warning    The frequency"));
+    assert_eq!(
+        text.matches("It concerns io_uring (depth 32). Fix: set it")
+            .count(),
+        1
+    );
+}
+
+#[test]
 fn no_cell_is_missing_without_a_word() {
     let mut record = disk(8);
     for round in &mut find(&mut record, "uring", 32).rounds {

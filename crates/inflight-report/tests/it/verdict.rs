@@ -145,6 +145,25 @@ fn io_uring_that_is_blocked_is_named_and_the_rest_is_ranked() {
 }
 
 #[test]
+fn where_nothing_could_run_the_reason_is_given_once() {
+    let mut record = disk(8);
+    let all = [
+        "null",
+        "pread",
+        "threads",
+        "uring",
+        "uring-tuned",
+        "inflight",
+        "mmap",
+        "fio",
+    ];
+    skip(&mut record, &all, "the file system refuses direct I/O");
+    let why = "None: nothing could be measured: the file system refuses direct I/O.";
+    assert_says(&record, "Verdict", &[why]);
+    assert_eq!(line(&only(&record), "io_uring"), None);
+}
+
+#[test]
 fn memory_is_no_disk() {
     let mut record = disk(8);
     into_tmpfs(&mut record);

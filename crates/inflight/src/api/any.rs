@@ -8,7 +8,7 @@ use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::Sync;
 use crate::buf::IoBufMut;
 use crate::completion::Answer;
-use crate::op::{Prepare, Prepared};
+use crate::op::{Prepare, Prepared, SeenOf};
 
 /// A read, a write or a sync, for a [`crate::Batch`] of several kinds.
 ///
@@ -68,6 +68,12 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
             Self::Read(read) => read.prepare(),
             Self::Write(write) => write.prepare(),
             Self::Sync(sync) => sync.prepare(),
+        }
+    }
+
+    fn note(&self, seen: SeenOf) {
+        if let Self::Read(read) = self {
+            read.note(seen);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::{Answer, Explain, Refusal};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::op::{Op, Prepared, Request, Span};
-use crate::policy::{Facts, road};
+use crate::policy::{Facts, Seen, Warmth, road};
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
 const ASSUMED_BYTES: u32 = 4096;
@@ -97,6 +97,8 @@ pub struct File {
     /// Whether a misaligned request is refused before the kernel sees it.
     refuses_misaligned: bool,
     has_positions: bool,
+    /// How the last reads were served.
+    warmth: Warmth,
     /// The errno of the first sync that failed; 0 if none has.
     sync_errno: AtomicI32,
 }
@@ -154,6 +156,7 @@ impl File {
             facts: opened.facts,
             alignment: opened.alignment,
             has_positions: opened.has_positions,
+            warmth: Warmth::default(),
             sync_errno: AtomicI32::new(0),
         }
     }
@@ -336,6 +339,16 @@ impl File {
         self.fd.as_raw_fd()
     }
 
+    pub(super) fn warmth(&self) -> &Warmth {
+        &self.warmth
+    }
+
+    /// Learns how a read was served. One that went through the page cache because it did not
+    /// fit direct I/O says nothing of the others.
+    pub(super) fn note(&self, seen: Seen) {
+        self.warmth.note(seen);
+    }
+
     pub(super) fn facts(&self) -> Facts {
         self.facts
     }
@@ -372,7 +385,7 @@ impl File {
             whole,
             limit_bytes: facts.limit_bytes,
         };
-        Prepared::run(road(&op, facts), request)
+        Prepared::run(road(&op, facts, &self.warmth), request)
     }
 
     /// As [`File::transfer`], for a list of buffers.
@@ -406,7 +419,7 @@ impl File {
             whole,
             ..Request::simple(op)
         };
-        Prepared::run(road(&op, facts), request)
+        Prepared::run(road(&op, facts, &self.warmth), request)
     }
 
     /// A ring takes an offset of -1 for the current position, and ignores the offset on what has

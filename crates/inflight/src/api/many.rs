@@ -7,7 +7,7 @@ use super::file::File;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::{Answer, Refusal};
 use crate::host::caller;
-use crate::op::{Op, Prepare, Prepared};
+use crate::op::{Op, Prepare, Prepared, SeenOf};
 
 /// One read of [`read_many`], into a borrowed buffer.
 #[derive(Debug)]
@@ -153,6 +153,10 @@ impl Prepare for ReadInto<'_> {
                 span,
                 offset,
             })
+    }
+
+    fn note(&self, seen: SeenOf) {
+        self.file.note(seen.0);
     }
 
     fn finish(self, _answer: Answer) {}

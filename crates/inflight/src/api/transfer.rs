@@ -7,7 +7,7 @@ use super::file::File;
 use super::operation::Sealed;
 use crate::buf::{IoBuf, IoBufMut, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Prepared, Span};
+use crate::op::{Op, Prepare, Prepared, SeenOf, Span};
 
 /// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
 #[derive(Debug)]
@@ -42,6 +42,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
                 span,
                 offset,
             })
+    }
+
+    #[inline]
+    fn note(&self, seen: SeenOf) {
+        self.file.note(seen.0);
     }
 
     #[inline(always)]

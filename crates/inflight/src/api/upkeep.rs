@@ -86,7 +86,7 @@ impl AllocateRange {
 }
 
 fn prepared(file: &File, op: Op) -> Prepared {
-    Prepared::run(road(&op, file.facts()), Request::simple(op))
+    Prepared::run(road(&op, file.facts(), file.warmth()), Request::simple(op))
 }
 
 impl Prepare for Sync<'_> {

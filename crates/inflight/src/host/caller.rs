@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use super::fork;
 use super::shared::Shared;
-use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
 use crate::completion::{Answer, Refusal};
-use crate::op::{Op, Plan, Prepare};
-use crate::policy::{Road, wait_for};
+use crate::op::{Op, Plan, Prepare, Request, SeenOf};
+use crate::policy::{Road, SAMPLE_EVERY, Seen, wait_for};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -29,6 +30,8 @@ struct Idle {
     engine: Weak<Shared>,
     proactor: ManuallyDrop<Box<Proactor>>,
     fork_generation: u32,
+    /// Reads that this thread has had to decide on, for taking samples.
+    looked: u32,
 }
 
 impl Drop for Idle {
@@ -74,6 +77,7 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
             proactor: ManuallyDrop::new(Box::new(make(shared)?)),
             engine: Arc::downgrade(shared),
             fork_generation: fork::generation(),
+            looked: 0,
         },
     };
     idle.proactor.sweep();
@@ -144,6 +148,52 @@ impl Lease<'_> {
         }
     }
 
+    /// Starts an operation that this thread does itself, or has to look at first.
+    #[allow(unsafe_code)]
+    fn start_here<O: Prepare>(
+        &mut self,
+        token: u32,
+        operation: &mut O,
+        road: Road,
+        request: Request,
+    ) -> Option<Answer> {
+        self.idle.looked = self.idle.looked.wrapping_add(1);
+        let is_sample = self.idle.looked.is_multiple_of(SAMPLE_EVERY);
+        let answer = match (road, is_sample) {
+            (Road::CacheFirst, _) | (Road::Cold, true) => {
+                self.proactor().tally().plain_calls.add(1);
+                // SAFETY: as in `start`; it is over when this returns.
+                let result = unsafe { read_cached(&request.op) };
+                let (seen, answer) = judge(result, &request);
+                operation.note(SeenOf(seen));
+                answer
+            }
+            (Road::Warm | Road::Slow, true) => {
+                let begun = Instant::now();
+                let answer = self.do_here(&request);
+                let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let bytes = request.op.span().map_or(0, |span| span.len);
+                operation.note(SeenOf(Seen::Took { ns, bytes }));
+                Some(answer)
+            }
+            (Road::Plain | Road::Warm, _) => Some(self.do_here(&request)),
+            (Road::Backend | Road::Cold | Road::Slow, _) => None,
+        };
+        match answer {
+            Some(_) => self.proactor().tally().answer_at_once(),
+            // SAFETY: as in `start`.
+            None => unsafe { self.proactor().push(token, &request) },
+        }
+        answer
+    }
+
+    #[allow(unsafe_code)]
+    fn do_here(&mut self, request: &Request) -> Answer {
+        self.proactor().tally().plain_calls.add(1);
+        // SAFETY: as in `start`; it is over when this returns.
+        unsafe { execute_request(request) }
+    }
+
     /// Starts one operation. Returns its answer if it came at once; `deliver` is told the answers
     /// of others that came meanwhile.
     #[allow(unsafe_code)]
@@ -154,7 +204,6 @@ impl Lease<'_> {
         operation: &mut O,
         deliver: impl FnMut(u32, Answer),
     ) -> Option<Answer> {
-        let shared = self.shared;
         let proactor = self.proactor();
         match operation.prepare().0 {
             Plan::Run(Road::Backend, request) => {
@@ -165,14 +214,12 @@ impl Lease<'_> {
                 unsafe { proactor.push(token, &request) };
                 None
             }
-            Plan::Run(Road::Plain, request) => {
-                if proactor.has_queued() {
+            Plan::Run(road, request) => {
+                if road == Road::Plain && proactor.has_queued() {
                     // The device works while this thread copies.
                     proactor.turn(0, deliver);
                 }
-                shared.counters.plain_call();
-                // SAFETY: as above; it is over when this returns.
-                Some(unsafe { execute_request(&request) })
+                self.start_here(token, operation, road, request)
             }
             Plan::Refused(answer) => Some(answer),
         }
@@ -213,6 +260,19 @@ impl Drop for Lease<'_> {
                 pool.retain(|idle| idle.engine.strong_count() > 0);
             }
         });
+    }
+}
+
+/// What a read without waiting tells, and its answer if it is one.
+fn judge(result: i32, request: &Request) -> (Seen, Option<Answer>) {
+    let asked = request.op.span().map_or(0, |span| span.len);
+    match usize::try_from(result) {
+        // Nothing is the end of the file, which waiting does not change.
+        Ok(moved) if moved == asked || moved == 0 => (Seen::Hit, Some(Answer::moved(moved))),
+        Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+            (Seen::Refused, None)
+        }
+        _ => (Seen::Miss, None),
     }
 }
 

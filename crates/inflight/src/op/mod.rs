@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 
 use crate::buf::Arena;
 
-pub(crate) use prepare::{Plan, Prepare, Prepared};
+pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf};
 
 /// Most bytes one read or write can move: `MAX_RW_COUNT`, read(2), NOTES.
 pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_f000;

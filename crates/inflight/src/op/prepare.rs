@@ -2,7 +2,7 @@
 
 use crate::completion::Answer;
 use crate::op::Request;
-use crate::policy::Road;
+use crate::policy::{Road, Seen};
 
 /// How an operation is to be run. Opaque, because it is named in a public trait.
 pub struct Prepared(pub(crate) Plan);
@@ -34,6 +34,15 @@ pub trait Prepare {
     /// The request. It is valid while the operation is neither moved nor dropped nor used.
     fn prepare(&mut self) -> Prepared;
 
+    /// Learns how a read was served.
+    #[doc(hidden)]
+    fn note(&self, seen: SeenOf) {
+        let _ = seen;
+    }
+
     /// The result, with the buffer.
     fn finish(self, answer: Answer) -> Self::Yield;
 }
+
+/// What was seen of a read. Opaque, because it is named in a public trait.
+pub struct SeenOf(pub(crate) Seen);

@@ -21,7 +21,7 @@ use crate::op::{KINDS, Op, Request};
 use slots::{Role, Slots};
 use splits::Split;
 
-pub(crate) use tally::Tally;
+pub(crate) use tally::{Count, Tally};
 
 /// Owner of the operations in flight on one thread.
 pub(crate) struct Proactor {
@@ -107,11 +107,11 @@ impl Proactor {
     pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
         debug_assert!(self.has_room());
         self.tally.pushed.add(1);
+        // The rare ways take the request by value: what a call is given the address of cannot
+        // stay in registers.
         if self.refused[request.op.kind()] || self.broken.is_some() {
-            self.tally.plain_calls.add(1);
             // SAFETY: passed on from the caller.
-            let answer = unsafe { execute_request(request) };
-            self.early.push((token, answer));
+            unsafe { self.push_plainly(token, *request) };
             return;
         }
         let len = request.op.span().map_or(0, |span| span.len);
@@ -128,7 +128,20 @@ impl Proactor {
         let index = self.slots.insert(request.op, token, expected, role);
         let index = index.expect("the host asks for room before it pushes");
         // SAFETY: passed on from the caller.
-        unsafe { self.queue(index, &request.op) };
+        unsafe { self.queue(index, request.op) };
+    }
+
+    /// Does a request that the backend cannot have.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::push`].
+    #[cold]
+    unsafe fn push_plainly(&mut self, token: u32, request: Request) {
+        self.tally.plain_calls.add(1);
+        // SAFETY: passed on from the caller.
+        let answer = unsafe { execute_request(&request) };
+        self.early.push((token, answer));
     }
 
     /// Queues the operation of a slot.
@@ -137,11 +150,11 @@ impl Proactor {
     ///
     /// As for [`Proactor::push`]. Slots bound what is in flight.
     #[inline(always)]
-    unsafe fn queue(&mut self, index: u32, op: &Op) {
+    unsafe fn queue(&mut self, index: u32, op: Op) {
         self.queued += 1;
         let user_data = self.slots.user_data(index);
         // SAFETY: passed on from the caller.
-        unsafe { self.backend.push(user_data, op) };
+        unsafe { self.backend.push(user_data, &op) };
     }
 
     /// Queues the operation of a slot once more.
@@ -150,7 +163,7 @@ impl Proactor {
         let op = self.slots.get(index).op;
         // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
         // delivered, and it has not been.
-        unsafe { self.queue(index, &op) };
+        unsafe { self.queue(index, op) };
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a

@@ -41,3 +41,12 @@ pub(crate) struct Tally {
     /// Completions that nobody waited for.
     pub(crate) strays: Count,
 }
+
+impl Tally {
+    /// Counts a request that the host has answered by itself.
+    #[inline]
+    pub(crate) fn answer_at_once(&self) {
+        self.pushed.add(1);
+        self.answered.add(1);
+    }
+}

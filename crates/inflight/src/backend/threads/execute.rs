@@ -5,9 +5,10 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
 
 use crate::completion::Answer;
-use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
+use crate::op::{Iovecs, Op, Request, Span, TRANSFER_MAX_BYTES};
 
 /// Executes one operation and returns a byte count or a negated errno, as a ring would.
 ///
@@ -16,6 +17,7 @@ use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
 /// # Safety
 ///
 /// Every address in `op` is valid for what `op` does, until this returns.
+#[inline]
 pub(crate) unsafe fn execute(op: &Op) -> i32 {
     loop {
         // SAFETY: passed on from the caller.
@@ -39,45 +41,42 @@ pub(crate) unsafe fn execute(op: &Op) -> i32 {
 /// # Safety
 ///
 /// As for [`execute`].
+#[inline]
 pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
-    let Some(span) = request.op.span() else {
-        // SAFETY: passed on from the caller.
-        return unsafe { execute_vectored(request) };
-    };
-    let mut done = 0;
-    loop {
-        let chunk = (span.len - done).min(to_usize(TRANSFER_MAX_BYTES));
-        // SAFETY: a part of the memory that the caller vouches for.
-        let result = unsafe { execute(&request.op.part(done, chunk)) };
-        let Ok(moved) = usize::try_from(result) else {
-            return after(done, request.whole, -result);
-        };
-        done += moved;
-        if done == span.len || moved == 0 || (moved < chunk && !request.whole) {
-            return Answer::moved(done);
+    // SAFETY: passed on from the caller.
+    let result = unsafe { execute(&request.op) };
+    let asked = request.op.span().map_or(0, |span| span.len);
+    match usize::try_from(result) {
+        Ok(moved) if moved == asked || (moved < to_usize(TRANSFER_MAX_BYTES) && !request.whole) => {
+            Answer::moved(moved)
         }
+        // SAFETY: passed on from the caller.
+        _ => unsafe { go_on(request, result) },
     }
 }
 
-/// As [`execute_request`], for an operation without a span.
+/// Sees a request through whose first call returned `result`.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
-unsafe fn execute_vectored(request: &Request) -> Answer {
+#[cold]
+unsafe fn go_on(request: &Request, mut result: i32) -> Answer {
     let mut op = request.op;
     let mut done = 0;
     loop {
-        // SAFETY: passed on from the caller.
-        let result = unsafe { execute(&op) };
         let Ok(moved) = usize::try_from(result) else {
             return after(done, request.whole, -result);
         };
         done += moved;
+        let was_full = moved == to_usize(TRANSFER_MAX_BYTES);
         // SAFETY: the caller vouches for the list of buffers, and the call is over.
-        if !request.whole || moved == 0 || !unsafe { advance(&mut op, moved) } {
+        let has_more = unsafe { advance(&mut op, moved) };
+        if !has_more || moved == 0 || !(was_full || request.whole) {
             return Answer::moved(done);
         }
+        // SAFETY: what is left of the memory that the caller vouches for.
+        result = unsafe { execute(&op) };
     }
 }
 
@@ -91,8 +90,35 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
     }
 }
 
-/// Takes `moved` bytes off the front of a vectored operation. False when nothing is left, and for
-/// any other operation.
+/// Reads what the page cache has, without waiting for the device (preadv2(2), `RWF_NOWAIT`).
+/// Returns a byte count or a negated errno: EAGAIN where it would have waited, EOPNOTSUPP where the
+/// file cannot tell. Only for a read with a span.
+///
+/// # Safety
+///
+/// As for [`execute`].
+pub(crate) unsafe fn read_cached(op: &Op) -> i32 {
+    let Op::ReadAt { fd, span, offset } = *op else {
+        return -libc::EOPNOTSUPP;
+    };
+    let iov_len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
+    let list = libc::iovec {
+        iov_base: span.start.cast(),
+        iov_len,
+    };
+    let (offset, flags) = (signed(offset), libc::RWF_NOWAIT);
+    // SAFETY: the list is ours, and the caller vouches for what it points to.
+    let result = unsafe { libc::preadv2(fd, &raw const list, 1, offset, flags) };
+    match i32::try_from(result) {
+        Ok(moved) if moved >= 0 => moved,
+        _ => -io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO),
+    }
+}
+
+/// Takes `moved` bytes off the front of a transfer. False when nothing is left of it, and for any
+/// other operation.
 ///
 /// # Safety
 ///
@@ -101,7 +127,9 @@ pub(crate) unsafe fn advance(op: &mut Op, mut moved: usize) -> bool {
     let (Op::ReadVectoredAt { iovecs, offset, .. } | Op::WriteVectoredAt { iovecs, offset, .. }) =
         op
     else {
-        return false;
+        let left = op.span().map_or(0, |span| span.len - moved);
+        *op = op.part(moved, left);
+        return left > 0;
     };
     *offset += moved as u64;
     while iovecs.count > 0 {
@@ -134,14 +162,12 @@ unsafe fn call(op: &Op) -> isize {
     match *op {
         Op::Nop => 0,
         Op::ReadAt { fd, span, offset } => {
-            let (len, offset) = (span.len.min(to_usize(TRANSFER_MAX_BYTES)), signed(offset));
-            // SAFETY: the caller vouches for `span`.
-            unsafe { libc::pread64(fd, span.start.cast(), len, offset) }
+            // SAFETY: as for `positioned`.
+            unsafe { positioned(libc::SYS_pread64, fd, span, offset) }
         }
         Op::WriteAt { fd, span, offset } => {
-            let (len, offset) = (span.len.min(to_usize(TRANSFER_MAX_BYTES)), signed(offset));
-            // SAFETY: the caller vouches for `span`.
-            unsafe { libc::pwrite64(fd, span.start.cast(), len, offset) }
+            // SAFETY: as for `positioned`.
+            unsafe { positioned(libc::SYS_pwrite64, fd, span, offset) }
         }
         Op::ReadVectoredAt { fd, iovecs, offset } => {
             // SAFETY: the caller vouches for the list and for what it points to.
@@ -180,6 +206,20 @@ unsafe fn call(op: &Op) -> isize {
             widen(unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, out) })
         }
     }
+}
+
+/// pread or pwrite, not by way of the C library's functions, which are cancellation points
+/// (pthreads(7)) and pay for that in a process with threads.
+///
+/// # Safety
+///
+/// The caller vouches for `span`.
+#[inline]
+unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> isize {
+    let len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
+    // SAFETY: passed on from the caller. Each argument has the width of a register.
+    let result = unsafe { libc::syscall(call, i64::from(fd), span.start, len, signed(offset)) };
+    isize::try_from(result).expect("isize has 64 bits")
 }
 
 /// What is asked of statx: the basics and the alignment for direct I/O.

@@ -69,9 +69,11 @@ impl Uring {
             // SAFETY: the buffer that the span points into keeps its arena alive.
             known.buffer = unsafe { self.arenas.place(&self.ring, arena) };
         }
-        let entry = encode(op, known).user_data(user_data);
-        // SAFETY: passed on from the caller.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
+        let mut queue = self.ring.submission();
+        let pushed = encode(op, known, |entry| {
+            // SAFETY: passed on from the caller.
+            unsafe { queue.push(&entry.user_data(user_data)) }
+        });
         pushed.expect("no more in flight than the queue has places");
     }
 

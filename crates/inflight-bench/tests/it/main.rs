@@ -1,0 +1,9 @@
+//! The command as a user meets it: the real binary, on real files.
+//!
+//! No test judges a figure: only what is reported, what is left behind, and the exit code.
+#![allow(clippy::unwrap_used)] // Clippy knows tests by their attribute; helpers have none.
+
+mod refusals;
+mod results;
+mod scratch_file;
+mod support;

@@ -1,0 +1,151 @@
+//! What the command does not do.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+
+use crate::support::{directory, record, run, scratch_files, stderr};
+
+#[test]
+fn an_existing_file_is_only_read() {
+    let directory = directory();
+    let path = directory.path().join("data");
+    let content: Vec<u8> = (0..4u32 << 20)
+        .map(|n| n.to_le_bytes()[n as usize % 3])
+        .collect();
+    std::fs::write(&path, content).unwrap();
+    let state = |path: &Path| {
+        let mut hasher = DefaultHasher::new();
+        std::fs::read(path).unwrap().hash(&mut hasher);
+        (
+            hasher.finish(),
+            std::fs::metadata(path).unwrap().modified().unwrap(),
+        )
+    };
+    let before = state(&path);
+    let args = ["--rounds", "1", "--cell-time", "5", "--depth", "1,4"];
+    let (code, record) = record(&path, &args);
+    assert_eq!(code, 0);
+    assert!(!record.target.scratch);
+    assert_eq!(record.target.size_bytes, 4 << 20);
+    assert_eq!(state(&path), before);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn more_than_an_existing_file_holds_is_a_usage_error() {
+    let directory = directory();
+    let path = directory.path().join("data");
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let output = run(&path, &["--size", "2m"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn a_symbolic_link_is_refused() {
+    let directory = directory();
+    let (path, link) = (directory.path().join("data"), directory.path().join("link"));
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let output = run(&link, &["--quick"]);
+    assert_eq!(output.status.code(), Some(4));
+    assert!(stderr(&output).contains("symbolic link"));
+}
+
+#[test]
+fn devices_are_refused() {
+    let output = run(Path::new("/dev/null"), &["--quick"]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let disks = std::fs::read_dir("/sys/class/block")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut nodes = disks.map(|disk| Path::new("/dev").join(disk.file_name()));
+    let Some(disk) = nodes.find(|node| node.exists()) else {
+        println!("skipped in part: there is no block device");
+        return;
+    };
+    let output = run(&disk, &["--quick"]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains("block device"));
+}
+
+#[test]
+fn a_disk_is_not_filled() {
+    let directory = directory();
+    let output = run(directory.path(), &["--size", "900t"]);
+    assert_eq!(output.status.code(), Some(4));
+    let told = stderr(&output);
+    assert!(
+        told.contains("900 TiB") && told.contains("are free"),
+        "{told}"
+    );
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
+fn an_unknown_key_in_a_profile_is_a_usage_error() {
+    let directory = directory();
+    let path = directory.path().join("mine.toml");
+    let text = include_str!("../../../../profiles/direct-random-read.toml");
+    std::fs::write(&path, format!("{text}\nqueue_dept = 3\n")).unwrap();
+    let output = run(directory.path(), &["--profile", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("queue_dept"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_profile_of_ones_own_is_measured() {
+    let directory = directory();
+    let path = directory.path().join("mine.toml");
+    let text = include_str!("../../../../profiles/cached-random-read.toml");
+    std::fs::write(&path, text.replace("= 4096", "= 8192")).unwrap();
+    let mine = ["--profile", path.to_str().unwrap(), "--strategy", "pread"];
+    let small = ["--size", "1m", "--rounds", "1", "--cell-time", "5"];
+    let (code, record) = record(directory.path(), &[&mine[..], &small].concat());
+    assert_eq!(code, 0);
+    assert_eq!(record.profiles[0].name, "mine");
+    assert_eq!(record.profiles[0].block_size_bytes, 8192);
+    let round = &record.cells[0].rounds[0];
+    assert_eq!(round.bytes, round.ops * 8192);
+}
+
+#[test]
+fn wrong_flags_are_usage_errors() {
+    let directory = directory();
+    let wrong: [&[&str]; 6] = [
+        &["--profile", "nonsense"],
+        &["--strategy", "nonsense"],
+        &["--depth", "0"],
+        &["--block-size", "1000"],
+        &["--size", "4k"],
+        &["--export-json", "/nonexistent/dir/file.json"],
+    ];
+    for args in wrong {
+        let output = run(directory.path(), args);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+    }
+    let output = run(&directory.path().join("nothing"), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
+fn a_missing_fio_is_told_before_anything_is_written() {
+    let directory = directory();
+    let output = run(directory.path(), &["--fio=/nonexistent/fio"]);
+    assert_eq!(output.status.code(), Some(3));
+    let told = stderr(&output);
+    assert!(told.contains("install the package `fio`"), "{told}");
+    assert!(!told.contains("writing"), "{told}");
+}

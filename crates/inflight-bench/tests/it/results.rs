@@ -1,0 +1,228 @@
+//! What is measured and how it is reported.
+
+use inflight_report::record::{Cell, Severity};
+
+use crate::support::{directory, record, run, stderr};
+
+const SMALL: &[&str] = &["--size", "16m", "--rounds", "2", "--cell-time", "20"];
+
+fn with<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [SMALL, args].concat()
+}
+
+fn calls_per_op(cell: &Cell) -> f64 {
+    let ops: u64 = cell.rounds.iter().map(|round| round.ops).sum();
+    let calls: u64 = cell
+        .rounds
+        .iter()
+        .map(|round| round.syscalls.unwrap())
+        .sum();
+    calls as f64 / ops as f64
+}
+
+#[test]
+fn a_cached_run_reports_every_strategy() {
+    let directory = directory();
+    let args = with(&[
+        "--profile",
+        "cached-random-read",
+        "--depth",
+        "1,32",
+        "--seed",
+        "7",
+    ]);
+    let (code, record) = record(directory.path(), &args);
+    assert_eq!(code, 0);
+    assert_eq!(record.schema, "inflight.bench/1");
+    assert_eq!(
+        (record.seed, record.rounds_planned, record.interrupted),
+        (7, 2, false)
+    );
+    assert_eq!(record.target.size_bytes, 16 << 20);
+    assert!(record.target.scratch && !record.target.fs.is_empty());
+    for name in ["null", "pread", "threads", "mmap", "uring", "uring-tuned"] {
+        assert!(
+            record.cells.iter().any(|cell| cell.strategy == name),
+            "{name}"
+        );
+    }
+    let measured = |cell: &&Cell| cell.skipped.is_none();
+    for cell in record.cells.iter().filter(measured) {
+        assert_eq!(cell.rounds.len(), 2, "{}", cell.id);
+        for round in &cell.rounds {
+            assert!(round.ops > 0 && round.duration_ns > 0, "{}", cell.id);
+            assert_eq!(round.bytes, round.ops * 4096, "{}", cell.id);
+            assert_eq!((round.errors, round.short), (0, 0), "{}", cell.id);
+        }
+        assert!(cell.latency.as_ref().unwrap().samples > 0, "{}", cell.id);
+        let calls = calls_per_op(cell);
+        match (cell.strategy.as_str(), cell.depth) {
+            ("null" | "mmap", _) => assert!(calls == 0.0, "{}: {calls}", cell.id),
+            ("pread" | "threads", _) => assert!(calls > 0.99 && calls < 1.01, "{calls}"),
+            ("uring" | "uring-tuned", 32) => assert!(calls < 0.5, "{}: {calls}", cell.id),
+            ("uring" | "uring-tuned", _) => assert!(calls < 2.5, "{}: {calls}", cell.id),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_direct_run_reads_from_the_device_and_shuffles_its_rounds() {
+    let directory = directory();
+    let args = with(&[
+        "--profile",
+        "direct-random-read",
+        "--depth",
+        "1,4",
+        "--seed",
+        "3",
+    ]);
+    let args = [&args[..], &["--strategy", "null,pread,threads,uring,mmap"]].concat();
+    let (code, record) = record(directory.path(), &args);
+    if record
+        .findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Blocker)
+    {
+        println!("skipped: the build directory is not on a disk");
+        return;
+    }
+    assert_eq!(code, 0);
+    let pread = record
+        .cells
+        .iter()
+        .find(|cell| cell.strategy == "pread")
+        .unwrap();
+    for round in &pread.rounds {
+        assert!(
+            round.device_bytes.unwrap() >= round.bytes / 10 * 9,
+            "{round:?}"
+        );
+    }
+    let mmap = record
+        .cells
+        .iter()
+        .find(|cell| cell.strategy == "mmap")
+        .unwrap();
+    assert!(mmap.rounds.is_empty());
+    assert!(mmap.skipped.as_ref().unwrap().reason.contains("page cache"));
+    let order = |block| {
+        let rounds = record
+            .cells
+            .iter()
+            .flat_map(move |cell| cell.rounds.iter().filter(move |round| round.block == block));
+        let mut order: Vec<u32> = rounds.map(|round| round.order).collect();
+        let unsorted = order.clone();
+        order.sort_unstable();
+        (order, unsorted)
+    };
+    let (sorted, first) = order(0);
+    assert!(
+        sorted
+            .iter()
+            .copied()
+            .eq(0..u32::try_from(sorted.len()).unwrap())
+    );
+    assert!(
+        first != sorted || order(1).1 != sorted,
+        "the order of the list was never changed"
+    );
+}
+
+#[test]
+fn memory_is_not_taken_for_a_disk() {
+    let Ok(memory) = tempfile::TempDir::new_in("/dev/shm") else {
+        println!("skipped: there is no /dev/shm");
+        return;
+    };
+    let args = with(&[
+        "--profile",
+        "direct-random-read",
+        "--strategy",
+        "pread",
+        "--depth",
+        "1",
+    ]);
+    let (code, record) = record(memory.path(), &args);
+    if record.target.fs != "tmpfs" {
+        println!("skipped: /dev/shm is on {}", record.target.fs);
+        return;
+    }
+    assert_eq!(code, 3);
+    let finding = record
+        .findings
+        .iter()
+        .find(|finding| finding.id == "tmpfs-target")
+        .unwrap();
+    assert_eq!(finding.severity, Severity::Blocker);
+    assert!(finding.fix.contains("disk"));
+}
+
+#[test]
+fn the_text_goes_to_stdout_and_progress_to_stderr() {
+    let directory = directory();
+    let args = with(&[
+        "--profile",
+        "cached-random-read",
+        "--strategy",
+        "pread",
+        "--depth",
+        "1",
+    ]);
+    let file = directory.path().join("record.json");
+    let file_arg = file.to_str().unwrap();
+    let output = run(
+        directory.path(),
+        &[&args[..], &["--export-json", file_arg]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let stdout = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(stdout.contains("pread"), "{stdout}");
+    assert!(!stdout.contains("round 1/2"), "{stdout}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("writing 16 MiB"), "{stderr}");
+    assert!(stderr.contains("round 2/2"), "{stderr}");
+    let text = std::fs::read_to_string(file).unwrap();
+    let record: inflight_report::Record = serde_json::from_str(&text).unwrap();
+    assert_eq!(record.cells.len(), 1);
+}
+
+#[test]
+fn fio_takes_part_as_an_outside_check() {
+    if std::process::Command::new("fio")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("skipped: fio is not installed");
+        return;
+    }
+    let directory = directory();
+    let args = [
+        "--profile",
+        "cached-random-read",
+        "--strategy",
+        "pread",
+        "--depth",
+        "4",
+        "--fio",
+    ];
+    let (code, record) = record(directory.path(), &with(&args));
+    assert_eq!(code, 0);
+    let fio = record
+        .cells
+        .iter()
+        .find(|cell| cell.strategy == "fio")
+        .unwrap();
+    if let Some(skipped) = &fio.skipped {
+        // Where io_uring is blocked, fio cannot have it either.
+        println!("skipped: {}", skipped.reason);
+        return;
+    }
+    assert_eq!(fio.rounds.len(), 2);
+    for round in &fio.rounds {
+        assert!(round.ops > 0 && round.user_ns + round.sys_ns > 0);
+        assert_eq!((round.device_bytes, round.syscalls), (None, None));
+    }
+    assert!(fio.latency.as_ref().unwrap().samples > 0);
+}

@@ -1,0 +1,109 @@
+//! Starting the command and looking at what it leaves behind.
+#![allow(unsafe_code)]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use inflight_report::Record;
+use tempfile::TempDir;
+
+/// Nothing in these tests takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory on the file system of the build, where direct I/O is likely to work.
+pub(crate) fn directory() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// A small benchmark in this directory.
+pub(crate) fn bench(target: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inflight"));
+    command
+        .arg("bench")
+        .arg(target)
+        .args(args)
+        .stdin(Stdio::null());
+    command
+}
+
+pub(crate) fn run(target: &Path, args: &[&str]) -> Output {
+    bench(target, args).output().unwrap()
+}
+
+/// Runs with a JSON export, and hands back exit code and record.
+pub(crate) fn record(target: &Path, args: &[&str]) -> (i32, Record) {
+    let output = bench(target, args)
+        .args(["--export-json", "-"])
+        .output()
+        .unwrap();
+    let code = output.status.code().unwrap();
+    let record = serde_json::from_slice(&output.stdout);
+    let stderr = || String::from_utf8_lossy(&output.stderr).into_owned();
+    (
+        code,
+        record.unwrap_or_else(|error| panic!("{error}, exit {code}: {}", stderr())),
+    )
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The test files in a directory.
+pub(crate) fn scratch_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| path.to_string_lossy().ends_with(".inflight-scratch"))
+        .collect()
+}
+
+/// A running command whose stderr is followed.
+pub(crate) struct Running {
+    child: Child,
+    told: String,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let child = command
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            told: String::new(),
+        }
+    }
+
+    /// Waits until stderr contains a text.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let begin = Instant::now();
+        let stderr = self.child.stderr.as_mut().unwrap();
+        let mut byte = [0];
+        while !self.told.contains(text) {
+            assert!(begin.elapsed() < PATIENCE, "no `{text}` in: {}", self.told);
+            assert_eq!(
+                stderr.read(&mut byte).unwrap(),
+                1,
+                "it ended early: {}",
+                self.told
+            );
+            self.told.push(char::from(byte[0]));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        // SAFETY: a signal to a child that was not waited for yet; no memory is involved.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+
+    pub(crate) fn end(self) -> Output {
+        self.child.wait_with_output().unwrap()
+    }
+}
