@@ -18,7 +18,7 @@ pub struct Stats {
     /// Plain system calls made on the calling thread: operations alone, and those that a policy
     /// or a fallback took past the backend.
     pub plain_calls: u64,
-    /// Operations in batches and queues that have been begun and not ended.
+    /// Operations that the backend has and has not completed, as of each thread's last entry.
     pub in_flight: u64,
     /// Operations handed over again after an error that was not the caller's.
     pub retries: u64,
@@ -83,10 +83,8 @@ impl Tallies {
 
 impl Stats {
     fn add(&mut self, tally: &Tally) {
-        // What is answered is read first, so that the difference is never below zero.
-        let answered = tally.answered.get();
-        self.in_flight += tally.pushed.get() - answered;
-        self.operations += answered;
+        self.in_flight += tally.in_flight.get();
+        self.operations += tally.answered.get();
         self.enters += tally.enters.get();
         self.plain_calls += tally.plain_calls.get();
         self.retries += tally.retries.get();

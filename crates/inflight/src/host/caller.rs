@@ -4,7 +4,7 @@
 //! A [`Lease`] is drained before it gives its proactor back, also when a panic unwinds through
 //! it: that is what makes borrowed buffers sound. A thread that ends drops its proactors.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
@@ -19,22 +19,25 @@ use crate::policy::{Road, SAMPLE_EVERY, Seen, wait_for};
 use crate::proactor::Proactor;
 
 thread_local! {
-    static IDLE: RefCell<Vec<Idle>> = const { RefCell::new(Vec::new()) };
+    /// The proactor that was used last: nearly always the one that is wanted next.
+    static LAST: Cell<Option<Box<Owned>>> = const { Cell::new(None) };
+    /// The others: of other engines, and of calls within calls.
+    static OTHERS: RefCell<Vec<Box<Owned>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Operations that can be told apart in one call; more are run one such stretch after the other.
 const TOKENS_MAX: usize = 1 << 30;
 
-/// A proactor that waits for the next call.
-struct Idle {
+/// A proactor of this thread.
+struct Owned {
     engine: Weak<Shared>,
-    proactor: ManuallyDrop<Box<Proactor>>,
+    proactor: ManuallyDrop<Proactor>,
     fork_generation: u32,
     /// Reads that this thread has had to decide on, for taking samples.
     looked: u32,
 }
 
-impl Drop for Idle {
+impl Drop for Owned {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // In a forked child the ring's memory is not mapped, and something else may be where it
@@ -50,7 +53,7 @@ impl Drop for Idle {
 pub(crate) struct Lease<'s> {
     shared: &'s Arc<Shared>,
     /// Taken out when the lease ends.
-    idle: ManuallyDrop<Idle>,
+    owned: ManuallyDrop<Box<Owned>>,
 }
 
 /// Leases a proactor of this thread.
@@ -58,57 +61,85 @@ pub(crate) struct Lease<'s> {
 /// # Errors
 ///
 /// In a forked child, and where io_uring is demanded and this thread cannot have a ring.
+#[inline]
 pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
     if shared.is_forked() {
         return Err(Refusal::Forked);
     }
-    let engine = Arc::as_ptr(shared);
-    // While the thread ends, its proactors are gone already; a new one serves this call only.
-    let known = IDLE.try_with(|idle| {
-        let mut idle = idle.borrow_mut();
-        let place = idle
-            .iter()
-            .rposition(|idle| std::ptr::eq(idle.engine.as_ptr(), engine))?;
-        Some(idle.swap_remove(place))
-    });
-    let mut idle = match known {
-        Ok(Some(idle)) => idle,
-        _ => Idle {
-            proactor: ManuallyDrop::new(Box::new(make(shared)?)),
-            engine: Arc::downgrade(shared),
-            fork_generation: fork::generation(),
-            looked: 0,
-        },
+    let mut owned = match LAST.try_with(Cell::take) {
+        Ok(Some(last)) if std::ptr::eq(last.engine.as_ptr(), Arc::as_ptr(shared)) => last,
+        Ok(last) => find_or_make(shared, last)?,
+        // While the thread ends, its proactors are gone; a new one serves this call only.
+        Err(_) => make(shared)?,
     };
-    idle.proactor.sweep();
+    owned.proactor.sweep();
     Ok(Lease {
         shared,
-        idle: ManuallyDrop::new(idle),
+        owned: ManuallyDrop::new(owned),
     })
 }
 
+/// The proactor of another engine than the last, or for a call within a call.
 #[cold]
-fn make(shared: &Shared) -> Result<Proactor, Refusal> {
-    shared.new_proactor().map_err(|refusal| {
-        shared
-            .counters
-            .fallback(format!("operations have failed: {refusal}"));
-        Refusal::Setup
-    })
+fn find_or_make(shared: &Arc<Shared>, last: Option<Box<Owned>>) -> Result<Box<Owned>, Refusal> {
+    let engine = Arc::as_ptr(shared);
+    let known = OTHERS.try_with(|others| {
+        let mut others = others.borrow_mut();
+        others.extend(last);
+        others.retain(|other| other.engine.strong_count() > 0);
+        let place = others
+            .iter()
+            .rposition(|other| std::ptr::eq(other.engine.as_ptr(), engine))?;
+        Some(others.swap_remove(place))
+    });
+    match known {
+        Ok(Some(owned)) => Ok(owned),
+        _ => make(shared),
+    }
+}
+
+/// Drops what this thread keeps for engines that are gone. Other threads do so at their next call
+/// for another engine, or when they end.
+pub(super) fn forget_dead() {
+    let lives = |owned: &Box<Owned>| owned.engine.strong_count() > 0;
+    let _ = LAST.try_with(|last| last.set(last.take().filter(lives)));
+    let _ = OTHERS.try_with(|others| {
+        // Dropping an engine may come from within a call, but not from within these lines.
+        if let Ok(mut others) = others.try_borrow_mut() {
+            others.retain(lives);
+        }
+    });
+}
+
+#[cold]
+fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
+    match shared.new_proactor() {
+        Ok(proactor) => Ok(Box::new(Owned {
+            engine: Arc::downgrade(shared),
+            proactor: ManuallyDrop::new(proactor),
+            fork_generation: fork::generation(),
+            looked: 0,
+        })),
+        Err(refusal) => {
+            let reason = format!("operations have failed: {refusal}");
+            shared.counters.fallback(reason);
+            Err(Refusal::Setup)
+        }
+    }
 }
 
 impl Lease<'_> {
     /// Whether this is a forked child, in which the ring must not be touched.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.idle.fork_generation != fork::generation()
+        self.owned.fork_generation != fork::generation()
     }
 
     /// The proactor of this call. In a forked child nobody may call this.
     #[inline]
     pub(crate) fn proactor(&mut self) -> &mut Proactor {
         debug_assert!(!self.is_forked());
-        &mut self.idle.proactor
+        &mut self.owned.proactor
     }
 
     /// Runs operations, keeping the queue full, and puts the answer for each at its place.
@@ -157,8 +188,8 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
-        self.idle.looked = self.idle.looked.wrapping_add(1);
-        let is_sample = self.idle.looked.is_multiple_of(SAMPLE_EVERY);
+        self.owned.looked = self.owned.looked.wrapping_add(1);
+        let is_sample = self.owned.looked.is_multiple_of(SAMPLE_EVERY);
         let answer = match (road, is_sample) {
             (Road::CacheFirst, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
@@ -180,7 +211,7 @@ impl Lease<'_> {
             (Road::Backend | Road::Cold | Road::Slow, _) => None,
         };
         match answer {
-            Some(_) => self.proactor().tally().answer_at_once(),
+            Some(_) => self.proactor().tally().answered.add(1),
             // SAFETY: as in `start`.
             None => unsafe { self.proactor().push(token, &request) },
         }
@@ -230,15 +261,15 @@ impl Drop for Lease<'_> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: taken here only, and `self` is not used any more.
-        let mut idle = unsafe { ManuallyDrop::take(&mut self.idle) };
-        if idle.fork_generation != fork::generation() {
+        let mut owned = unsafe { ManuallyDrop::take(&mut self.owned) };
+        if owned.fork_generation != fork::generation() {
             return;
         }
         #[cfg(feature = "faulty")]
         if self.shared.config.undrained {
             return;
         }
-        let proactor = &mut idle.proactor;
+        let proactor = &mut owned.proactor;
         while !proactor.is_idle() {
             proactor.turn(u32::MAX, |_, _| {});
         }
@@ -253,13 +284,10 @@ impl Drop for Lease<'_> {
             return;
         }
         // When the thread ends, the proactor is dropped instead.
-        let _ = IDLE.try_with(|pool| {
-            let mut pool = pool.borrow_mut();
-            pool.push(idle);
-            if pool.len() > 1 {
-                pool.retain(|idle| idle.engine.strong_count() > 0);
-            }
-        });
+        let before = LAST.try_with(|last| last.replace(Some(owned)));
+        if let Ok(Some(before)) = before {
+            let _ = OTHERS.try_with(|others| others.borrow_mut().push(before));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::fork;
+use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::threads::pool::{Lane, Pool};
 use crate::backend::uring::probe::{self, Features};
@@ -153,6 +153,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if !self.is_forked() {
+            caller::forget_dead();
             self.pool.close();
         }
     }

@@ -37,7 +37,8 @@ pub(crate) struct Proactor {
     early: Vec<(u32, Answer)>,
     /// Completions that need more than to be passed on: slot and result.
     troubled: Vec<(u32, i32)>,
-    /// Kinds of operations that this backend refuses, done by plain system calls.
+    /// Kinds of operations that this backend refuses, all of them once it is broken; they are done
+    /// by plain system calls.
     refused: [bool; KINDS],
     /// Names of the kinds that have been refused since this was last asked.
     newly_refused: Vec<&'static str>,
@@ -106,10 +107,9 @@ impl Proactor {
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
         debug_assert!(self.has_room());
-        self.tally.pushed.add(1);
         // The rare ways take the request by value: what a call is given the address of cannot
         // stay in registers.
-        if self.refused[request.op.kind()] || self.broken.is_some() {
+        if self.refused[request.op.kind()] {
             // SAFETY: passed on from the caller.
             unsafe { self.push_plainly(token, *request) };
             return;
@@ -125,10 +125,10 @@ impl Proactor {
         } else {
             Role::Plain
         };
-        let index = self.slots.insert(request.op, token, expected, role);
-        let index = index.expect("the host asks for room before it pushes");
+        let user_data = self.slots.insert(request.op, token, expected, role);
+        let user_data = user_data.expect("the host asks for room before it pushes");
         // SAFETY: passed on from the caller.
-        unsafe { self.queue(index, request.op) };
+        unsafe { self.queue(user_data, request.op) };
     }
 
     /// Does a request that the backend cannot have.
@@ -150,9 +150,8 @@ impl Proactor {
     ///
     /// As for [`Proactor::push`]. Slots bound what is in flight.
     #[inline(always)]
-    unsafe fn queue(&mut self, index: u32, op: Op) {
+    unsafe fn queue(&mut self, user_data: u64, op: Op) {
         self.queued += 1;
-        let user_data = self.slots.user_data(index);
         // SAFETY: passed on from the caller.
         unsafe { self.backend.push(user_data, &op) };
     }
@@ -160,10 +159,10 @@ impl Proactor {
     /// Queues the operation of a slot once more.
     #[cold]
     fn requeue(&mut self, index: u32) {
-        let op = self.slots.get(index).op;
+        let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
         // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
         // delivered, and it has not been.
-        unsafe { self.queue(index, op) };
+        unsafe { self.queue(user_data, op) };
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
@@ -202,6 +201,7 @@ impl Proactor {
     fn hand_over(&mut self, at_least: u32) -> Result<(), Broken> {
         let Self { backend, tally, .. } = self;
         self.queued = 0;
+        tally.in_flight.set(u64::from(self.slots.in_flight()));
         self.has_news |= backend.has_refusal();
         let enters = backend.enters();
         let turned = backend.turn(at_least);
@@ -242,6 +242,7 @@ impl Proactor {
             }
         });
         tally.answered.add(answered);
+        tally.in_flight.set(u64::from(slots.in_flight()));
         is_whole
     }
 

@@ -8,7 +8,7 @@ use super::{Proactor, completions_lost};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{advance, after, execute, execute_request, to_usize};
 use crate::completion::Answer;
-use crate::op::{Op, Request, TRANSFER_MAX_BYTES};
+use crate::op::{KINDS, Op, Request, TRANSFER_MAX_BYTES};
 
 /// How often EAGAIN and EINTR are met with another try in the ring.
 const RETRIES_AGAIN: u8 = 3;
@@ -26,11 +26,11 @@ impl Proactor {
         };
         let slot = *self.slots.get(index);
         if let Role::Part(number) = slot.role {
-            self.slots.free(index);
+            self.slots.free_used(index);
             return self.part_done(number, slot.done, slot.expected_bytes, result);
         }
         let Ok(moved) = u32::try_from(result) else {
-            self.slots.free(index);
+            self.slots.free_used(index);
             let whole = slot.role == Role::Whole;
             return Some((slot.token, after(slot.done, whole, -result)));
         };
@@ -39,7 +39,7 @@ impl Proactor {
             self.tally.short_transfers.add(1);
         }
         if slot.role == Role::Whole && has_span && 0 < moved && moved < slot.expected_bytes {
-            self.slots.free(index);
+            self.slots.free_used(index);
             let limit_bytes = TRANSFER_MAX_BYTES;
             let request = Request {
                 op: slot.op,
@@ -58,10 +58,10 @@ impl Proactor {
                 return None;
             }
             let (token, done) = (slot.token, slot.done);
-            self.slots.free(index);
+            self.slots.free_used(index);
             return Some((token, Answer::moved(done)));
         }
-        self.slots.free(index);
+        self.slots.free_used(index);
         Some((slot.token, Answer::moved(slot.done + to_usize(moved))))
     }
 
@@ -135,8 +135,9 @@ impl Proactor {
                 let Some((op, from, len)) = split.issue() else {
                     break;
                 };
-                let slot = self.slots.insert(op, split.token, len, Role::Part(number));
-                let index = slot.expect("there is room");
+                let part = self.slots.insert(op, split.token, len, Role::Part(number));
+                let index = part.and_then(|user_data| self.slots.find(user_data));
+                let index = index.expect("there is room");
                 self.slots.get_mut(index).done = from;
                 self.requeue(index);
             }
@@ -178,9 +179,10 @@ impl Proactor {
             completions_lost("the ring cannot be entered any more with operations in flight");
         }
         self.broken = Some(broken.cause);
+        self.refused = [true; KINDS];
         for index in self.slots.used() {
             let slot = *self.slots.get(index);
-            self.slots.free(index);
+            self.slots.free_used(index);
             if matches!(slot.role, Role::Part(_)) {
                 continue;
             }

@@ -30,14 +30,20 @@ pub(super) struct Slot {
     pub(super) retries: u8,
     /// Bytes moved by earlier tries.
     pub(super) done: usize,
-    generation: u32,
+    /// The number of the slot in the low half, its generation in the high half.
+    user_data: u64,
 }
 
 /// The fixed table.
 pub(super) struct Slots {
     slots: Box<[Slot]>,
-    free: Vec<u32>,
+    /// A stack of free numbers, of which the first `free_count` count.
+    free: Box<[u32]>,
+    free_count: usize,
 }
+
+/// One more in the generation.
+const GENERATION: u64 = 1 << 32;
 
 const EMPTY: Slot = Slot {
     op: Op::Nop,
@@ -46,21 +52,26 @@ const EMPTY: Slot = Slot {
     role: Role::Plain,
     retries: 0,
     done: 0,
-    generation: 0,
+    user_data: 0,
 };
 
 impl Slots {
     pub(super) fn new(capacity: u32) -> Self {
-        let slots = vec![EMPTY; to_usize(capacity)].into_boxed_slice();
+        let empty = |index| Slot {
+            user_data: u64::from(index),
+            ..EMPTY
+        };
+        let free: Box<[u32]> = (0..capacity).rev().collect();
         Self {
-            slots,
-            free: (0..capacity).rev().collect(),
+            slots: (0..capacity).map(empty).collect(),
+            free_count: free.len(),
+            free,
         }
     }
 
     #[inline]
     pub(super) fn in_flight(&self) -> u32 {
-        u32::try_from(self.slots.len() - self.free.len()).expect("made from a u32")
+        u32::try_from(self.slots.len() - self.free_count).expect("made from a u32")
     }
 
     pub(super) fn capacity(&self) -> u32 {
@@ -69,39 +80,35 @@ impl Slots {
 
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.free_count > 0
     }
 
-    /// Puts an operation into a free slot.
+    /// Puts an operation into a free slot. Returns what the kernel is to send back for it.
     #[inline(always)]
-    pub(super) fn insert(&mut self, op: Op, token: u32, expected: u32, role: Role) -> Option<u32> {
-        let index = self.free.pop()?;
-        let slot = &mut self.slots[to_usize(index)];
+    pub(super) fn insert(&mut self, op: Op, token: u32, expected: u32, role: Role) -> Option<u64> {
+        self.free_count = self.free_count.checked_sub(1)?;
+        let slot = &mut self.slots[to_usize(self.free[self.free_count])];
         // Field by field: the compiler then stores from registers, and what is read next does
-        // not wait for a wider store.
+        // not wait for a wider store. `retries` and `done` of a free slot are 0.
         slot.op = op;
         slot.token = token;
         slot.expected_bytes = expected;
         slot.role = role;
-        slot.retries = 0;
-        slot.done = 0;
-        slot.generation = slot.generation.wrapping_add(1);
-        Some(index)
+        slot.user_data = slot.user_data.wrapping_add(GENERATION);
+        Some(slot.user_data)
     }
 
     /// What the kernel is to send back for a slot.
-    #[inline]
     pub(super) fn user_data(&self, index: u32) -> u64 {
-        u64::from(self.slots[to_usize(index)].generation) << 32 | u64::from(index)
+        self.slots[to_usize(index)].user_data
     }
 
     /// The slot that a completion is for; `None` for one that nobody waits for.
     #[inline]
     pub(super) fn find(&self, user_data: u64) -> Option<u32> {
-        let generation = u32::try_from(user_data >> 32).expect("32 bits are left");
         let index = u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits");
         let slot = self.slots.get(to_usize(index))?;
-        (slot.generation == generation && generation % 2 == 1).then_some(index)
+        (slot.user_data == user_data && user_data & GENERATION != 0).then_some(index)
     }
 
     #[inline]
@@ -113,24 +120,34 @@ impl Slots {
         &mut self.slots[to_usize(index)]
     }
 
+    /// Frees a slot whose operation has been tried again, or had moved bytes before.
+    pub(super) fn free_used(&mut self, index: u32) {
+        let slot = self.get_mut(index);
+        slot.retries = 0;
+        slot.done = 0;
+        self.free(index);
+    }
+
+    /// Frees the slot of an operation that was completed at the first try.
     #[inline]
     pub(super) fn free(&mut self, index: u32) {
         let slot = &mut self.slots[to_usize(index)];
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(index);
+        slot.user_data = slot.user_data.wrapping_add(GENERATION);
+        self.free[self.free_count] = index;
+        self.free_count += 1;
     }
 
     /// Keeps the operation and disowns what was sent for it, so that a second completion for the
     /// same try is not believed.
     pub(super) fn retire(&mut self, index: u32) {
         let slot = &mut self.slots[to_usize(index)];
-        slot.generation = slot.generation.wrapping_add(2);
+        slot.user_data = slot.user_data.wrapping_add(2 * GENERATION);
     }
 
     /// The numbers of all slots in use. Slow: for when a ring has broken.
     pub(super) fn used(&self) -> Vec<u32> {
         (0..self.capacity())
-            .filter(|index| !self.free.contains(index))
+            .filter(|index| !self.free[..self.free_count].contains(index))
             .collect()
     }
 }
@@ -142,9 +159,8 @@ mod tests {
     #[test]
     fn a_late_completion_does_not_meet_the_next_operation() {
         let mut slots = Slots::new(1);
-        let first = slots.insert(Op::Nop, 1, 0, Role::Plain).unwrap();
-        let sent = slots.user_data(first);
-        assert_eq!(slots.find(sent), Some(first));
+        let sent = slots.insert(Op::Nop, 1, 0, Role::Plain).unwrap();
+        let first = slots.find(sent).unwrap();
         slots.free(first);
         assert_eq!(slots.find(sent), None);
         slots.insert(Op::Nop, 2, 0, Role::Plain).unwrap();

@@ -17,6 +17,12 @@ impl Count {
         );
     }
 
+    /// Replaces the value; only the owner of the proactor may.
+    #[inline]
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -26,8 +32,8 @@ impl Count {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Tally {
-    /// Requests pushed.
-    pub(crate) pushed: Count,
+    /// Operations handed over and not completed, as of the last turn.
+    pub(crate) in_flight: Count,
     /// Requests answered.
     pub(crate) answered: Count,
     /// Enters into the ring.
@@ -40,13 +46,4 @@ pub(crate) struct Tally {
     pub(crate) short_transfers: Count,
     /// Completions that nobody waited for.
     pub(crate) strays: Count,
-}
-
-impl Tally {
-    /// Counts a request that the host has answered by itself.
-    #[inline]
-    pub(crate) fn answer_at_once(&self) {
-        self.pushed.add(1);
-        self.answered.add(1);
-    }
 }

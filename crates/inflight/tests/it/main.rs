@@ -1,0 +1,48 @@
+//! The library through its public API, on every backend.
+//!
+//! A test that needs what this machine does not grant says so on standard error and passes;
+//! `INFLIGHT_REQUIRE=uring` turns the skips for want of a ring into failures. `INFLIGHT_TEST_DIR`
+//! is where the files are made, and `INFLIGHT_TEST_SEED` runs every test with faults with that
+//! seed. Start with [`support`].
+
+mod support;
+
+mod transfers;
+
+mod batches;
+
+mod queues;
+
+mod many;
+
+mod vectored;
+
+mod direct;
+
+mod buffers;
+
+mod metadata;
+
+mod errors;
+
+mod steady;
+
+mod lifetime;
+
+mod process;
+
+mod denied;
+
+use inflight::{BackendKind, Engine};
+
+#[test]
+fn the_required_backend_is_chosen() {
+    let required = match std::env::var("INFLIGHT_REQUIRE").as_deref() {
+        Ok("uring") => BackendKind::Uring,
+        Ok("threads") => BackendKind::Threads,
+        Ok(other) => panic!("INFLIGHT_REQUIRE={other:?} is neither uring nor threads"),
+        Err(_) => return,
+    };
+    let backend = Engine::new().unwrap().backend();
+    assert_eq!(backend.kind, required, "{}", backend.reason);
+}

@@ -1,0 +1,200 @@
+//! What the tests share: engines of every kind, files, skips, and this binary as a child.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use inflight::fs::{File, OpenOptions};
+use inflight::{BackendKind, Batch, Builder, Engine, Operation};
+use tempfile::NamedTempFile;
+
+/// Runs `body` on every backend that can be had here; the one that failed is named.
+pub(crate) fn on_every_backend(body: impl Fn(&Engine)) {
+    on_every_backend_of(|builder| builder, body);
+}
+
+/// As [`on_every_backend`], with engines that `configure` has had a hand in.
+pub(crate) fn on_every_backend_of(configure: impl Fn(Builder) -> Builder, body: impl Fn(&Engine)) {
+    let run = |name: &str, builder: Builder| {
+        let _named = Named(name.to_owned());
+        let engine = configure(builder).build().expect("nothing is demanded");
+        body(&engine);
+    };
+    run("the default", Engine::builder());
+    let threads = Engine::builder().backend(BackendKind::Threads);
+    run("threads", threads);
+    #[cfg(feature = "faulty")]
+    for seed in seeds() {
+        let faults = inflight::Faults::new(seed);
+        let name = format!("late completions, seed {seed}");
+        run(&name, Engine::builder().faults(faults));
+    }
+}
+
+/// The seeds of every test with faults.
+#[cfg(feature = "faulty")]
+pub(crate) fn seeds() -> Vec<u64> {
+    match env::var("INFLIGHT_TEST_SEED") {
+        Ok(seed) => vec![seed.parse().expect("INFLIGHT_TEST_SEED is a number")],
+        Err(_) => vec![1, 0x5eed, u64::MAX - 7],
+    }
+}
+
+/// Says what was being tested when a test fails.
+pub(crate) struct Named(pub(crate) String);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            say(&format!("failed with: {}", self.0));
+        }
+    }
+}
+
+/// An engine on a ring, on this thread too; `None`, with the reason said, where there is none.
+pub(crate) fn uring_or_skip(name: &str) -> Option<Engine> {
+    uring_of_depth_or_skip(name, 1)
+}
+
+/// As [`uring_or_skip`], with a ring on this thread that takes `depth` operations at a time.
+/// With 64 KiB of locked memory there are only small rings, and few.
+pub(crate) fn uring_of_depth_or_skip(name: &str, depth: u32) -> Option<Engine> {
+    // Not demanded: that would make the operations of a thread without a ring fail.
+    let builder = Engine::builder().queue_depth(depth.max(8));
+    let engine = builder.build().expect("nothing is demanded");
+    let backend = engine.backend();
+    let refusal = if backend.kind == BackendKind::Uring {
+        has_ring(&engine, depth).err()
+    } else {
+        Some(backend.reason)
+    };
+    match refusal {
+        None => Some(engine),
+        Some(reason) => {
+            skip_for_want_of_a_ring(name, &reason);
+            None
+        }
+    }
+}
+
+fn skip_for_want_of_a_ring(name: &str, reason: &str) {
+    let required = env::var("INFLIGHT_REQUIRE").is_ok_and(|backend| backend == "uring");
+    assert!(!required, "{name} needs a ring, and has none: {reason}");
+    skip(name, reason);
+}
+
+/// Whether this thread has a ring of that depth.
+fn has_ring(engine: &Engine, depth: u32) -> Result<(), String> {
+    let mut batch = Batch::on(engine);
+    (0..2).for_each(|_| batch.push(engine.nop()));
+    batch
+        .wait()
+        .for_each(|result| result.expect("a no-op cannot fail"));
+    let room = engine.queue(depth, |queue| {
+        (0..)
+            .take_while(|tag| queue.push(*tag, engine.nop()).is_ok())
+            .count()
+    });
+    let room = room.expect("nothing is demanded");
+    let stats = engine.stats();
+    if stats.enters == 0 {
+        return Err(format!("this thread has no ring: {:?}", stats.fallbacks));
+    }
+    if u32::try_from(room).is_ok_and(|room| room < depth) {
+        return Err(format!("the ring takes {room} operations, not {depth}"));
+    }
+    Ok(())
+}
+
+/// Says why a test has proved nothing here.
+pub(crate) fn skip(name: &str, reason: &str) {
+    say(&format!("skipped: {name}: {reason}"));
+}
+
+/// To standard error itself, which the test harness does not capture.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Where test files are made.
+pub(crate) fn directory() -> PathBuf {
+    env::var_os("INFLIGHT_TEST_DIR").map_or_else(env::temp_dir, PathBuf::from)
+}
+
+/// A file with this content and a path, removed when it is dropped.
+pub(crate) fn temp_path(content: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new_in(directory()).expect("the test directory can be written");
+    file.write_all(content)
+        .expect("the test directory has room");
+    file
+}
+
+/// A file with this content and no path, open for reading and writing.
+pub(crate) fn temp_file(engine: &Engine, content: &[u8]) -> File {
+    let mut file = tempfile::tempfile_in(directory()).expect("the test directory can be written");
+    file.write_all(content)
+        .expect("the test directory has room");
+    File::from_std(engine, file).expect("a plain file is taken")
+}
+
+/// Opens a file for reading and writing, through the page cache.
+pub(crate) fn open(engine: &Engine, path: impl AsRef<Path>) -> File {
+    read_write(engine).open(path).expect("the file is there")
+}
+
+/// For reading and writing, on this engine.
+pub(crate) fn read_write(engine: &Engine) -> OpenOptions {
+    OpenOptions::new().read(true).write(true).engine(engine)
+}
+
+/// Bytes that differ from place to place: a block of them says where it was.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    let words = (0_u64..).flat_map(|word| {
+        let mixed = (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).to_le_bytes()
+    });
+    words.take(len).collect()
+}
+
+/// The results of an operation run alone, and of two such in a batch.
+macro_rules! alone_and_batched {
+    ($operation:expr) => {{
+        let mut outputs = vec![inflight::Operation::wait($operation)];
+        let mut batch = inflight::Batch::new();
+        batch.push($operation);
+        batch.push($operation);
+        outputs.extend(batch.wait());
+        outputs
+    }};
+}
+
+pub(crate) use alone_and_batched;
+
+/// Makes the library take the file for one that the page cache does not have, by reads across its
+/// end: most of the next reads in a batch then go through the backend. For files with content.
+pub(crate) fn chill(file: &File) {
+    let metadata = file.metadata().wait().expect("a plain file has metadata");
+    let mut batch = Batch::new();
+    for _ in 0..64 {
+        batch.push(file.read_at(vec![0; 2], metadata.len - 1));
+    }
+    for (result, _) in batch.wait() {
+        assert_eq!(result.expect("there is a last byte"), 1);
+    }
+}
+
+/// This binary, to run the one test of this full name (`errors::a_test`) in a process of its own,
+/// with `variable` set so that the test knows.
+pub(crate) fn rerun(test: &str, variable: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this binary has a path"));
+    command.args([test, "--exact", "--test-threads=1", "--nocapture"]);
+    command.env(variable, "1");
+    command
+}
+
+/// Whether this is the child that [`rerun`] has started.
+pub(crate) fn is_rerun(variable: &str) -> bool {
+    env::var_os(variable).is_some()
+}
