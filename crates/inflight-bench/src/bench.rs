@@ -8,20 +8,19 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::{Cell, SCHEMA, Skipped, Tool};
+use inflight_report::record::Skipped;
 
 use crate::cli::Options;
-use crate::findings::{self, Facts};
 use crate::measure::clock::{Clock, utc_now};
+use crate::measure::host;
 use crate::measure::run::{self, Running};
-use crate::measure::{host, storage};
 use crate::plan::{Plan, PlannedProfile};
 use crate::profile::Profile;
 use crate::progress::{Progress, Rounds};
 use crate::size::human;
 use crate::strategy::{self, Job, mix};
 use crate::target::{self, Place, TestFile};
-use crate::{exit, leftover, show, signals};
+use crate::{assemble, exit, leftover, show, signals};
 
 /// Runs the benchmark and returns the exit code.
 pub(crate) fn bench(options: &Options) -> Result<u8> {
@@ -36,7 +35,7 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
         offer_to_clean_up(directory, &progress)?;
     }
     let mut file = TestFile::prepare(place, options, plan.largest_block_bytes(), &progress)?;
-    let mut record = blank(options, &plan, &file, clock)?;
+    let mut record = assemble::blank(options, &plan, &file, clock)?;
     record.started_utc = started_utc;
     progress.say(&format!(
         "measuring for about {} s",
@@ -48,7 +47,7 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
     progress.done();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
-    finish(&mut record, measured, &plan)?;
+    assemble::finish(&mut record, measured, &plan)?;
     if options.keep_file
         && let Some(path) = file.keep()?
     {
@@ -87,7 +86,8 @@ fn check_before_writing(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Asks about left-over test files where somebody can answer, and tells how to remove them otherwise.
+/// Asks about left-over test files where somebody can answer, and tells how to remove them
+/// otherwise.
 fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
     let asks = stdin().is_terminal() && stderr().is_terminal();
     for left in leftover::find(directory) {
@@ -110,43 +110,6 @@ fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The record before the first measurement.
-fn blank(options: &Options, plan: &Plan, file: &TestFile, clock: Clock) -> Result<Record> {
-    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
-    Ok(Record {
-        schema: SCHEMA.to_owned(),
-        tool: Tool {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            backend: String::new(),
-        },
-        started_utc: String::new(),
-        took_ns: 0,
-        seed: options.seed,
-        argv: std::env::args_os()
-            .map(|arg| arg.to_string_lossy().into_owned())
-            .collect(),
-        plan_hash: plan.hash(file.size_bytes),
-        rounds_planned: plan.rounds,
-        cell_duration_ns: nanoseconds(plan.measured)?,
-        warmup_ns: nanoseconds(plan.warmup)?,
-        interrupted: false,
-        machine: host::machine(clock),
-        target: storage::target(
-            &file.path,
-            file.size_bytes,
-            file.is_scratch(),
-            &options.target,
-        )?,
-        profiles: plan
-            .profiles
-            .iter()
-            .map(|planned| planned.profile.summary())
-            .collect(),
-        findings: Vec::new(),
-        cells: Vec::new(),
-    })
 }
 
 fn measure(
@@ -232,60 +195,6 @@ fn begin(
 
 fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
-}
-
-/// Puts what was measured into the record.
-fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -> Result<()> {
-    let mut blocked = Vec::new();
-    for running in measured {
-        let Running {
-            mut cell,
-            latencies,
-            sample_every,
-            io_uring_blocked,
-            ..
-        } = running;
-        cell.latency = latencies.store(sample_every.unwrap_or(1))?;
-        if cell.rounds.is_empty() && cell.skipped.is_none() {
-            let reason = "the run was stopped before its first round".to_owned();
-            cell.skipped = Some(Skipped { reason });
-        }
-        if io_uring_blocked && let Some(skipped) = &cell.skipped {
-            blocked.push((cell.id.clone(), skipped.reason.clone()));
-        }
-        record.cells.push(cell);
-    }
-    let ids = |wanted: fn(&Profile) -> bool| {
-        let names: Vec<&String> = plan
-            .profiles
-            .iter()
-            .filter(|planned| wanted(&planned.profile))
-            .map(|planned| &planned.profile.name)
-            .collect();
-        let cells = record
-            .cells
-            .iter()
-            .filter(|cell| names.contains(&&cell.profile));
-        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
-    };
-    let facts = Facts {
-        machine: &record.machine,
-        target: &record.target,
-        cells: &record.cells,
-        direct: ids(Profile::direct),
-        cached: ids(Profile::cached),
-        blocked,
-    };
-    record.findings = findings::all(&facts);
-    record.tool.backend = backend(&record.cells);
-    Ok(())
-}
-
-/// What the library says about its backend, from the cells in which it took part.
-fn backend(cells: &[Cell]) -> String {
-    let told = cells.iter().find_map(|cell| cell.effective.get("backend"));
-    told.cloned()
-        .unwrap_or_else(|| "the library took no part".to_owned())
 }
 
 fn exit_code(record: &Record, options: &Options) -> u8 {

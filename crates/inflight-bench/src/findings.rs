@@ -46,7 +46,7 @@ fn in_memory(facts: &Facts<'_>) -> Option<Finding> {
         id: "tmpfs-target".to_owned(),
         severity: Severity::Blocker,
         what: format!("{} is on {fs}: this is memory, no disk", facts.target.path),
-        why_it_matters: "direct reads of it are accepted, but no device is involved: what is \
+        why_it_matters: "Direct reads of it are accepted, but no device is involved: what is \
             measured is copying memory"
             .to_owned(),
         fix: "name a directory on a disk, such as your home directory or /var/tmp".to_owned(),
@@ -60,7 +60,7 @@ fn io_uring_blocked(facts: &Facts<'_>) -> Option<Finding> {
         id: "io-uring-blocked".to_owned(),
         severity: Severity::Warning,
         what: why.clone(),
-        why_it_matters: "nothing can be said about io_uring here; the other ways were measured"
+        why_it_matters: "Nothing can be said about io_uring here; the other ways were measured"
             .to_owned(),
         fix: "allow io_uring as described, if you decide about this machine".to_owned(),
         affects: facts.blocked.iter().map(|(id, _)| id.clone()).collect(),
@@ -85,7 +85,7 @@ fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
     (!affects.is_empty()).then(|| Finding {
         id: "buffers-not-registered".to_owned(),
         severity: Severity::Warning,
-        what: format!("buffers could not be registered; locked memory is limited to {limit}"),
+        what: format!("Buffers could not be registered; locked memory is limited to {limit}"),
         why_it_matters: "io_uring ran without registered buffers, which costs processor time"
             .to_owned(),
         fix: "raise the limit of locked memory: `ulimit -l`, or LimitMEMLOCK in systemd".to_owned(),
@@ -107,7 +107,7 @@ fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
         id: "depth-above-nr-requests".to_owned(),
         severity: Severity::Hint,
         what: format!("{} takes {requests} requests at a time", device.name),
-        why_it_matters: "deeper queues wait before the device, and submitting can block".to_owned(),
+        why_it_matters: "Deeper queues wait before the device, and submitting can block".to_owned(),
         fix: format!("/sys/block/{}/queue/nr_requests may be raised", device.name),
         affects,
     })
@@ -131,7 +131,7 @@ fn pseudo_device(facts: &Facts<'_>) -> Option<Finding> {
             "{} is no disk of its own, but made of a file or of memory",
             device.name
         ),
-        why_it_matters: "its speed says nothing about a disk; software costs show well on it"
+        why_it_matters: "Its speed says nothing about a disk; software costs show well on it"
             .to_owned(),
         fix: String::new(),
         affects: facts.direct.clone(),
@@ -146,11 +146,11 @@ fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
         id: "page-cache-too-small".to_owned(),
         severity: Severity::Warning,
         what: format!(
-            "the test data has {}, but only {} of memory are available",
+            "The test data has {}, but only {} of memory are available",
             human(facts.target.size_bytes),
             human(available_bytes)
         ),
-        why_it_matters: "the data does not stay in the page cache".to_owned(),
+        why_it_matters: "The data does not stay in the page cache".to_owned(),
         fix: "choose a smaller --size".to_owned(),
         affects: facts.cached.clone(),
     })
@@ -169,8 +169,8 @@ fn slow_clock(facts: &Facts<'_>) -> Option<Finding> {
     (!fast.contains(&clock) || cost_ns > 200.0).then(|| Finding {
         id: "slow-clock".to_owned(),
         severity: Severity::Hint,
-        what: format!("reading the clock ({clock}) takes {cost_ns:.0} ns"),
-        why_it_matters: "fewer operations are timed, so that the clock does not disturb them"
+        what: format!("Reading the clock ({clock}) takes {cost_ns:.0} ns"),
+        why_it_matters: "Fewer operations are timed, so that the clock does not disturb them"
             .to_owned(),
         fix: "the kernel parameter clocksource=tsc, where the processor allows it".to_owned(),
         affects: Vec::new(),

@@ -1,5 +1,5 @@
-//! The `inflight` command: which way of doing I/O is fastest on this disk, by how much, and how sure
-//! that is.
+//! The `inflight` command: which way of doing I/O is fastest on this disk, by how much, and how
+//! sure that is.
 //!
 //! In order of flow: [`cli`] reads flags, [`plan`] turns them and the [`profile`]s into cells,
 //! [`target`] makes the test data, [`measure`] runs each [`strategy`] and fills a record,
@@ -18,6 +18,7 @@ mod target;
 mod measure;
 mod strategy;
 
+mod assemble;
 mod bench;
 mod findings;
 mod progress;

@@ -1,5 +1,5 @@
-//! What will be measured and for how long: a function of the options alone, so that the same command
-//! makes the same plan on every machine.
+//! What will be measured and for how long: a function of the options and of the number of
+//! processors alone, so that the same command makes the same plan again.
 
 use std::fmt::Write;
 use std::time::Duration;

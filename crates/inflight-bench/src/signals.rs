@@ -1,5 +1,5 @@
-//! Ctrl-C and its relatives. While a measurement runs, the first signal lets the current cell finish
-//! and keeps the results; at any other time, and from the second on, the test file is
+//! Ctrl-C and its relatives. While a measurement runs, the first signal lets the current cell
+//! finish and keeps the results; at any other time, and from the second on, the test file is
 //! removed and the program ends at once.
 
 use std::io::Write;

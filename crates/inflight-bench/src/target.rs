@@ -38,7 +38,8 @@ pub(crate) fn examine(path: &Path) -> Result<Place> {
     let kind = metadata.file_type();
     if kind.is_block_device() {
         return Err(refused(format!(
-            "{shown} is a block device: name a directory or a file on it, so that no data is at risk"
+            "{shown} is a block device: name a directory or a file on it, so that no data is \
+             at risk"
         )));
     }
     if !kind.is_file() {

@@ -45,14 +45,16 @@ fn measure_lane(
     drive(lane, &mut meter, |meter| {
         meter.last_reading_ns() >= until_ns
     })?;
-    let after = Snapshot::end(device, job.clock, || meter.counters);
-    Ok(Stretch::between(
-        &before,
-        &after,
-        meter.latencies,
-        lane.effective(),
-        sample_every,
-    ))
+    let mut after = Snapshot::end(device, job.clock, || meter.counters);
+    lane.settle(&mut meter);
+    after.counters.syscalls = meter.counters.syscalls;
+    let effective = lane.effective();
+    let stretch = Stretch::between(&before, &after, meter.latencies, effective, sample_every);
+    let syscalls = stretch.syscalls.filter(|_| lane.knows_syscalls());
+    Ok(Stretch {
+        syscalls,
+        ..stretch
+    })
 }
 
 fn deadline(clock: Clock, after: std::time::Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! `fio`: an outside check. The same reads through fio's io_uring engine, nothing registered.
 //!
-//! fio measures itself; its start-up is not counted. It gets the existing file, read only, and leaves
-//! the page cache alone.
+//! fio measures itself; its start-up is not counted. It gets the existing file, read only, and
+//! leaves the page cache alone.
 
 use std::process::{Command, Stdio};
 

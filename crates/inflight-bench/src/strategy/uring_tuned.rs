@@ -1,8 +1,8 @@
 //! `uring-tuned`: the best bare ring we can write. What the library is measured by.
 //!
-//! One owner, completions deferred to it, everything registered (file, buffers, the ring itself), one
-//! entry into the kernel per turn, and waiting for several completions at once where
-//! there are many in flight.
+//! One owner, completions deferred to it, everything registered (file, buffers, the ring itself),
+//! one entry into the kernel per turn, and waiting for several completions at once where there are
+//! many in flight.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -22,6 +22,7 @@ thread_local! {
     /// The proactor that was used last: nearly always the one that is wanted next.
     static LAST: Cell<Option<Box<Owned>>> = const { Cell::new(None) };
     /// The others: of other engines, and of calls within calls.
+    #[expect(clippy::vec_box, reason = "they move between here and LAST as they are")]
     static OTHERS: RefCell<Vec<Box<Owned>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -101,12 +102,12 @@ fn find_or_make(shared: &Arc<Shared>, last: Option<Box<Owned>>) -> Result<Box<Ow
 /// Drops what this thread keeps for engines that are gone. Other threads do so at their next call
 /// for another engine, or when they end.
 pub(super) fn forget_dead() {
-    let lives = |owned: &Box<Owned>| owned.engine.strong_count() > 0;
-    let _ = LAST.try_with(|last| last.set(last.take().filter(lives)));
+    let lives = |owned: &Owned| owned.engine.strong_count() > 0;
+    let _ = LAST.try_with(|last| last.set(last.take().filter(|owned| lives(owned))));
     let _ = OTHERS.try_with(|others| {
         // Dropping an engine may come from within a call, but not from within these lines.
         if let Ok(mut others) = others.try_borrow_mut() {
-            others.retain(lives);
+            others.retain(|owned| lives(owned));
         }
     });
 }

@@ -1,1 +1,270 @@
-//! To be written.
+//! Queues: a bounded number in flight, results in the order of completion, and no way out of the
+//! body that leaves something in flight.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use inflight::fs::File;
+use inflight::{Batch, Engine, Operation};
+
+use crate::support::{
+    chill, on_every_backend, on_every_backend_of, pattern, read_write, temp_file, temp_path,
+};
+
+#[test]
+fn every_tag_comes_back_once_with_its_result() {
+    on_every_backend(|engine| {
+        let data = pattern(8 * 500);
+        let file = temp_file(engine, &data);
+        chill(&file);
+        let check = |tag: u64, result: std::io::Result<usize>, bufs: Vec<Vec<u8>>| {
+            let at = usize::try_from(tag).unwrap() * 8;
+            assert_eq!(result.unwrap(), 8);
+            assert_eq!(bufs.concat(), data[at..at + 8]);
+        };
+        let seen = engine.queue(6, |queue| {
+            let mut seen = BTreeSet::new();
+            for tag in 0..500 {
+                let mut read = file.read_vectored_at(vec![vec![0; 8]], tag * 8);
+                while let Err(back) = queue.push(tag, read) {
+                    assert!(queue.is_full());
+                    read = back;
+                    let (tag, (result, bufs)) = queue.next().unwrap();
+                    check(tag, result, bufs);
+                    assert!(seen.insert(tag), "{tag} came twice");
+                }
+            }
+            while let Some((tag, (result, bufs))) = queue.next() {
+                check(tag, result, bufs);
+                assert!(seen.insert(tag), "{tag} came twice");
+            }
+            seen
+        });
+        assert_eq!(seen.unwrap(), (0..500).collect());
+        let stats = engine.stats();
+        assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    });
+}
+
+#[test]
+fn a_full_queue_gives_the_operation_back() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"");
+        let options = read_write(engine).durable_writes(true);
+        let file = options.open(path.path()).unwrap();
+        let pushed = engine.queue(4, |queue| {
+            assert!(queue.is_empty() && !queue.is_full());
+            for n in 0..4_u8 {
+                assert_eq!(queue.len(), usize::from(n));
+                assert!(
+                    queue
+                        .push(u64::from(n), file.write_at(vec![n], n.into()))
+                        .is_ok()
+                );
+            }
+            assert!(queue.is_full() && !queue.is_empty());
+            let buf = vec![9];
+            let address = buf.as_ptr();
+            let back = queue.push(9, file.write_at(buf, 9)).unwrap_err();
+            // It was not begun, and can be run elsewhere.
+            let (result, buf) = back.wait();
+            assert_eq!((result.unwrap(), buf.as_ptr()), (1, address));
+            queue.len()
+        });
+        assert_eq!(pushed.unwrap(), 4);
+        assert_eq!(
+            fs::read(path.path()).unwrap(),
+            [0, 1, 2, 3, 0, 0, 0, 0, 0, 9]
+        );
+    });
+}
+
+#[test]
+fn a_result_can_decide_what_is_asked_next() {
+    on_every_backend(|engine| {
+        // Each byte tells where the next one is.
+        let chain: Vec<u8> = (0..=255_u8)
+            .map(|n| n.wrapping_mul(5).wrapping_add(1))
+            .collect();
+        let file = temp_file(engine, &chain);
+        let visited = engine.queue(2, |queue| {
+            let mut visited = BTreeSet::new();
+            let mut at = 0;
+            while visited.insert(at) {
+                let read = file.read_vectored_at(vec![vec![0; 1]], at);
+                assert!(queue.push(at, read).is_ok());
+                let (tag, (result, bufs)) = queue.next().unwrap();
+                assert_eq!((tag, result.unwrap()), (at, 1));
+                at = u64::from(bufs[0][0]);
+                assert!(queue.next().is_none(), "a queue goes on after it was empty");
+            }
+            visited.len()
+        });
+        assert_eq!(visited.unwrap(), 256);
+    });
+}
+
+#[test]
+fn results_that_are_there_at_once_are_handed_out_too() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, b"");
+        let done = engine.queue(16, |queue| {
+            // Writes into the page cache are plain calls.
+            for n in 0..16_u8 {
+                assert!(
+                    queue
+                        .push(n.into(), file.write_at(vec![n; 4], 4 * u64::from(n)))
+                        .is_ok()
+                );
+            }
+            assert!(queue.is_full());
+            std::iter::from_fn(|| queue.next())
+                .map(|(tag, (result, buf))| (tag, result.unwrap(), buf))
+                .filter(|(tag, moved, buf)| *moved == 4 && u64::from(buf[0]) == *tag)
+                .count()
+        });
+        assert_eq!(done.unwrap(), 16);
+    });
+}
+
+/// The content of a file to which `leave` has begun durable writes of 4096 bytes `1..=8` in a
+/// queue, and has left it early.
+fn written_by(engine: &Engine, leave: impl FnOnce(&Engine, &File)) -> Vec<u8> {
+    let path = temp_path(b"");
+    let options = read_write(engine).durable_writes(true);
+    let file = options.open(path.path()).expect("the file is there");
+    leave(engine, &file);
+    let stats = engine.stats();
+    assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    fs::read(path.path()).expect("the file is there")
+}
+
+/// As above, what is there when all of them have been done.
+fn eight_blocks() -> Vec<u8> {
+    (1..=8_u8).flat_map(|n| [n; 4096]).collect()
+}
+
+#[test]
+fn operations_in_flight_run_to_their_end_when_the_body_returns() {
+    on_every_backend(|engine| {
+        for taken in [0, 1, 5] {
+            let content = written_by(engine, |engine, file| {
+                let left = engine.queue(8, |queue| {
+                    for n in 1..=8_u8 {
+                        let write = file.write_all_at(vec![n; 4096], 4096 * u64::from(n - 1));
+                        assert!(queue.push(n.into(), write).is_ok());
+                    }
+                    (0..taken).for_each(|_| assert!(queue.next().is_some()));
+                    queue.len()
+                });
+                assert_eq!(left.unwrap(), 8 - taken);
+            });
+            assert!(content == eight_blocks(), "after {taken} results");
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_the_body_drains_and_leaves_the_engine_usable() {
+    on_every_backend(|engine| {
+        let content = written_by(engine, |engine, file| {
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                engine.queue(8, |queue| {
+                    for n in 1..=8_u8 {
+                        let write = file.write_all_at(vec![n; 4096], 4096 * u64::from(n - 1));
+                        assert!(queue.push(n.into(), write).is_ok());
+                    }
+                    assert!(queue.next().is_some());
+                    std::panic::resume_unwind(Box::new("a panic that was planned"));
+                })
+            }));
+            let payload = panicked.map(drop).unwrap_err();
+            assert_eq!(payload.downcast_ref(), Some(&"a panic that was planned"));
+        });
+        assert!(content == eight_blocks());
+
+        let mut batch = Batch::on(engine);
+        (0..100).for_each(|_| batch.push(engine.nop()));
+        assert!(batch.wait().all(|result| result.is_ok()));
+    });
+}
+
+#[test]
+fn the_body_may_run_batches_and_queues_of_the_same_engine() {
+    on_every_backend(|engine| {
+        let data = pattern(64);
+        let file = temp_file(engine, &data);
+        chill(&file);
+        let read = |at: u64| file.read_vectored_at(vec![vec![0; 8]], at);
+        let inner = engine.queue(4, |outer| {
+            assert!(outer.push(0, read(0)).is_ok());
+            assert!(outer.push(8, read(8)).is_ok());
+            let mut batch = Batch::on(engine);
+            (0..20).for_each(|n| batch.push(read(n % 8)));
+            assert!(batch.wait().all(|(result, _)| result.unwrap() == 8));
+            let inner = engine.queue(4, |inner| {
+                assert!(inner.push(16, read(16)).is_ok());
+                let (tag, (_, bufs)) = outer.next().unwrap();
+                let at = usize::try_from(tag).unwrap();
+                assert_eq!(bufs.concat(), data[at..at + 8]);
+                assert!(outer.push(24, read(24)).is_ok());
+                let (tag, (_, bufs)) = inner.next().unwrap();
+                (tag, bufs.concat())
+            });
+            assert!(read(32).wait().0.is_ok());
+            let left = std::iter::from_fn(|| outer.next());
+            assert_eq!(left.filter(|(_, (result, _))| result.is_ok()).count(), 2);
+            inner.unwrap()
+        });
+        assert_eq!(inner.unwrap(), (16, data[16..24].to_vec()));
+        assert_eq!(engine.stats().in_flight, 0);
+    });
+}
+
+#[test]
+fn the_depth_is_clamped_to_what_one_thread_can_have() {
+    let narrow = |builder: inflight::Builder| builder.queue_depth(16);
+    on_every_backend_of(narrow, |engine| {
+        assert_eq!(engine.queue_depth(), 16);
+        for (asked, at_most) in [(0, 1), (1, 1), (7, 7), (16, 16), (17, 16), (u32::MAX, 16)] {
+            let pushed = engine.queue(asked, |queue| {
+                (0..)
+                    .take_while(|tag| queue.push(*tag, engine.nop()).is_ok())
+                    .count()
+            });
+            let pushed = pushed.unwrap();
+            // With little locked memory, a ring has 8 places.
+            assert!(
+                pushed == at_most || pushed == 8.min(at_most),
+                "{pushed} for {asked}"
+            );
+        }
+    });
+    for (asked, got) in [(0, 1), (u32::MAX, 32_768)] {
+        let engine = Engine::builder().queue_depth(asked).build().unwrap();
+        assert_eq!(engine.queue_depth(), got);
+    }
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn results_come_in_the_order_of_completion() {
+    // The test backend completes in an order of its own; which one, the seed decides.
+    let reordered = crate::support::seeds().into_iter().filter(|seed| {
+        let faults = inflight::Faults::new(*seed);
+        let engine = Engine::builder().faults(faults).build().unwrap();
+        let tags: Vec<u64> = engine
+            .queue(32, |queue| {
+                (0..32).for_each(|tag| assert!(queue.push(tag, engine.nop()).is_ok()));
+                std::iter::from_fn(|| queue.next())
+                    .map(|(tag, _)| tag)
+                    .collect()
+            })
+            .unwrap();
+        let sorted: BTreeSet<u64> = tags.iter().copied().collect();
+        assert_eq!(sorted, (0..32).collect(), "seed {seed}");
+        !tags.is_sorted()
+    });
+    assert!(reordered.count() > 0);
+}

@@ -1,1 +1,195 @@
-//! To be written.
+//! Transfers from and to several buffers.
+
+use std::fs;
+use std::io;
+
+use inflight::{Batch, Operation};
+
+use crate::support::{
+    alone_and_batched, on_every_backend, pattern, read_write, temp_file, temp_path,
+};
+
+/// Buffers of these lengths.
+fn bufs(lens: &[usize]) -> Vec<Vec<u8>> {
+    lens.iter().map(|len| vec![0; *len]).collect()
+}
+
+/// The bytes in pieces of these lengths.
+fn pieces(mut bytes: &[u8], lens: &[usize]) -> Vec<Vec<u8>> {
+    let mut piece = |len: usize| {
+        let (piece, rest) = bytes.split_at(len);
+        bytes = rest;
+        piece.to_vec()
+    };
+    lens.iter().map(|len| piece(*len)).collect()
+}
+
+const LENS: [usize; 6] = [1, 0, 4096, 17, 0, 900];
+const TOTAL: usize = 5014;
+
+#[test]
+fn buffers_are_filled_one_after_the_other() {
+    on_every_backend(|engine| {
+        let data = pattern(6000);
+        let file = temp_file(engine, &data);
+        for exact in [false, true] {
+            let read = || match exact {
+                true => file.read_vectored_exact_at(bufs(&LENS), 5),
+                false => file.read_vectored_at(bufs(&LENS), 5),
+            };
+            for (result, bufs) in alone_and_batched!(read()) {
+                assert_eq!(result.unwrap(), TOTAL);
+                assert_eq!(bufs, pieces(&data[5..], &LENS));
+            }
+        }
+    });
+}
+
+#[test]
+fn buffers_are_written_one_after_the_other() {
+    on_every_backend(|engine| {
+        for durable in [false, true] {
+            let path = temp_path(b"");
+            let options = read_write(engine).durable_writes(durable);
+            let file = options.open(path.path()).unwrap();
+            let data = pattern(TOTAL);
+            for (result, bufs) in
+                alone_and_batched!(file.write_vectored_at(pieces(&data, &LENS), 5))
+            {
+                assert_eq!((result.unwrap(), bufs), (TOTAL, pieces(&data, &LENS)));
+            }
+            assert!(fs::read(path.path()).unwrap()[5..] == data);
+            let all = alone_and_batched!(file.write_vectored_all_at(pieces(&data, &LENS), 0));
+            assert!(all.into_iter().all(|(result, _)| result.unwrap() == TOTAL));
+            assert!(fs::read(path.path()).unwrap()[..TOTAL] == data);
+        }
+    });
+}
+
+#[test]
+fn a_short_read_ends_in_the_middle_of_a_buffer() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, b"abcdefgh");
+        for (result, bufs) in alone_and_batched!(file.read_vectored_at(bufs(&[3, 4, 4]), 2)) {
+            assert_eq!(result.unwrap(), 6);
+            assert_eq!(bufs, [b"cde".to_vec(), b"fgh\0".to_vec(), vec![0; 4]]);
+        }
+        for (result, _) in alone_and_batched!(file.read_vectored_at(bufs(&[3, 4]), 8)) {
+            assert_eq!(result.unwrap(), 0);
+        }
+    });
+}
+
+#[test]
+fn an_exact_read_tells_that_the_file_ends() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, b"abcdefgh");
+        for (result, bufs) in alone_and_batched!(file.read_vectored_exact_at(bufs(&[3, 4, 4]), 2)) {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(error.to_string(), "6 of 11 bytes were moved");
+            assert_eq!(bufs.concat(), b"cdefgh\0\0\0\0\0");
+        }
+    });
+}
+
+#[test]
+fn a_list_without_bytes_moves_none() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"abc");
+        for durable in [false, true] {
+            let options = read_write(engine).durable_writes(durable);
+            let file = options.open(path.path()).unwrap();
+            for lens in [&[][..], &[0, 0]] {
+                let mut outputs = alone_and_batched!(file.read_vectored_at(bufs(lens), 0));
+                outputs.extend(alone_and_batched!(
+                    file.read_vectored_exact_at(bufs(lens), 0)
+                ));
+                outputs.extend(alone_and_batched!(file.write_vectored_at(bufs(lens), 0)));
+                outputs.extend(alone_and_batched!(
+                    file.write_vectored_all_at(bufs(lens), 0)
+                ));
+                for (result, back) in outputs {
+                    assert_eq!((result.unwrap(), back.len()), (0, lens.len()));
+                }
+            }
+        }
+        assert_eq!(fs::read(path.path()).unwrap(), b"abc");
+    });
+}
+
+#[test]
+fn at_most_1024_buffers_are_used() {
+    on_every_backend(|engine| {
+        let data = pattern(1500 * 3);
+        let file = temp_file(engine, &data);
+        let lens = [3; 1500];
+        for (result, bufs) in alone_and_batched!(file.read_vectored_at(bufs(&lens), 0)) {
+            assert_eq!((result.unwrap(), bufs.len()), (1024 * 3, 1500));
+            assert!(bufs[..1024].concat() == data[..1024 * 3]);
+            assert!(bufs[1024..].iter().all(|buf| *buf == [0; 3]));
+        }
+        for (result, _) in alone_and_batched!(file.read_vectored_exact_at(bufs(&lens), 0)) {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+        let path = temp_path(b"");
+        let options = read_write(engine).durable_writes(true);
+        let file = options.open(path.path()).unwrap();
+        for (result, bufs) in alone_and_batched!(file.write_vectored_at(pieces(&data, &lens), 0)) {
+            assert_eq!((result.unwrap(), bufs.len()), (1024 * 3, 1500));
+        }
+        for (result, _) in alone_and_batched!(file.write_vectored_all_at(pieces(&data, &lens), 0)) {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WriteZero);
+        }
+        assert!(fs::read(path.path()).unwrap() == data[..1024 * 3]);
+    });
+}
+
+#[test]
+fn exactly_1024_buffers_are_whole() {
+    on_every_backend(|engine| {
+        let data = pattern(1024 * 2);
+        let file = temp_file(engine, &data);
+        for (result, bufs) in alone_and_batched!(file.read_vectored_exact_at(bufs(&[2; 1024]), 0)) {
+            assert_eq!((result.unwrap(), bufs.concat()), (2048, data.clone()));
+        }
+    });
+}
+
+#[test]
+fn buffers_come_back_with_every_error() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"abc");
+        let options = inflight::fs::OpenOptions::new().engine(engine);
+        let file = options.write(true).open(path.path()).unwrap();
+        let file_errnos = [(0, libc::EBADF), (u64::MAX, libc::EINVAL)];
+        for (offset, errno) in file_errnos {
+            for (result, bufs) in alone_and_batched!(file.read_vectored_at(bufs(&[3, 5]), offset)) {
+                assert_eq!(result.unwrap_err().raw_os_error(), Some(errno));
+                assert_eq!(bufs, [vec![0; 3], vec![0; 5]]);
+            }
+        }
+    });
+}
+
+#[test]
+fn borrowed_slices_and_mixed_sizes_go_together() {
+    on_every_backend(|engine| {
+        let data = pattern(4096);
+        let file = temp_file(engine, &data);
+        let mut whole = vec![0; 4096];
+        let (head, tail) = whole.split_at_mut(1000);
+        let (middle, tail) = tail.split_at_mut(96);
+        let mut batch = Batch::new();
+        batch.push(file.read_vectored_exact_at(vec![middle, head], 1000));
+        batch.push(file.read_vectored_exact_at(vec![tail], 1096));
+        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        drop(batch);
+        assert!(whole[1000..] == data[1000..]);
+        assert!(whole[..1000] == data[1096..2096]);
+        let (result, _) = file
+            .write_vectored_all_at(vec![&data[..10], &data[..10]], 0)
+            .wait();
+        assert_eq!(result.unwrap(), 20);
+    });
+}

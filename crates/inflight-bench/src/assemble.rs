@@ -1,0 +1,110 @@
+//! The record: what is known before the measurement, and what was measured.
+
+use anyhow::Result;
+use inflight_report::Record;
+use inflight_report::record::{Cell, SCHEMA, Skipped, Tool};
+
+use crate::cli::Options;
+use crate::findings::{self, Facts};
+use crate::measure::clock::Clock;
+use crate::measure::run::Running;
+use crate::measure::{host, storage};
+use crate::plan::Plan;
+use crate::profile::Profile;
+use crate::target::TestFile;
+
+/// The record before the first measurement.
+pub(crate) fn blank(
+    options: &Options,
+    plan: &Plan,
+    file: &TestFile,
+    clock: Clock,
+) -> Result<Record> {
+    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
+    Ok(Record {
+        schema: SCHEMA.to_owned(),
+        tool: Tool {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            backend: String::new(),
+        },
+        started_utc: String::new(),
+        took_ns: 0,
+        seed: options.seed,
+        argv: std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
+        plan_hash: plan.hash(file.size_bytes),
+        rounds_planned: plan.rounds,
+        cell_duration_ns: nanoseconds(plan.measured)?,
+        warmup_ns: nanoseconds(plan.warmup)?,
+        interrupted: false,
+        machine: host::machine(clock),
+        target: storage::target(
+            &file.path,
+            file.size_bytes,
+            file.is_scratch(),
+            &options.target,
+        )?,
+        profiles: plan
+            .profiles
+            .iter()
+            .map(|planned| planned.profile.summary())
+            .collect(),
+        findings: Vec::new(),
+        cells: Vec::new(),
+    })
+}
+
+/// Puts what was measured into the record.
+pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -> Result<()> {
+    let mut blocked = Vec::new();
+    for running in measured {
+        let Running {
+            mut cell,
+            latencies,
+            sample_every,
+            io_uring_blocked,
+            ..
+        } = running;
+        cell.latency = latencies.store(sample_every.unwrap_or(1))?;
+        if cell.rounds.is_empty() && cell.skipped.is_none() {
+            let reason = "the run was stopped before its first round".to_owned();
+            cell.skipped = Some(Skipped { reason });
+        }
+        if io_uring_blocked && let Some(skipped) = &cell.skipped {
+            blocked.push((cell.id.clone(), skipped.reason.clone()));
+        }
+        record.cells.push(cell);
+    }
+    let ids = |wanted: fn(&Profile) -> bool| {
+        let names: Vec<&String> = plan
+            .profiles
+            .iter()
+            .filter(|planned| wanted(&planned.profile))
+            .map(|planned| &planned.profile.name)
+            .collect();
+        let cells = record
+            .cells
+            .iter()
+            .filter(|cell| names.contains(&&cell.profile));
+        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
+    };
+    let facts = Facts {
+        machine: &record.machine,
+        target: &record.target,
+        cells: &record.cells,
+        direct: ids(Profile::direct),
+        cached: ids(Profile::cached),
+        blocked,
+    };
+    record.findings = findings::all(&facts);
+    record.tool.backend = backend(&record.cells);
+    Ok(())
+}
+
+/// What the library says about its backend, from the cells in which it took part.
+fn backend(cells: &[Cell]) -> String {
+    let told = cells.iter().find_map(|cell| cell.effective.get("backend"));
+    told.cloned()
+        .unwrap_or_else(|| "the library took no part".to_owned())
+}
