@@ -61,7 +61,7 @@ impl<'f, B> From<Sync<'f>> for AnyOp<'f, B> {
 }
 
 impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
-    type Yield = (io::Result<usize>, Option<B>);
+    type Output = (io::Result<usize>, Option<B>);
 
     fn prepare(&mut self) -> Prepared {
         match self {
@@ -77,7 +77,7 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         }
     }
 
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         let with_buf = |(result, buf)| (result, Some(buf));
         match self {
             Self::Read(read) => with_buf(read.finish(answer)),

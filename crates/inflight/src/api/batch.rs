@@ -5,10 +5,9 @@ use std::iter::Zip;
 use std::vec::Drain;
 
 use super::engine::Engine;
-use super::operation::Sealed;
+use super::operation::Operation;
 use crate::completion::{Answer, Refusal};
 use crate::host::caller;
-use crate::op::Prepare;
 
 /// Operations of one type that are run together, with a result for each in the order pushed.
 ///
@@ -38,7 +37,7 @@ pub struct Batch<O> {
     answers: Vec<Answer>,
 }
 
-impl<O: Sealed> Batch<O> {
+impl<O: Operation> Batch<O> {
     /// An empty batch, to be run by the engine of its first operation.
     pub const fn new() -> Self {
         Self {
@@ -102,7 +101,7 @@ impl<O: Sealed> Batch<O> {
     }
 }
 
-impl<O: Sealed> Default for Batch<O> {
+impl<O: Operation> Default for Batch<O> {
     fn default() -> Self {
         Self::new()
     }
@@ -121,8 +120,8 @@ pub struct Results<'b, O> {
     inner: Zip<Drain<'b, O>, Drain<'b, Answer>>,
 }
 
-impl<O: Prepare> Iterator for Results<'_, O> {
-    type Item = O::Yield;
+impl<O: Operation> Iterator for Results<'_, O> {
+    type Item = O::Output;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -135,4 +134,4 @@ impl<O: Prepare> Iterator for Results<'_, O> {
     }
 }
 
-impl<O: Prepare> ExactSizeIterator for Results<'_, O> {}
+impl<O: Operation> ExactSizeIterator for Results<'_, O> {}

@@ -5,13 +5,12 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use super::operation::Nop;
+use super::operation::{Nop, Operation};
 use super::queue::Queue;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::host::caller::{self, Flights};
 use crate::host::shared::{Config, Kind, Shared, Wish};
-use crate::op::Prepare;
 use crate::stats::Stats;
 
 /// Runs operations; cheap to clone, shared by any number of threads.
@@ -165,7 +164,7 @@ impl Engine {
     /// assert!(bytes > 0);
     /// # Ok(()) }
     /// ```
-    pub fn queue<O: Prepare, R>(
+    pub fn queue<O: Operation, R>(
         &self,
         depth: u32,
         body: impl FnOnce(&mut Queue<'_, '_, O>) -> R,

@@ -142,7 +142,7 @@ fn run<O: Prepare>(
 }
 
 impl Prepare for ReadInto<'_> {
-    type Yield = ();
+    type Output = ();
 
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
@@ -163,7 +163,7 @@ impl Prepare for ReadInto<'_> {
 }
 
 impl Prepare for WriteFrom<'_> {
-    type Yield = ();
+    type Output = ();
 
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;

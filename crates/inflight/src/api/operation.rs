@@ -19,9 +19,6 @@ use crate::policy::Road;
 /// dropped, because whoever runs it blocks until it is over.
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
-    /// What the operation yields.
-    type Output;
-
     /// Runs the operation on this thread and blocks until it is over.
     ///
     /// An operation alone takes the plain system call: with one at a time, no ring is faster.
@@ -37,8 +34,6 @@ pub trait Sealed: Prepare + Sized {
 }
 
 impl<O: Sealed> Operation for O {
-    type Output = O::Yield;
-
     #[inline]
     fn wait(mut self) -> Self::Output {
         let answer = caller::run_alone(self.engine().shared(), &mut self);
@@ -54,7 +49,7 @@ pub struct Nop<'e> {
 }
 
 impl Prepare for Nop<'_> {
-    type Yield = io::Result<()>;
+    type Output = io::Result<()>;
 
     #[inline(always)]
     fn prepare(&mut self) -> Prepared {
@@ -62,7 +57,7 @@ impl Prepare for Nop<'_> {
     }
 
     #[inline(always)]
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         answer.decode(self.engine).map(drop)
     }
 }

@@ -1,17 +1,17 @@
 //! Operations one after the other, with a bounded number in flight.
 
+use super::operation::Operation;
 use crate::host::caller::Flights;
-use crate::op::Prepare;
 
 /// A bounded number of operations in flight, lent by [`crate::Engine::queue`].
 ///
 /// What is pushed goes to the kernel together with the next call of [`Queue::next`], so that one
 /// system call serves many operations.
-pub struct Queue<'q, 's, O: Prepare> {
+pub struct Queue<'q, 's, O: Operation> {
     pub(super) flights: &'q mut Flights<'s, O>,
 }
 
-impl<O: Prepare> Queue<'_, '_, O> {
+impl<O: Operation> Queue<'_, '_, O> {
     /// Takes an operation; `tag` comes back with its result.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl<O: Prepare> Queue<'_, '_, O> {
         reason = "a queue can go on after it was empty"
     )]
     #[inline]
-    pub fn next(&mut self) -> Option<(u64, O::Yield)> {
+    pub fn next(&mut self) -> Option<(u64, O::Output)> {
         self.flights.next()
     }
 

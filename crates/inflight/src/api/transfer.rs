@@ -30,7 +30,7 @@ pub struct WriteAt<'f, B> {
 }
 
 impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
-    type Yield = (io::Result<usize>, B);
+    type Output = (io::Result<usize>, B);
 
     #[inline(always)]
     fn prepare(&mut self) -> Prepared {
@@ -50,7 +50,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     }
 
     #[inline(always)]
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         let result = answer.decode(self.file);
         (
             full(
@@ -65,7 +65,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
 }
 
 impl<B: IoBuf> Prepare for WriteAt<'_, B> {
-    type Yield = (io::Result<usize>, B);
+    type Output = (io::Result<usize>, B);
 
     #[inline(always)]
     fn prepare(&mut self) -> Prepared {
@@ -80,7 +80,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     }
 
     #[inline(always)]
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         let result = answer.decode(self.file);
         (
             full(result, self.all, self.buf.len(), io::ErrorKind::WriteZero),

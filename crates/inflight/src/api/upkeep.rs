@@ -90,7 +90,7 @@ fn prepared(file: &File, op: Op) -> Prepared {
 }
 
 impl Prepare for Sync<'_> {
-    type Yield = io::Result<()>;
+    type Output = io::Result<()>;
 
     fn prepare(&mut self) -> Prepared {
         if self.file.sync_has_failed() {
@@ -106,14 +106,14 @@ impl Prepare for Sync<'_> {
         )
     }
 
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         self.file.note_sync(answer);
         answer.decode(self.file).map(drop)
     }
 }
 
 impl Prepare for Allocate<'_> {
-    type Yield = io::Result<()>;
+    type Output = io::Result<()>;
 
     fn prepare(&mut self) -> Prepared {
         let Self {
@@ -140,13 +140,13 @@ impl Prepare for Allocate<'_> {
         )
     }
 
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         answer.decode(self.file).map(drop)
     }
 }
 
 impl Prepare for ReadMetadata<'_> {
-    type Yield = io::Result<Metadata>;
+    type Output = io::Result<Metadata>;
 
     fn prepare(&mut self) -> Prepared {
         let (fd, out) = (self.file.raw_fd(), self.out.0.as_mut_ptr());
@@ -154,7 +154,7 @@ impl Prepare for ReadMetadata<'_> {
     }
 
     #[allow(unsafe_code)]
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         answer.decode(self.file)?;
         // SAFETY: `Out` was zeroed when it was made, and the kernel has filled it.
         let statx = unsafe { self.out.0.assume_init() };

@@ -69,7 +69,7 @@ fn total<B: IoBuf>(bufs: &[B]) -> usize {
 }
 
 impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
-    type Yield = (io::Result<usize>, Vec<B>);
+    type Output = (io::Result<usize>, Vec<B>);
 
     fn prepare(&mut self) -> Prepared {
         let Self {
@@ -89,7 +89,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         })
     }
 
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         (
@@ -100,7 +100,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
 }
 
 impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
-    type Yield = (io::Result<usize>, Vec<B>);
+    type Output = (io::Result<usize>, Vec<B>);
 
     fn prepare(&mut self) -> Prepared {
         let Self {
@@ -120,7 +120,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         })
     }
 
-    fn finish(self, answer: Answer) -> Self::Yield {
+    fn finish(self, answer: Answer) -> Self::Output {
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         (

@@ -385,7 +385,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
 
     /// The next result, waiting for one if need be; `None` when nothing is in flight.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<(u64, O::Yield)> {
+    pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
         if self.ready.is_empty() {
             self.turn();
         }

@@ -28,8 +28,8 @@ impl Prepared {
 /// An operation as a host sees it. Implemented in [`crate::api`] only: hosts trust that the
 /// addresses in the request point into what the operation owns or has borrowed.
 pub trait Prepare {
-    /// What the operation yields.
-    type Yield;
+    /// What the operation yields: for a transfer, the result and the buffer.
+    type Output;
 
     /// The request. It is valid while the operation is neither moved nor dropped nor used.
     fn prepare(&mut self) -> Prepared;
@@ -41,7 +41,7 @@ pub trait Prepare {
     }
 
     /// The result, with the buffer.
-    fn finish(self, answer: Answer) -> Self::Yield;
+    fn finish(self, answer: Answer) -> Self::Output;
 }
 
 /// What was seen of a read. Opaque, because it is named in a public trait.

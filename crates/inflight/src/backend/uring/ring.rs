@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::thread;
+use std::time::Duration;
 
 use io_uring::{EnterFlags, IoUring};
 
@@ -10,6 +12,9 @@ use super::encode::{Known, encode};
 use super::register::Arenas;
 use crate::completion::Completion;
 use crate::op::Op;
+
+/// How long the kernel is given to find memory for requests.
+const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// A ring owned by one thread.
 pub(crate) struct Uring {
@@ -116,9 +121,14 @@ impl Uring {
         }
         let cause = io::Error::last_os_error();
         match cause.raw_os_error() {
-            // io_uring_enter(2): a signal; no memory for requests now; completions have to be
-            // reaped first. The caller reaps and enters again; what was queued stays queued.
-            Some(libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
+            // io_uring_enter(2): a signal, or completions have to be reaped first. The caller reaps
+            // and enters again; what was queued stays queued.
+            Some(libc::EINTR | libc::EBUSY) => Ok(()),
+            // io_uring_enter(2): no memory for requests now.
+            Some(libc::EAGAIN) => {
+                thread::sleep(MEMORY_RETRY_AFTER);
+                Ok(())
+            }
             _ => Err(EnterFailed { cause }),
         }
     }
