@@ -34,22 +34,23 @@ pub(crate) struct Broken {
 }
 
 impl Backend {
-    /// Queues an operation, to be handed over by the next [`Backend::turn`].
+    /// Queues what `next` yields until it yields nothing, to be handed over by the next
+    /// [`Backend::turn`].
     ///
     /// # Safety
     ///
-    /// The addresses in the operation stay valid until its completion has been reaped, and no
+    /// The addresses in each operation stay valid until its completion has been reaped, and no
     /// more are in flight than the backend was made for.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+    pub(crate) unsafe fn fill(&mut self, next: impl FnMut() -> Option<(u64, Op)>) {
         match self {
             // SAFETY: passed on from the caller.
-            Self::Uring(ring) => unsafe { ring.push(user_data, op) },
+            Self::Uring(ring) => unsafe { ring.fill(next) },
             // SAFETY: passed on from the caller.
-            Self::Threads(lane) => unsafe { lane.push(user_data, op) },
+            Self::Threads(lane) => unsafe { lane.fill(next) },
             #[cfg(feature = "faulty")]
             // SAFETY: passed on from the caller.
-            Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
+            Self::Faulty(faulty) => unsafe { faulty.fill(next) },
         }
     }
 

@@ -156,15 +156,25 @@ impl Lease<'_> {
     fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
         let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
         let mut next = 0;
+        // Operations for the backend mostly follow each other, and so do the others.
+        let mut in_stretches = true;
         loop {
             while next < count && self.proactor().has_room() {
-                let answer = self.start(next, &mut operations[to_usize(next)], |token, answer| {
-                    answers[to_usize(token)] = answer;
-                });
-                if let Some(answer) = answer {
-                    answers[to_usize(next)] = answer;
+                let before = next;
+                if in_stretches {
+                    self.start_stretch(operations, &mut next);
                 }
-                next += 1;
+                if next == before {
+                    let operation = &mut operations[to_usize(next)];
+                    let answer = self.start(next, operation, |token, answer| {
+                        answers[to_usize(token)] = answer;
+                    });
+                    if let Some(answer) = answer {
+                        answers[to_usize(next)] = answer;
+                    }
+                    in_stretches = answer.is_none();
+                    next += 1;
+                }
             }
             let proactor = self.proactor();
             if next == count && proactor.is_idle() {
@@ -178,6 +188,22 @@ impl Lease<'_> {
             };
             proactor.turn(at_least, |token, answer| answers[to_usize(token)] = answer);
         }
+    }
+
+    /// Starts operations from `next` on, as long as they are for the backend and there is room.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    fn start_stretch<O: Prepare>(&mut self, operations: &mut [O], next: &mut u32) {
+        let source = || {
+            let operation = operations.get_mut(to_usize(*next))?;
+            let request = operation.prepare().for_backend()?;
+            *next += 1;
+            Some((*next - 1, request))
+        };
+        // SAFETY: the addresses point into what the operations own or have borrowed. `run_chunk`
+        // neither moves nor drops them before their answers have been delivered: it is given
+        // `&mut` to them, and the lease is drained before its caller returns or unwinds.
+        unsafe { self.proactor().fill(source) };
     }
 
     /// Starts an operation that this thread does itself, or has to look at first.
@@ -214,7 +240,7 @@ impl Lease<'_> {
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),
             // SAFETY: as in `start`.
-            None => unsafe { self.proactor().push(token, &request) },
+            None => unsafe { self.proactor().fill(once(token, request)) },
         }
         answer
     }
@@ -243,7 +269,7 @@ impl Lease<'_> {
                 // callers in this module neither move nor drop it before its answer has been
                 // delivered: they are given `&mut` to it, and the lease is drained before they
                 // return or unwind.
-                unsafe { proactor.push(token, &request) };
+                unsafe { proactor.fill(once(token, request)) };
                 None
             }
             Plan::Run(road, request) => {
@@ -290,6 +316,13 @@ impl Drop for Lease<'_> {
             let _ = OTHERS.try_with(|others| others.borrow_mut().push(before));
         }
     }
+}
+
+/// A source of one request.
+#[inline(always)]
+fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> {
+    let mut request = Some((token, request));
+    move || request.take()
 }
 
 /// What a read without waiting tells, and its answer if it is one.

@@ -23,6 +23,15 @@ impl Prepared {
     pub(crate) fn run(road: Road, request: Request) -> Self {
         Self(Plan::Run(road, request))
     }
+
+    /// The request, if it is to take the backend's road.
+    #[inline(always)]
+    pub(crate) fn for_backend(self) -> Option<Request> {
+        match self.0 {
+            Plan::Run(Road::Backend, request) => Some(request),
+            _ => None,
+        }
+    }
 }
 
 /// An operation as a host sees it. Implemented in [`crate::api`] only: hosts trust that the
@@ -31,7 +40,8 @@ pub trait Prepare {
     /// What the operation yields: for a transfer, the result and the buffer.
     type Output;
 
-    /// The request. It is valid while the operation is neither moved nor dropped nor used.
+    /// The request. It is valid while the operation is neither moved nor dropped nor used, and may
+    /// be asked for again.
     fn prepare(&mut self) -> Prepared;
 
     /// Learns how a read was served.

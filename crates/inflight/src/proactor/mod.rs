@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
-use crate::op::{KINDS, Op, Request};
+use crate::op::{KINDS, Request};
 use slots::{Role, Slots};
 use splits::Split;
 
@@ -98,71 +98,78 @@ impl Proactor {
         self.queued > 0
     }
 
-    /// Takes a request; `token` comes back with its answer.
+    /// Takes requests from `source` while there is room; each comes with a token that goes back
+    /// with its answer.
     ///
     /// # Safety
     ///
-    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
+    /// Every address in a request stays valid, and nobody else touches what the kernel fills,
     /// until its answer has been delivered by [`Proactor::turn`].
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
-        debug_assert!(self.has_room());
-        // The rare ways take the request by value: what a call is given the address of cannot
-        // stay in registers.
-        if self.refused[request.op.kind()] {
-            // SAFETY: passed on from the caller.
-            unsafe { self.push_plainly(token, *request) };
-            return;
+    pub(crate) unsafe fn fill(&mut self, mut source: impl FnMut() -> Option<(u32, Request)>) {
+        while self.has_room() {
+            let mut odd = None;
+            let Self {
+                backend,
+                slots,
+                refused,
+                queued,
+                ..
+            } = self;
+            let next = || {
+                if !slots.has_room() {
+                    return None;
+                }
+                let (token, request) = source()?;
+                let len = request.op.span().map_or(0, |span| span.len);
+                if refused[request.op.kind()] || len > to_usize(request.limit_bytes) {
+                    odd = Some((token, request));
+                    return None;
+                }
+                let expected = u32::try_from(len).expect("at most the limit");
+                let role = if request.whole {
+                    Role::Whole
+                } else {
+                    Role::Plain
+                };
+                *queued += 1;
+                Some((slots.insert(request.op, token, expected, role)?, request.op))
+            };
+            // SAFETY: passed on from the caller; slots bound what is in flight.
+            unsafe { backend.fill(next) };
+            match odd {
+                // SAFETY: passed on from the caller.
+                Some((token, request)) => unsafe { self.push_odd(token, request) },
+                None => return,
+            }
         }
-        let len = request.op.span().map_or(0, |span| span.len);
-        if len > to_usize(request.limit_bytes) {
-            self.push_split(Split::new(token, *request, 0));
-            return;
-        }
-        let expected = u32::try_from(len).expect("at most the limit");
-        let role = if request.whole {
-            Role::Whole
-        } else {
-            Role::Plain
-        };
-        let user_data = self.slots.insert(request.op, token, expected, role);
-        let user_data = user_data.expect("the host asks for room before it pushes");
-        // SAFETY: passed on from the caller.
-        unsafe { self.queue(user_data, request.op) };
     }
 
-    /// Does a request that the backend cannot have.
+    /// Takes a request that is not one operation of the backend.
     ///
     /// # Safety
     ///
-    /// As for [`Proactor::push`].
+    /// As for [`Proactor::fill`].
     #[cold]
-    unsafe fn push_plainly(&mut self, token: u32, request: Request) {
-        self.tally.plain_calls.add(1);
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { execute_request(&request) };
-        self.early.push((token, answer));
+    unsafe fn push_odd(&mut self, token: u32, request: Request) {
+        if self.refused[request.op.kind()] {
+            self.tally.plain_calls.add(1);
+            // SAFETY: passed on from the caller.
+            let answer = unsafe { execute_request(&request) };
+            self.early.push((token, answer));
+        } else {
+            self.push_split(Split::new(token, request, 0));
+        }
     }
 
-    /// Queues the operation of a slot.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Proactor::push`]. Slots bound what is in flight.
-    #[inline(always)]
-    unsafe fn queue(&mut self, user_data: u64, op: Op) {
-        self.queued += 1;
-        // SAFETY: passed on from the caller.
-        unsafe { self.backend.push(user_data, &op) };
-    }
-
-    /// Queues the operation of a slot once more.
+    /// Queues the operation of a slot, once more or for the first time.
     #[cold]
     fn requeue(&mut self, index: u32) {
-        let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
+        let mut queued = Some((self.slots.user_data(index), self.slots.get(index).op));
+        self.queued += 1;
         // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
-        // delivered, and it has not been.
-        unsafe { self.queue(user_data, op) };
+        // delivered, and it has not been; slots bound what is in flight.
+        unsafe { self.backend.fill(|| queued.take()) };
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a

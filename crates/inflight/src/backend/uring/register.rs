@@ -8,7 +8,7 @@
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use io_uring::IoUring;
+use io_uring::Submitter;
 
 use crate::buf::{Arena, arenas_dropped};
 
@@ -53,7 +53,11 @@ impl Arenas {
     ///
     /// The arena lives.
     #[inline]
-    pub(super) unsafe fn place(&mut self, ring: &IoUring, arena: NonNull<Arena>) -> Option<u16> {
+    pub(super) unsafe fn place(
+        &mut self,
+        ring: &Submitter<'_>,
+        arena: NonNull<Arena>,
+    ) -> Option<u16> {
         // SAFETY: the caller says that it lives.
         let arena = unsafe { arena.as_ref() };
         let known = self.entries.iter().find(|entry| entry.id == arena.id());
@@ -64,7 +68,7 @@ impl Arenas {
     }
 
     #[cold]
-    fn register(&mut self, ring: &IoUring, arena: &Arena) -> Option<u16> {
+    fn register(&mut self, ring: &Submitter<'_>, arena: &Arena) -> Option<u16> {
         let place = self.try_register(ring, arena);
         let alive = Arc::downgrade(arena.alive());
         self.entries.push(Entry {
@@ -75,14 +79,14 @@ impl Arenas {
         place
     }
 
-    fn try_register(&mut self, ring: &IoUring, arena: &Arena) -> Option<u16> {
+    fn try_register(&mut self, ring: &Submitter<'_>, arena: &Arena) -> Option<u16> {
         let iovec = arena.iovec();
         if iovec.iov_len > REGION_MAX_BYTES {
             self.refusal = Some(libc::EFAULT);
             return None;
         }
         if self.table == Table::None {
-            let made = ring.submitter().register_buffers_sparse(u32::from(PLACES));
+            let made = ring.register_buffers_sparse(u32::from(PLACES));
             self.table = if made.is_ok() {
                 Table::Made
             } else {
@@ -98,14 +102,11 @@ impl Arenas {
         self.update(ring, place, iovec).then_some(place)
     }
 
-    fn update(&mut self, ring: &IoUring, place: u16, iovec: libc::iovec) -> bool {
+    fn update(&mut self, ring: &Submitter<'_>, place: u16, iovec: libc::iovec) -> bool {
         // SAFETY: the memory is an arena's. The kernel pins its pages, so they are not reused
         // before the place is cleared; that an address means another arena later is taken care
         // of by ids.
-        let updated = unsafe {
-            ring.submitter()
-                .register_buffers_update(u32::from(place), &[iovec], None)
-        };
+        let updated = unsafe { ring.register_buffers_update(u32::from(place), &[iovec], None) };
         self.refusal = updated
             .as_ref()
             .err()
@@ -115,7 +116,7 @@ impl Arenas {
 
     /// Frees the places of pools that are gone. Called between batches, when nothing is in
     /// flight; costs one load when no pool has been dropped.
-    pub(super) fn sweep(&mut self, ring: &IoUring) {
+    pub(super) fn sweep(&mut self, ring: &Submitter<'_>) {
         let dropped = arenas_dropped();
         if dropped == self.seen_dropped {
             return;

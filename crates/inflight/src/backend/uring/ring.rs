@@ -61,25 +61,27 @@ impl Uring {
         params.sq_entries().min(params.cq_entries())
     }
 
-    /// Queues an operation; the kernel sees it at the next enter.
+    /// Queues operations; the kernel sees them at the next enter.
     ///
     /// # Safety
     ///
-    /// The addresses in the operation stay valid until its completion has been reaped, and no
+    /// The addresses in each operation stay valid until its completion has been reaped, and no
     /// more than [`Uring::capacity`] are in flight.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
-        let mut known = Known::default();
-        if let Some(arena) = op.span().and_then(|span| span.arena) {
-            // SAFETY: the buffer that the span points into keeps its arena alive.
-            known.buffer = unsafe { self.arenas.place(&self.ring, arena) };
+    pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
+        let (submitter, mut queue, _) = self.ring.split();
+        while let Some((user_data, op)) = next() {
+            let mut known = Known::default();
+            if let Some(arena) = op.span().and_then(|span| span.arena) {
+                // SAFETY: the buffer that the span points into keeps its arena alive.
+                known.buffer = unsafe { self.arenas.place(&submitter, arena) };
+            }
+            let pushed = encode(&op, known, |entry| {
+                // SAFETY: passed on from the caller.
+                unsafe { queue.push(&entry.user_data(user_data)) }
+            });
+            pushed.expect("no more in flight than the queue has places");
         }
-        let mut queue = self.ring.submission();
-        let pushed = encode(op, known, |entry| {
-            // SAFETY: passed on from the caller.
-            unsafe { queue.push(&entry.user_data(user_data)) }
-        });
-        pushed.expect("no more in flight than the queue has places");
     }
 
     /// Hands what is queued to the kernel and waits until `at_least` completions are there.
@@ -154,7 +156,7 @@ impl Uring {
 
     /// Forgets registered memory whose owner is gone.
     pub(crate) fn sweep(&mut self) {
-        self.arenas.sweep(&self.ring);
+        self.arenas.sweep(&self.ring.submitter());
     }
 
     /// The errno with which the kernel refused to register memory, once.
