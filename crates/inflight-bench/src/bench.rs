@@ -145,6 +145,14 @@ fn measure(
             measured: plan.measured,
         };
         let (mut cells, unfit) = begin(planned, &job, refused.as_deref());
+        if let Some(reason) = file.too_large_for_cache(profile) {
+            let skipped = Some(Skipped { reason });
+            cells
+                .iter_mut()
+                .for_each(|running| running.cell.skipped.clone_from(&skipped));
+            done.extend(cells.into_iter().chain(unfit));
+            continue;
+        }
         if !signals::interrupted() {
             file.prepare_cache(profile)?;
         }
@@ -159,8 +167,7 @@ fn measure(
         };
         run::run(&mut cells, &job, plan.rounds, &mut watch)?;
         cells_done = watch.cells_done;
-        done.extend(cells);
-        done.extend(unfit);
+        done.extend(cells.into_iter().chain(unfit));
     }
     Ok(done)
 }

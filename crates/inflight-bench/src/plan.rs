@@ -14,7 +14,7 @@ use crate::profile::{self, Profile};
 use crate::strategy::{Modes, Shape, Strategy, Way};
 
 /// Time for all cells of all rounds; writing the data and reporting come on top.
-const BUDGET: Duration = Duration::from_secs(100);
+const BUDGET: Duration = Duration::from_secs(95);
 const QUICK_BUDGET: Duration = Duration::from_secs(14);
 /// Time that goes with each run of a cell: threads, rings and mappings are made and released.
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);

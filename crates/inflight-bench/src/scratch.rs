@@ -191,6 +191,19 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_removes_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let panicked = std::panic::catch_unwind(|| {
+            let scratch = Scratch::create(&path, 1 << 20, 1, &mut |_| {}).unwrap();
+            assert_eq!(fs::metadata(&scratch.path).unwrap().len(), 1 << 20);
+            panic!("on purpose");
+        });
+        assert!(panicked.is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn a_disk_is_never_filled() {
         let error = check_space(Path::new("/"), u64::MAX / 2).unwrap_err();
         assert_eq!(crate::exit::code_of(&error), crate::exit::REFUSED);

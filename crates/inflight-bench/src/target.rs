@@ -9,10 +9,11 @@ use anyhow::{Context, Result};
 
 use crate::cli::Options;
 use crate::exit::{refused, usage};
-use crate::measure::storage;
+use crate::measure::{host, storage};
 use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
+use crate::signals;
 use crate::size::human;
 use crate::strategy::mix;
 
@@ -152,6 +153,19 @@ impl TestFile {
         }
     }
 
+    /// Why the page cache cannot be brought into the state that a profile wants, if so.
+    pub(crate) fn too_large_for_cache(&self, profile: &Profile) -> Option<String> {
+        let available_bytes = host::memory_available_bytes()?;
+        // Pages of the file that are cached already count as available.
+        (profile.cached() && self.size_bytes > available_bytes).then(|| {
+            format!(
+                "{} of data do not fit into the {} of memory that are available: use --size",
+                human(self.size_bytes),
+                human(available_bytes)
+            )
+        })
+    }
+
     /// Leaves the file to the user if it is a test file.
     pub(crate) fn keep(&mut self) -> Result<Option<PathBuf>> {
         self.scratch.take().map(Scratch::keep).transpose()
@@ -172,7 +186,7 @@ fn enough(size_bytes: u64, block_bytes: u64) -> Result<()> {
 fn read_all(file: &mut File, size_bytes: u64) -> Result<()> {
     let mut buffer = vec![0; 1 << 20];
     let mut left = size_bytes;
-    while left > 0 {
+    while left > 0 && !signals::interrupted() {
         match file.read(&mut buffer)? {
             0 => break,
             read => left = left.saturating_sub(u64::try_from(read)?),

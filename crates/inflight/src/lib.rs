@@ -48,6 +48,9 @@
 //! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
 //! `completion`. ARCHITECTURE.md in the repository is the map.
 
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("inflight works on 64-bit Linux only");
+
 mod api;
 mod op;
 

@@ -22,14 +22,18 @@ pub(crate) struct Facts {
     pub(crate) durable_writes: bool,
     /// Largest transfer that the device takes at once, in bytes.
     pub(crate) limit_bytes: u32,
+    /// Whether reads tell how the next ones are served best.
+    pub(crate) learns: bool,
 }
 
 impl Facts {
-    /// The same file by way of the page cache.
+    /// The same file by way of the page cache, for the few requests that do not fit direct I/O:
+    /// how those are served says nothing of the others.
     pub(crate) fn buffered(self) -> Self {
         Self {
             direct: false,
             limit_bytes: limit_bytes(false, None),
+            learns: false,
             ..self
         }
     }
@@ -151,7 +155,7 @@ impl Warmth {
 #[inline]
 pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
     match op {
-        Op::ReadAt { .. } => warmth.road(facts.direct),
+        Op::ReadAt { .. } if facts.learns => warmth.road(facts.direct),
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
         // one after the other for each file, at 24 times the cost.
         Op::WriteAt { .. } | Op::WriteVectoredAt { .. }
@@ -162,6 +166,7 @@ pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Plain,
         Op::Nop
+        | Op::ReadAt { .. }
         | Op::WriteAt { .. }
         | Op::ReadVectoredAt { .. }
         | Op::WriteVectoredAt { .. }
@@ -188,9 +193,9 @@ pub(crate) const DIRECT_LIMIT_BYTES: u32 = 1 << 20;
 /// The largest transfer for a file, given what its device takes at once, if that is known.
 pub(crate) fn limit_bytes(direct: bool, device_bytes: Option<u32>) -> u32 {
     if direct {
-        device_bytes
-            .unwrap_or(DIRECT_LIMIT_BYTES)
-            .clamp(4096, DIRECT_LIMIT_BYTES)
+        // Parts after the first have to be aligned, whatever the device's limit is.
+        let limit = device_bytes.unwrap_or(DIRECT_LIMIT_BYTES);
+        (limit / 4096 * 4096).clamp(4096, DIRECT_LIMIT_BYTES)
     } else {
         crate::op::TRANSFER_MAX_BYTES
     }
@@ -207,6 +212,7 @@ mod tests {
             direct: false,
             durable_writes: false,
             limit_bytes: 1,
+            learns: true,
         };
         let direct = Facts {
             direct: true,
@@ -294,6 +300,7 @@ mod tests {
     #[test]
     fn direct_transfers_are_split_at_what_the_device_takes() {
         assert_eq!(limit_bytes(true, Some(131_072)), 131_072);
+        assert_eq!(limit_bytes(true, Some(127 * 1024)), 124 * 1024);
         assert_eq!(limit_bytes(true, Some(1 << 30)), DIRECT_LIMIT_BYTES);
         assert_eq!(limit_bytes(true, None), DIRECT_LIMIT_BYTES);
         assert!(limit_bytes(false, Some(4096)) > 1 << 30);

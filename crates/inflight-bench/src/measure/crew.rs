@@ -1,7 +1,9 @@
 //! Several lanes, each on a thread of its own, started before and stopped after the measured time.
 
-use std::sync::Barrier;
+use std::panic::resume_unwind;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{scope, sleep};
 
 use anyhow::{Context, Result};
@@ -52,8 +54,18 @@ impl Published {
 /// What the threads of a crew share.
 struct Crew {
     phase: AtomicU8,
-    ready: Barrier,
+    /// Held by the measuring thread until all are ready. A lock for readers lets all of them in
+    /// at once; with a barrier, the first would work while the others still queue for it, and
+    /// 128 busy threads on a few processors then need seconds to get started.
+    gate: RwLock<()>,
     published: Vec<Published>,
+}
+
+impl Crew {
+    fn counters(&self) -> Counters {
+        let all = self.published.iter().map(Published::load);
+        all.fold(Counters::default(), |sum, counters| sum.plus(&counters))
+    }
 }
 
 /// Runs `threads` lanes and measures them together.
@@ -64,49 +76,45 @@ pub(crate) fn measure(
     sample_every: u32,
     device: &DeviceBytes,
 ) -> Result<Stretch> {
-    let threads = usize::try_from(threads)?;
     let crew = Crew {
         phase: AtomicU8::new(WARM_UP),
-        ready: Barrier::new(threads + 1),
+        gate: RwLock::new(()),
         published: (0..threads).map(|_| Published::default()).collect(),
     };
     scope(|scope| {
+        let closed = crew.gate.write();
+        let (ready, all_ready) = channel();
         let start = |(index, published)| {
             let seed = mix(job.seed.wrapping_add(index));
             let job = Job {
                 seed,
                 ..job.clone()
             };
-            let crew = &crew;
+            let (crew, ready) = (&crew, ready.clone());
             std::thread::Builder::new().spawn_scoped(scope, move || {
-                work(with_lane, &job, crew, published, sample_every)
+                work(with_lane, &job, crew, published, ready, sample_every)
             })
         };
         let workers: Vec<_> = (0u64..).zip(&crew.published).map(start).collect();
-        let missing = workers.iter().filter(|worker| worker.is_err()).count();
-        if missing > 0 {
-            // The barrier counts all: those that exist are let through and told to stop.
+        drop(ready);
+        // Nothing is ever sent: it ends when every thread has dropped its end.
+        while let Ok(()) = all_ready.recv() {}
+        if workers.iter().any(Result::is_err) {
             crew.phase.store(STOP, Relaxed);
-            for _ in 0..missing {
-                scope.spawn(|| crew.ready.wait());
-            }
         }
-        crew.ready.wait();
+        drop(closed);
         sleep(job.warmup);
-        let total = || crew.published.iter().map(Published::load).fold_sum();
-        let before = Snapshot::begin(device, job.clock, total);
+        let before = Snapshot::begin(device, job.clock, || crew.counters());
         _ = crew
             .phase
             .compare_exchange(WARM_UP, MEASURE, Relaxed, Relaxed);
         sleep(job.measured);
-        let after = Snapshot::end(device, job.clock, total);
+        let after = Snapshot::end(device, job.clock, || crew.counters());
         crew.phase.store(STOP, Relaxed);
         let (mut latencies, mut effective) = (Latencies::new(), Modes::new());
         for worker in workers {
             let worker = worker.context("a thread cannot be started")?;
-            let done = worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let done = worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             latencies.merge(&done.0);
             effective = done.1;
         }
@@ -120,43 +128,29 @@ pub(crate) fn measure(
     })
 }
 
-/// Sums counters.
-trait FoldSum {
-    fn fold_sum(self) -> Counters;
-}
-
-impl<I: Iterator<Item = Counters>> FoldSum for I {
-    fn fold_sum(self) -> Counters {
-        self.fold(Counters::default(), |sum, counters| sum.plus(&counters))
-    }
-}
-
 fn work(
     with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
     job: &Job<'_>,
     crew: &Crew,
     published: &Published,
+    ready: Sender<()>,
     sample_every: u32,
 ) -> Result<(Latencies, Modes)> {
+    let (mut ready, mut effective) = (Some(ready), Modes::new());
     let mut meter = Meter::new(job.clock);
-    let mut effective = Modes::new();
-    let mut waited = false;
-    let result = with_lane(job, &mut |lane| {
+    with_lane(job, &mut |lane| {
         lane.sample_every(sample_every);
-        waited = true;
-        crew.ready.wait();
-        let goes_on = |meter: &Meter, phase| {
+        drop(ready.take());
+        drop(crew.gate.read());
+        let is_over = |meter: &Meter, phase| {
             published.store(&meter.counters);
-            crew.phase.load(Relaxed) == phase
+            crew.phase.load(Relaxed) != phase
         };
-        drive(lane, &mut meter, |meter| !goes_on(meter, WARM_UP))?;
+        drive(lane, &mut meter, |meter| is_over(meter, WARM_UP))?;
         meter.recording = true;
-        drive(lane, &mut meter, |meter| !goes_on(meter, MEASURE))?;
+        drive(lane, &mut meter, |meter| is_over(meter, MEASURE))?;
         effective = lane.effective();
         Ok(())
-    });
-    if !waited {
-        crew.ready.wait();
-    }
-    result.map(|()| (meter.latencies, effective))
+    })?;
+    Ok((meter.latencies, effective))
 }

@@ -1,4 +1,6 @@
 //! Why a ring cannot be set up: sysctl, seccomp and memlock told apart, each with its remedy.
+//!
+//! With `INFLIGHT_BACKEND=threads` no ring is even tried: there are sandboxes that kill for it.
 
 use std::io;
 use std::thread::sleep;
@@ -10,6 +12,7 @@ use crate::measure::host;
 /// Sets a ring up. The kernel refunds the memory of closed rings late, so that ENOMEM is
 /// tried again for a moment before it counts.
 pub(crate) fn open_ring<T>(set_up: impl Fn() -> io::Result<T>) -> Result<T, Unavailable> {
+    check_allowed()?;
     let mut tries = 0;
     loop {
         match set_up() {
@@ -20,6 +23,17 @@ pub(crate) fn open_ring<T>(set_up: impl Fn() -> io::Result<T>) -> Result<T, Unav
             Err(error) => return Err(explain(&error)),
             Ok(ring) => return Ok(ring),
         }
+    }
+}
+
+/// Refuses where the user has forbidden io_uring, as the library does.
+pub(crate) fn check_allowed() -> Result<(), Unavailable> {
+    match std::env::var_os("INFLIGHT_BACKEND") {
+        Some(backend) if backend == "threads" => {
+            let reason = "io_uring was not tried, because INFLIGHT_BACKEND is `threads`".to_owned();
+            Err(Unavailable { reason, io_uring_blocked: true })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,10 +3,12 @@
 //! fio measures itself; its start-up is not counted. It gets the existing file, read only, and
 //! leaves the page cache alone.
 
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::blocked::check_allowed;
 use super::fio_output::{self, Output};
 use super::{Job, Modes, Strategy, Way, modes};
 use crate::exit::cannot;
@@ -47,10 +49,13 @@ pub(crate) fn check(program: &std::path::Path) -> Result<()> {
 }
 
 fn run(job: &Job<'_>) -> Result<Stretch> {
+    check_allowed()?;
     let start_ns = job.clock.now_ns();
     let output = Command::new(job.fio)
         .args(arguments(job)?)
         .stdin(Stdio::null())
+        // Ctrl-C on the terminal is for this program: the current cell is to finish.
+        .process_group(0)
         .output()
         .with_context(|| format!("{} cannot be started", job.fio.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);

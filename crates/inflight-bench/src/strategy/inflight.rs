@@ -1,8 +1,9 @@
 //! `inflight`: the library, through its public API only, and left to its own choices.
 //!
 //! One operation at a time is `.wait()`, as a program would write it; several in flight are a
-//! queue. Of the queue's operations every eighth at most is timed: its results come one by one, so that
-//! reading the clock for each would cost what the other ring strategies do not pay.
+//! queue. Of the queue's operations every eighth at most is timed where there are enough in
+//! flight: its results come one by one, so that reading the clock for each would cost what the
+//! other ring strategies do not pay.
 
 use std::sync::OnceLock;
 

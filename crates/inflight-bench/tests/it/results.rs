@@ -73,11 +73,11 @@ fn a_direct_run_reads_from_the_device_and_shuffles_its_rounds() {
         "--profile",
         "direct-random-read",
         "--depth",
-        "1,4",
+        "1,4,16",
         "--seed",
         "3",
     ]);
-    let args = [&args[..], &["--strategy", "null,pread,threads,uring,mmap"]].concat();
+    let args = [&args[..], &["--strategy", "null,pread,threads,mmap"]].concat();
     let (code, record) = record(directory.path(), &args);
     if record
         .findings

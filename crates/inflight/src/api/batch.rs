@@ -116,7 +116,7 @@ impl<O> fmt::Debug for Batch<O> {
 }
 
 /// The results of a [`Batch`], in the order pushed.
-pub struct Results<'b, O> {
+pub struct Results<'b, O: Operation> {
     inner: Zip<Drain<'b, O>, Drain<'b, Answer>>,
 }
 
@@ -131,6 +131,13 @@ impl<O: Operation> Iterator for Results<'_, O> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.inner.size_hint()
+    }
+}
+
+impl<O: Operation> Drop for Results<'_, O> {
+    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 

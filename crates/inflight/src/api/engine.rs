@@ -93,7 +93,7 @@ impl Engine {
     /// # Ok(()) }
     /// ```
     pub fn backend(&self) -> BackendInfo {
-        let chosen = &self.shared.chosen;
+        let chosen = self.shared.backend();
         let kind = match chosen.kind {
             Kind::Uring(_) => BackendKind::Uring,
             Kind::Threads => BackendKind::Threads,
@@ -102,8 +102,8 @@ impl Engine {
         };
         BackendInfo {
             kind,
-            reason: chosen.reason.clone(),
-            refusal: chosen.refusal.clone(),
+            reason: chosen.reason,
+            refusal: chosen.refusal,
         }
     }
 
@@ -199,13 +199,7 @@ impl Explain for &Engine {
         unreachable!("no operation of an engine alone syncs")
     }
     fn setup(&self) -> SetupError {
-        // Ask again, to name the cause: it may have gone meanwhile, which is worth knowing too.
-        match self.shared.new_proactor() {
-            Err(refusal) => refusal,
-            Ok(_) => SetupError::Refused {
-                cause: Arc::new(io::Error::other("it was refused a moment ago; try again")),
-            },
-        }
+        self.shared.last_refusal()
     }
 }
 

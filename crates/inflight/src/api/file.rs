@@ -76,7 +76,7 @@ impl Alignment {
 /// Operations are values; see [`crate::Operation`] for how they are run. What they have in
 /// common:
 ///
-/// - Offsets are bytes from the start of the file, at most `i64::MAX`; beyond is `EINVAL`.
+/// - Offsets are bytes from the start of the file; a range that ends beyond `i64::MAX` is `EINVAL`.
 ///   The file has no current position, and one opened for appending is refused.
 /// - A read at or beyond the end of the file yields 0 bytes, an exact one `UnexpectedEof`.
 ///   A write beyond the end extends the file.
@@ -288,6 +288,7 @@ impl File {
     }
 
     /// Reserves or frees space (fallocate(2)): `len` bytes from `offset`. No bytes are `EINVAL`.
+    /// A signal may end it with `EINTR`: it would begin anew, and under a timer never end.
     pub fn allocate(&self, range: AllocateRange, offset: u64, len: u64) -> Allocate<'_> {
         Allocate {
             file: self,
@@ -343,8 +344,7 @@ impl File {
         &self.warmth
     }
 
-    /// Learns how a read was served. One that went through the page cache because it did not
-    /// fit direct I/O says nothing of the others.
+    /// Learns how a read was served.
     pub(super) fn note(&self, seen: Seen) {
         self.warmth.note(seen);
     }
@@ -362,7 +362,7 @@ impl File {
         whole: bool,
         op: impl FnOnce(RawFd, Span) -> Op,
     ) -> Prepared {
-        if let Some(answer) = self.refuse_position(offset) {
+        if let Some(answer) = self.refuse_position(offset, span.len) {
             return Prepared::refused(answer);
         }
         let mut facts = self.facts;
@@ -396,7 +396,11 @@ impl File {
         whole: bool,
         op: impl FnOnce(RawFd) -> Op,
     ) -> Prepared {
-        if let Some(answer) = self.refuse_position(offset) {
+        let len = list
+            .iter()
+            .map(|iovec| iovec.iov_len)
+            .fold(0, usize::saturating_add);
+        if let Some(answer) = self.refuse_position(offset, len) {
             return Prepared::refused(answer);
         }
         let mut facts = self.facts;
@@ -423,15 +427,16 @@ impl File {
     }
 
     /// A ring takes an offset of -1 for the current position, and ignores the offset on what has
-    /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both.
+    /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both, and a range that
+    /// ends beyond the largest offset.
     #[inline]
-    fn refuse_position(&self, offset: u64) -> Option<Answer> {
+    fn refuse_position(&self, offset: u64, len: usize) -> Option<Answer> {
         if !self.has_positions {
             return Some(Answer::failed(libc::ESPIPE, 0));
         }
-        i64::try_from(offset)
-            .is_err()
-            .then(|| Answer::failed(libc::EINVAL, 0))
+        let end = offset.checked_add(len as u64);
+        let fits = end.is_some_and(|end| i64::try_from(end).is_ok());
+        (!fits).then(|| Answer::failed(libc::EINVAL, 0))
     }
 
     #[inline]

@@ -109,68 +109,70 @@ impl OpenOptions {
     /// # Errors
     ///
     /// As open(2). With [`Direct::Required`], `Unsupported` where the file system refuses direct
-    /// I/O. A [`crate::SetupError`] if the global engine cannot be made.
+    /// I/O; the file may have been created then. A [`crate::SetupError`] if the global engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match &self.engine {
             Some(engine) => engine.clone(),
             None => Engine::global()?.clone(),
         };
-        let path = path.as_ref();
-        if self.direct == Direct::Off {
-            return describe(engine, self.open_with(path, 0)?, None, false);
-        }
-        match self.open_with(path, libc::O_DIRECT) {
-            Ok(fd) => self.direct_or_not(engine, fd, path),
-            // open(2): EINVAL where the file system has no direct I/O.
-            Err(cause) if cause.raw_os_error() == Some(libc::EINVAL) => match self.direct {
-                Direct::Required => Err(no_direct()),
-                _ => describe(engine, self.open_with(path, 0)?, None, false),
-            },
-            Err(cause) => Err(cause),
-        }
-    }
-
-    fn direct_or_not(&self, engine: Engine, fd: OwnedFd, path: &Path) -> io::Result<File> {
-        let refused = alignment(fd.as_raw_fd())? == Alignment::Refused;
-        if self.direct == Direct::Required {
-            return if refused {
-                Err(no_direct())
-            } else {
-                describe(engine, fd, None, true)
-            };
-        }
-        // By way of the descriptor, so that it is the same file whatever has become of the path,
-        // and neither created nor emptied again.
-        let same = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let buffered = self
-            .plain()
-            .open(same)
-            .or_else(|_| self.plain().open(path))?;
-        if refused {
-            return describe(engine, buffered.into(), None, false);
-        }
-        describe(engine, fd, Some(buffered.into()), false)
-    }
-
-    fn open_with(&self, path: &Path, flags: i32) -> io::Result<OwnedFd> {
-        Ok(self
-            .inner
-            .clone()
-            .custom_flags(self.flags | flags)
-            .open(path)?
-            .into())
-    }
-
-    /// The same access without creating or emptying.
-    fn plain(&self) -> fs::OpenOptions {
         let mut inner = self.inner.clone();
-        inner
-            .create(false)
-            .create_new(false)
-            .truncate(false)
-            .custom_flags(self.flags);
-        inner
+        let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
+        match self.direct {
+            Direct::Off => describe(engine, fd, None, false),
+            Direct::Required => {
+                make_direct(&fd)?;
+                describe(engine, fd, None, true)
+            }
+            Direct::Auto => match self.reopen_direct(&fd) {
+                Some(direct) => describe(engine, direct, Some(fd), false),
+                None => describe(engine, fd, None, false),
+            },
+        }
     }
+
+    /// The same file once more, past the page cache, if that can be. It is opened by way of the
+    /// descriptor, so that it is the same file whatever has become of the path, and neither
+    /// created nor emptied again.
+    fn reopen_direct(&self, fd: &OwnedFd) -> Option<OwnedFd> {
+        let mut inner = self.inner.clone();
+        inner.create(false).create_new(false).truncate(false);
+        inner.custom_flags(self.flags | libc::O_DIRECT);
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let direct: OwnedFd = inner.open(path).ok()?.into();
+        let can = alignment(direct.as_raw_fd()).ok()? != Alignment::Refused;
+        can.then_some(direct)
+    }
+}
+
+/// Makes an open file direct. Not done when opening: open(2) creates a file before it refuses
+/// `O_DIRECT` for it.
+fn make_direct(fd: &OwnedFd) -> io::Result<()> {
+    if alignment(fd.as_raw_fd())? == Alignment::Refused {
+        return Err(no_direct());
+    }
+    let flags = flags(fd)?;
+    // SAFETY: no memory is involved.
+    let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) };
+    if answer == 0 {
+        return Ok(());
+    }
+    let cause = io::Error::last_os_error();
+    // fcntl(2), F_SETFL: EINVAL where the file system has no direct I/O.
+    Err(if cause.raw_os_error() == Some(libc::EINVAL) {
+        no_direct()
+    } else {
+        cause
+    })
+}
+
+/// The flags of an open file.
+fn flags(fd: &OwnedFd) -> io::Result<i32> {
+    // SAFETY: no memory is involved.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    if flags < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(flags)
 }
 
 impl Default for OpenOptions {
@@ -199,11 +201,7 @@ fn describe(
     buffered: Option<OwnedFd>,
     required: bool,
 ) -> io::Result<File> {
-    // SAFETY: no memory is involved.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
-    if flags < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let flags = flags(&fd)?;
     if flags & libc::O_APPEND != 0 {
         let what = "a file opened for appending ignores positions; open it without append";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -219,6 +217,7 @@ fn describe(
         direct,
         durable_writes: flags & libc::O_DSYNC != 0,
         limit_bytes: policy::limit_bytes(direct, device),
+        learns: true,
     };
     // SAFETY: no memory is involved.
     let position = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };

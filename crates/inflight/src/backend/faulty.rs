@@ -221,6 +221,7 @@ impl Faulty {
             return Err(Broken {
                 cause: io::Error::from_raw_os_error(libc::EPERM),
                 unsubmitted,
+                may_pass: false,
             });
         }
         let held = self.held.len() as u64;

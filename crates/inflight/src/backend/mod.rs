@@ -31,6 +31,8 @@ pub(crate) struct Broken {
     pub(crate) cause: io::Error,
     /// Operations that were handed over and never reached the kernel.
     pub(crate) unsubmitted: u32,
+    /// Whether another try can still go well.
+    pub(crate) may_pass: bool,
 }
 
 impl Backend {
@@ -61,6 +63,7 @@ impl Backend {
         match self {
             Self::Uring(ring) => ring.enter(at_least).map_err(|failed| Broken {
                 cause: failed.cause,
+                may_pass: failed.may_pass,
                 unsubmitted: ring.unsubmitted(),
             }),
             Self::Threads(lane) => {
@@ -115,8 +118,8 @@ impl Backend {
         matches!(self, Self::Uring(ring) if ring.has_refusal())
     }
 
-    /// The errno with which memory was refused to be registered, once.
-    pub(crate) fn take_refusal(&mut self) -> Option<i32> {
+    /// Why memory is not registered, once.
+    pub(crate) fn take_refusal(&mut self) -> Option<String> {
         match self {
             Self::Uring(ring) => ring.take_refusal(),
             _ => None,

@@ -12,5 +12,5 @@ pub use aligned::AlignedBuf;
 pub use registered::{BufPool, PoolBuf};
 pub use traits::{IoBuf, IoBufMut};
 
-pub(crate) use registered::{Arena, arenas_dropped};
+pub(crate) use registered::{Alive, Arena, arenas_dropped};
 pub(crate) use traits::{span_of, span_of_mut};

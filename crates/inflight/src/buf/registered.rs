@@ -28,7 +28,7 @@ pub(crate) fn arenas_dropped() -> u64 {
 /// dead arena registered must not take a new one at the same address for it.
 pub(crate) struct Arena {
     id: u64,
-    alive: Arc<()>,
+    alive: Arc<Alive>,
     memory: AlignedBuf,
     buf_len: usize,
     /// Numbers of the buffers that nobody has.
@@ -41,7 +41,7 @@ impl Arena {
     }
 
     /// Whoever holds this can tell whether the arena still lives.
-    pub(crate) fn alive(&self) -> &Arc<()> {
+    pub(crate) fn alive(&self) -> &Arc<Alive> {
         &self.alive
     }
 
@@ -60,7 +60,10 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+/// Lives as long as its arena, whose end it counts when nobody can take it for living any more.
+pub(crate) struct Alive(());
+
+impl Drop for Alive {
     fn drop(&mut self) {
         DROPPED.fetch_add(1, Ordering::Release);
     }
@@ -103,7 +106,7 @@ impl BufPool {
         })?;
         let arena = Arena {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            alive: Arc::new(()),
+            alive: Arc::new(Alive(())),
             memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
             buf_len,
             free: Mutex::new((0..count).rev().collect()),

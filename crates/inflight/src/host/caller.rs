@@ -306,8 +306,8 @@ impl Drop for Lease<'_> {
                 .take_fallbacks()
                 .for_each(|reason| counters.fallback(reason));
         }
-        if !proactor.is_sound() {
-            self.shared.give_up_rings();
+        if let Some(cause) = proactor.take_broken() {
+            self.shared.give_up_rings(cause);
             return;
         }
         // When the thread ends, the proactor is dropped instead.
@@ -366,7 +366,7 @@ pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> 
 }
 
 /// Operations in flight one by one, and their results in the order they come.
-pub(crate) struct Flights<'s, O> {
+pub(crate) struct Flights<'s, O: Prepare> {
     // Dropped first: it is drained while the operations are still there.
     lease: Lease<'s>,
     /// The operations in flight, which are not moved until their answers have come.
@@ -404,12 +404,14 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if !self.has_room() {
             return Err(operation);
         }
-        let token = self.free.pop().expect("there is room");
+        // Taken off the list when the operation has been started: its buffer may panic before.
+        let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
         let ready = &mut self.ready;
         let answer = self.lease.start(token, operation, |token, answer| {
             ready.push_back((token, answer));
         });
+        self.free.pop();
         if let Some(answer) = answer {
             self.ready.push_back((token, answer));
         }
@@ -445,5 +447,12 @@ impl<'s, O: Prepare> Flights<'s, O> {
             let at_least = wait_for(proactor.in_flight());
             proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
         }
+    }
+}
+
+impl<O: Prepare> Drop for Flights<'_, O> {
+    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
+    fn drop(&mut self) {
+        while self.next().is_some() {}
     }
 }

@@ -1,9 +1,9 @@
 //! What all hosts of one engine have in common: its configuration, the backend it has chosen and
 //! why, its counters and its pool of threads.
 
+use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{caller, fork};
 use crate::backend::Backend;
@@ -64,8 +64,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Forks counted when the engine was made.
     fork_generation: u32,
-    /// A ring has broken: no more are made.
-    gave_up_rings: AtomicBool,
+    /// A ring has broken, for this reason: no more are made.
+    gave_up: OnceLock<SetupError>,
+    /// Why a thread could last not have a ring, where one was demanded.
+    last_refusal: Mutex<Option<SetupError>>,
     /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
     /// held by threads that are not there.
     pool: ManuallyDrop<Arc<Pool>>,
@@ -90,7 +92,8 @@ impl Shared {
             chosen,
             counters,
             fork_generation: fork::generation(),
-            gave_up_rings: AtomicBool::new(false),
+            gave_up: OnceLock::new(),
+            last_refusal: Mutex::new(None),
         })
     }
 
@@ -100,6 +103,18 @@ impl Shared {
         self.fork_generation != fork::generation()
     }
 
+    /// The backend that is used now, and why.
+    pub(crate) fn backend(&self) -> Chosen {
+        match self.gave_up.get() {
+            None => self.chosen.clone(),
+            Some(why) => Chosen {
+                kind: Kind::Threads,
+                reason: format!("a ring could not be used any more: {why}"),
+                refusal: Some(why.clone()),
+            },
+        }
+    }
+
     /// A new proactor for the calling thread.
     ///
     /// # Errors
@@ -107,21 +122,21 @@ impl Shared {
     /// Only if io_uring is demanded and this thread cannot have a ring.
     pub(crate) fn new_proactor(&self) -> Result<Proactor, SetupError> {
         let proactor = match self.chosen.kind {
-            Kind::Uring(features) if !self.gave_up_rings.load(Ordering::Relaxed) => {
-                match probe::open(self.config.queue_depth) {
-                    Ok(opened) => {
-                        let ring = Uring::new(opened.ring);
-                        let capacity = ring.capacity().min(self.config.queue_depth);
-                        Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
-                    }
-                    Err(refusal) if self.config.wish == Wish::Uring => return Err(refusal),
-                    Err(refusal) => {
-                        self.counters
-                            .fallback(format!("a thread has no ring: {refusal}"));
-                        self.on_threads()
-                    }
+            Kind::Uring(features) => match self.new_ring() {
+                Ok(ring) => {
+                    let capacity = ring.capacity().min(self.config.queue_depth);
+                    Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
                 }
-            }
+                Err(refusal) if self.config.wish == Wish::Uring => {
+                    *lock(&self.last_refusal) = Some(refusal.clone());
+                    return Err(refusal);
+                }
+                Err(refusal) => {
+                    let reason = format!("a thread has no ring: {refusal}");
+                    self.counters.fallback(reason);
+                    self.on_threads()
+                }
+            },
             #[cfg(feature = "faulty")]
             Kind::Faulty => {
                 let faults = self.config.faults.clone().unwrap_or_default();
@@ -144,10 +159,35 @@ impl Shared {
         )
     }
 
-    /// A ring could not be entered any more: the engine makes no more of them.
-    pub(crate) fn give_up_rings(&self) {
-        self.gave_up_rings.store(true, Ordering::Relaxed);
+    fn new_ring(&self) -> Result<Uring, SetupError> {
+        if let Some(why) = self.gave_up.get() {
+            return Err(why.clone());
+        }
+        let ring = Uring::new(probe::open(self.config.queue_depth)?.ring);
+        let (got, asked) = (ring.capacity(), self.config.queue_depth);
+        if got < asked {
+            let reason = format!("memory for a ring of {got} operations only, not {asked}");
+            self.counters.fallback(reason);
+        }
+        Ok(ring)
     }
+
+    /// A ring could not be used any more: the engine makes no more of them.
+    pub(crate) fn give_up_rings(&self, cause: io::Error) {
+        // The first reason stands.
+        let _ = self.gave_up.set(probe::explain(cause));
+    }
+
+    /// Why this thread could not have a ring.
+    pub(crate) fn last_refusal(&self) -> SetupError {
+        let refusal = lock(&self.last_refusal).clone();
+        refusal.unwrap_or_else(|| probe::explain(io::Error::from_raw_os_error(libc::EAGAIN)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Shared {

@@ -189,10 +189,7 @@ impl Proactor {
             return;
         }
         let at_least = at_least.min(self.slots.in_flight());
-        if let Err(broken) = self.hand_over(at_least) {
-            self.salvage(broken, &mut deliver);
-            return;
-        }
+        let handed_over = self.hand_over(at_least);
         if !self.reap(&mut deliver) {
             completions_lost("the completion queue has overflowed");
         }
@@ -202,6 +199,10 @@ impl Proactor {
                 deliver(token, answer);
             }
         }
+        if let Err(broken) = handed_over {
+            self.salvage(broken, &mut deliver);
+        }
+        self.tally.in_flight.set(u64::from(self.slots.in_flight()));
     }
 
     #[inline]
@@ -249,7 +250,6 @@ impl Proactor {
             }
         });
         tally.answered.add(answered);
-        tally.in_flight.set(u64::from(slots.in_flight()));
         is_whole
     }
 
@@ -258,9 +258,9 @@ impl Proactor {
         self.backend.sweep();
     }
 
-    /// Whether the backend can be used again.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.broken.is_none()
+    /// Why the backend cannot be used again.
+    pub(crate) fn take_broken(&mut self) -> Option<io::Error> {
+        self.broken.take()
     }
 
     /// The counts, to be read by anyone.
@@ -276,10 +276,7 @@ impl Proactor {
     /// What has been given up since this was last asked, as sentences.
     pub(crate) fn take_fallbacks(&mut self) -> impl Iterator<Item = String> {
         self.has_news = false;
-        let registration = self.backend.take_refusal().map(|errno| {
-            let cause = io::Error::from_raw_os_error(errno);
-            format!("buffers are not registered: {cause}; RLIMIT_MEMLOCK is the usual reason")
-        });
+        let registration = self.backend.take_refusal();
         let broken = self.broken.as_ref().map(|cause| {
             format!("a ring could not be entered any more: {cause}; plain calls took its place")
         });

@@ -176,6 +176,9 @@ impl Proactor {
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
         if broken.unsubmitted != self.slots.in_flight() {
+            if broken.may_pass {
+                return;
+            }
             completions_lost("the ring cannot be entered any more with operations in flight");
         }
         self.broken = Some(broken.cause);

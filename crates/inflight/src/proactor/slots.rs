@@ -89,11 +89,12 @@ impl Slots {
         self.free_count = self.free_count.checked_sub(1)?;
         let slot = &mut self.slots[to_usize(self.free[self.free_count])];
         // Field by field: the compiler then stores from registers, and what is read next does
-        // not wait for a wider store. `retries` and `done` of a free slot are 0.
+        // not wait for a wider store. `done` of a free slot is 0.
         slot.op = op;
         slot.token = token;
         slot.expected_bytes = expected;
         slot.role = role;
+        slot.retries = 0;
         slot.user_data = slot.user_data.wrapping_add(GENERATION);
         Some(slot.user_data)
     }
@@ -120,10 +121,9 @@ impl Slots {
         &mut self.slots[to_usize(index)]
     }
 
-    /// Frees a slot whose operation has been tried again, or had moved bytes before.
+    /// Frees a slot whose operation had moved bytes before.
     pub(super) fn free_used(&mut self, index: u32) {
         let slot = self.get_mut(index);
-        slot.retries = 0;
         slot.done = 0;
         self.free(index);
     }

@@ -1,1 +1,483 @@
-//! To be written.
+//! Whether the kernel is done with a buffer when the caller has it back.
+//!
+//! The buffers here are poisoned when they are dropped and stay where they are: whatever is
+//! written to them later shows. The same check finds a planted defect, so it can fail. Neither
+//! a sanitizer nor valgrind sees what the kernel writes.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::slice;
+
+use inflight::fs::{File, OpenOptions, ReadAt, ReadVectoredAt};
+use inflight::{AlignedBuf, Batch, BufPool, Direct, Engine, IoBuf, IoBufMut, Nop, Operation};
+use inflight::{BackendKind, PoolBuf, Queue, ReadInto, Results, WriteFrom};
+use tempfile::NamedTempFile;
+
+use crate::support::{Named, directory, on_every_backend, pattern, temp_file, temp_path};
+use crate::support::{say, skip, uring_of_depth_or_skip};
+
+const PAGE: usize = 4096;
+const FILE_PAGES: u64 = 2048;
+const POISON: u8 = 0xa5;
+
+/// Where buffers go when they are dropped: poisoned, still mapped, looked at before they are used
+/// again, and at the end.
+struct Yard {
+    len: usize,
+    /// As many as this are left alone before the oldest is used again.
+    window: usize,
+    dropped: RefCell<VecDeque<NonNull<u8>>>,
+    poison: Vec<u8>,
+    late_writes: Cell<u64>,
+}
+
+impl Yard {
+    fn new(len: usize, window: usize) -> Rc<Self> {
+        Rc::new(Self {
+            len,
+            window,
+            dropped: RefCell::default(),
+            poison: vec![POISON; len],
+            late_writes: Cell::new(0),
+        })
+    }
+
+    fn take(self: &Rc<Self>) -> Buf {
+        let oldest = (self.dropped.borrow().len() >= self.window)
+            .then(|| self.dropped.borrow_mut().pop_front())
+            .flatten();
+        let start = match oldest {
+            Some(start) => {
+                self.look_at(start);
+                start
+            }
+            None => self.fresh(),
+        };
+        Buf {
+            yard: Rc::clone(self),
+            start,
+            panics: false,
+        }
+    }
+
+    /// Memory that is never given back.
+    fn fresh(&self) -> NonNull<u8> {
+        let memory = AlignedBuf::new(self.len, PAGE).expect("there is memory");
+        let memory: &'static mut AlignedBuf = Box::leak(Box::new(memory));
+        NonNull::from(&mut **memory).cast()
+    }
+
+    fn look_at(&self, start: NonNull<u8>) {
+        // SAFETY: leaked memory of this length; it was dropped, so nobody else refers to it.
+        let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), self.len) };
+        if bytes != self.poison {
+            self.late_writes.set(self.late_writes.get() + 1);
+        }
+    }
+
+    /// THE check: how many of the buffers were written to after they had been dropped.
+    fn late_writes(&self) -> u64 {
+        for start in self.dropped.borrow_mut().drain(..) {
+            self.look_at(start);
+        }
+        self.late_writes.get()
+    }
+}
+
+struct Buf {
+    yard: Rc<Yard>,
+    start: NonNull<u8>,
+    /// Panics when it is asked for its length, as an implementation may.
+    panics: bool,
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        // SAFETY: leaked memory of this length, and this was the only handle to it.
+        let bytes = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.yard.len) };
+        bytes.fill(POISON);
+        self.yard.dropped.borrow_mut().push_back(self.start);
+    }
+}
+
+// SAFETY: the memory is leaked, so it stays where it is, and this is the only handle to it.
+unsafe impl IoBuf for Buf {
+    fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+    fn len(&self) -> usize {
+        if self.panics {
+            resume_unwind(Box::new(Planned));
+        }
+        self.yard.len
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Buf {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+/// What the panics here carry; they are not reported, because no hook is told.
+struct Planned;
+
+/// Numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound.max(1)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Done {
+    operations: u64,
+    panics: u64,
+    /// Operations in flight, or not taken, when a queue or batch was left.
+    left: u64,
+}
+
+/// A queue that is left somewhere: at the end, by a return, or by a panic.
+fn queue_episode<O: Operation>(
+    engine: &Engine,
+    random: &mut Random,
+    done: &mut Done,
+    mut make: impl FnMut(&mut Random) -> O,
+) {
+    let depth = u32::try_from(random.below(64) + 1).expect("at most 64");
+    let count = random.below(200) + 1;
+    // Half of the episodes come to their end.
+    let leave_at = random.below(count * 2);
+    let panics = random.below(2) == 0;
+    let body = |queue: &mut Queue<'_, '_, O>| {
+        for number in 0..count {
+            if number == leave_at {
+                done.left += queue.len() as u64;
+                if panics {
+                    done.panics += 1;
+                    resume_unwind(Box::new(Planned));
+                }
+                return;
+            }
+            let mut operation = make(random);
+            while let Err(back) = queue.push(number, operation) {
+                operation = back;
+                queue.next().expect("a full queue has results to come");
+            }
+            done.operations += 1;
+        }
+        while queue.next().is_some() {}
+    };
+    match catch_unwind(AssertUnwindSafe(|| engine.queue(depth, body))) {
+        Ok(result) => result.expect("nothing is demanded"),
+        Err(payload) => assert!(payload.is::<Planned>(), "a panic that was not planned"),
+    }
+}
+
+/// A batch in which one buffer panics when it is asked, with others in flight.
+fn batch_episode(file: &File, random: &mut Random, done: &mut Done, yard: &Rc<Yard>) {
+    let count = random.below(100) + 2;
+    let panics_at = random.below(count * 2);
+    let mut batch = Batch::new();
+    for number in 0..count {
+        let mut buf = yard.take();
+        buf.panics = number == panics_at;
+        let page = random.below(FILE_PAGES);
+        batch.push(file.read_at(buf, page * PAGE as u64));
+    }
+    let run = AssertUnwindSafe(|| batch.wait().for_each(drop));
+    if let Err(payload) = catch_unwind(run) {
+        assert!(payload.is::<Planned>(), "a panic that was not planned");
+        done.panics += 1;
+        done.operations += panics_at;
+        done.left += panics_at;
+    } else {
+        done.operations += count;
+    }
+}
+
+fn single<'f>(file: &'f File, yard: &Rc<Yard>, random: &mut Random) -> ReadAt<'f, Buf> {
+    // Some reach beyond the end, and are resumed.
+    let page = random.below(FILE_PAGES + 8);
+    match random.below(4) {
+        0 => file.read_exact_at(yard.take(), page * PAGE as u64),
+        _ => file.read_at(yard.take(), page * PAGE as u64),
+    }
+}
+
+fn several<'f>(file: &'f File, yard: &Rc<Yard>, random: &mut Random) -> ReadVectoredAt<'f, Buf> {
+    let bufs = (0..=random.below(3)).map(|_| yard.take()).collect();
+    let page = random.below(FILE_PAGES);
+    match random.below(2) {
+        0 => file.read_vectored_exact_at(bufs, page * PAGE as u64),
+        _ => file.read_vectored_at(bufs, page * PAGE as u64),
+    }
+}
+
+fn direct(engine: &Engine, path: &NamedTempFile) -> File {
+    let options = OpenOptions::new().read(true).direct(Direct::Auto);
+    options
+        .engine(engine)
+        .open(path)
+        .expect("the file is there")
+}
+
+/// Reads for a while, leaving at random points. Returns what was done and the late writes.
+fn leave_at_random(engine: &Engine, seed: u64, operations: u64) -> (Done, u64) {
+    let path = temp_path(&pattern(PAGE * usize::try_from(FILE_PAGES).expect("small")));
+    let (cold, warm) = (direct(engine, &path), {
+        let options = OpenOptions::new().read(true).engine(engine);
+        options.open(&path).expect("the file is there")
+    });
+    let yard = Yard::new(PAGE, 8192);
+    let mut random = Random(seed);
+    let mut done = Done::default();
+    while done.operations < operations {
+        let file = if random.below(2) == 0 { &cold } else { &warm };
+        match random.below(16) {
+            0 => batch_episode(file, &mut random, &mut done, &yard),
+            1 => {
+                let make = |random: &mut Random| several(file, &yard, random);
+                queue_episode(engine, &mut random, &mut done, make);
+            }
+            _ => {
+                let make = |random: &mut Random| single(file, &yard, random);
+                queue_episode(engine, &mut random, &mut done, make);
+            }
+        }
+    }
+    // What is read here comes after whatever the device still has to do.
+    settle(engine, &cold);
+    (done, yard.late_writes())
+}
+
+/// Reads the file once more, after which the device is done with what came before.
+fn settle(engine: &Engine, file: &File) {
+    let len = file.metadata().wait().expect("it has metadata").len;
+    let mut batch = Batch::on(engine);
+    for offset in (0..len).step_by(1 << 20) {
+        let buf = file.aligned_buf(1 << 20).expect("there is memory");
+        batch.push(file.read_at(buf, offset));
+    }
+    batch.wait().for_each(|(result, _)| {
+        result.expect("the file can be read");
+    });
+}
+
+/// Operations on each backend: all in all more than a million with `INFLIGHT_LONG=1`.
+fn operations_each() -> u64 {
+    if env::var_os("INFLIGHT_LONG").is_some() {
+        510_000
+    } else {
+        51_000
+    }
+}
+
+fn expect_no_late_write(engine: &Engine, seed: u64) {
+    let _named = Named(format!("INFLIGHT_TEST_SEED={seed}, {engine:?}"));
+    let (done, late) = leave_at_random(engine, seed, operations_each());
+    assert_eq!(
+        late, 0,
+        "buffers were written to after their drop; {done:?}"
+    );
+    assert!(
+        done.left > 1000 && done.panics > 10,
+        "it proved nothing: {done:?}"
+    );
+    let stats = engine.stats();
+    assert_eq!(stats.strays, 0);
+    say(&format!(
+        "lifetime: {}: 0 late writes, {done:?}",
+        engine.backend().kind
+    ));
+}
+
+fn seed() -> u64 {
+    let seed = env::var("INFLIGHT_TEST_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok())
+        .unwrap_or(0x1f11_6877)
+}
+
+#[test]
+fn the_kernel_never_writes_to_a_buffer_that_a_ring_has_given_back() {
+    let name = "the_kernel_never_writes_to_a_buffer_that_a_ring_has_given_back";
+    let Some(engine) = uring_of_depth_or_skip(name, 16) else {
+        return;
+    };
+    expect_no_late_write(&engine, seed());
+    assert!(engine.stats().enters > 0, "no ring was used");
+}
+
+#[test]
+fn no_thread_of_the_pool_writes_to_a_buffer_that_has_been_given_back() {
+    let engine = Engine::builder().backend(BackendKind::Threads);
+    expect_no_late_write(&engine.build().unwrap(), seed());
+}
+
+/// Leaves a queue with big reads at the device. Returns the late writes.
+#[cfg(feature = "faulty")]
+fn leave_big_reads(engine: &Engine, file: &File, sound: &Engine) -> u64 {
+    const BUF: usize = 1 << 20;
+    let yard = Yard::new(BUF, usize::MAX);
+    let left = engine.queue(64, |queue| {
+        for number in 0..64 {
+            let read = file.read_at(yard.take(), number * BUF as u64);
+            queue.push(number, read).expect("there is room for 64");
+        }
+        // Hands all of them to the kernel; most are at the device when the first is here.
+        queue.next().expect("64 are in flight");
+        queue.len()
+    });
+    assert!(left.expect("nothing is demanded") > 16);
+    settle(sound, file);
+    settle(sound, file);
+    yard.late_writes()
+}
+
+/// The planted defect, and beside it the same without.
+#[cfg(feature = "faulty")]
+#[test]
+fn a_queue_that_does_not_drain_is_caught_by_the_same_check() {
+    let name = "a_queue_that_does_not_drain_is_caught_by_the_same_check";
+    let Some(sound) = uring_of_depth_or_skip(name, 64) else {
+        return;
+    };
+    let path = temp_path(&pattern(64 << 20));
+    path.as_file().sync_all().unwrap();
+    let file = direct(&sound, &path);
+    if !matches!(file.alignment(), inflight::fs::Alignment::Known { .. }) {
+        let place = directory();
+        let reason = format!("{} is not on a disk with direct I/O", place.display());
+        return skip(name, &reason);
+    }
+    assert_eq!(
+        leave_big_reads(&sound, &file, &sound),
+        0,
+        "without the defect"
+    );
+    let builder = Engine::builder().backend(BackendKind::Uring);
+    // SAFETY: the memory of the yard is leaked, so it stays mapped, and it is looked at only.
+    let builder = unsafe { builder.plant_undrained() };
+    let defective = builder.build().unwrap();
+    let tries = 10;
+    for attempt in 1..=tries {
+        let late = leave_big_reads(&defective, &file, &sound);
+        if late > 0 {
+            return say(&format!(
+                "lifetime: the defect: {late} late writes, try {attempt}"
+            ));
+        }
+    }
+    panic!("the planted defect was not caught in {tries} tries");
+}
+
+#[test]
+fn forgotten_results_leave_a_batch_that_can_be_used_again() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(4 * PAGE));
+        let yard = Yard::new(PAGE, usize::MAX);
+        let mut batch = Batch::on(engine);
+        for _ in 0..3 {
+            (0..20).for_each(|page| batch.push(file.read_at(yard.take(), page % 4 * 4096)));
+            let mut results = batch.wait();
+            assert_eq!(results.next().unwrap().0.unwrap(), PAGE);
+            std::mem::forget(results);
+            assert!(batch.is_empty());
+        }
+        assert_eq!(yard.late_writes(), 0);
+    });
+}
+
+#[test]
+fn a_batch_within_a_queue_has_a_proactor_of_its_own() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(64 * PAGE));
+        let content = pattern(64 * PAGE);
+        let read = |page: usize| file.read_at(vec![0; PAGE], (page * PAGE) as u64);
+        let check = |page: usize, buf: &[u8]| assert_eq!(buf, &content[page * PAGE..][..PAGE]);
+        let outer = engine.queue(32, |queue| {
+            (0..32).for_each(|page| queue.push(page as u64, read(page)).unwrap());
+            let mut batch = Batch::on(engine);
+            (32..64).for_each(|page| batch.push(read(page)));
+            for (page, (result, buf)) in (32..64).zip(batch.wait()) {
+                assert_eq!(result.unwrap(), PAGE);
+                check(page, &buf);
+            }
+            let inner = engine.queue(4, |inner| {
+                inner.push(0, read(7)).unwrap();
+                let (_, (result, buf)) = inner.next().unwrap();
+                assert_eq!(result.unwrap(), PAGE);
+                check(7, &buf);
+            });
+            inner.unwrap();
+            let mut seen = 0;
+            while let Some((page, (result, buf))) = queue.next() {
+                assert_eq!(result.unwrap(), PAGE);
+                check(usize::try_from(page).unwrap(), &buf);
+                seen += 1;
+            }
+            seen
+        });
+        assert_eq!(outer.unwrap(), 32);
+    });
+}
+
+#[test]
+fn a_queue_is_usable_after_a_buffer_has_panicked() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(PAGE));
+        let yard = Yard::new(PAGE, usize::MAX);
+        let seen = engine.queue(1, |queue| {
+            let mut bad = yard.take();
+            bad.panics = true;
+            let push = AssertUnwindSafe(|| queue.push(0, file.read_at(bad, 0)).is_ok());
+            assert!(catch_unwind(push).is_err());
+            assert!(queue.is_empty(), "what was not started is not in flight");
+            assert!(queue.push(1, file.read_at(yard.take(), 0)).is_ok());
+            queue
+                .next()
+                .map(|(tag, (result, _))| (tag, result.unwrap()))
+        });
+        assert_eq!(seen.unwrap(), Some((1, PAGE)));
+    });
+}
+
+/// Two ways to name `some` for a type with the trait, and one for a type without: the name alone
+/// compiles for the latter only.
+macro_rules! is_not {
+    ($type:ty: $bound:path) => {{
+        trait AmbiguousIfIt<A> {
+            fn some() {}
+        }
+        impl<T: ?Sized> AmbiguousIfIt<()> for T {}
+        impl<T: ?Sized + $bound> AmbiguousIfIt<u8> for T {}
+        <$type as AmbiguousIfIt<_>>::some();
+    }};
+}
+
+#[test]
+fn a_queue_stays_on_its_thread_and_the_rest_may_move() {
+    fn moves<T: Send + Sync>() {}
+    moves::<(Engine, File, BufPool, PoolBuf, AlignedBuf)>();
+    moves::<(
+        Batch<ReadAt<'_, Vec<u8>>>,
+        Batch<ReadVectoredAt<'_, PoolBuf>>,
+    )>();
+    moves::<(Results<'_, Nop<'_>>, ReadInto<'_>, WriteFrom<'_>)>();
+    is_not!(Queue<'static, 'static, Nop<'static>>: Send);
+    is_not!(Queue<'static, 'static, Nop<'static>>: Sync);
+    is_not!(ReadVectoredAt<'static, Rc<Yard>>: Send);
+    is_not!(Batch<ReadAt<'static, Buf>>: Send);
+}

@@ -12,7 +12,7 @@ use crate::op::{Iovecs, Op, Request, Span, TRANSFER_MAX_BYTES};
 
 /// Executes one operation and returns a byte count or a negated errno, as a ring would.
 ///
-/// A signal does not end it: EINTR is tried again.
+/// A signal does not end it: EINTR is tried again, but for an allocation.
 ///
 /// # Safety
 ///
@@ -29,7 +29,8 @@ pub(crate) unsafe fn execute(op: &Op) -> i32 {
         let errno = io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::EIO);
-        if errno != libc::EINTR {
+        // An allocation begins anew each time, so under a timer it would never end.
+        if errno != libc::EINTR || matches!(op, Op::Allocate { .. }) {
             return -errno;
         }
     }
@@ -229,9 +230,9 @@ fn widen(result: i32) -> isize {
     isize::try_from(result).expect("isize has 32 bits or more")
 }
 
-/// Offsets above `i64::MAX` are refused before an operation is made.
+/// Offsets above `i64::MAX` are refused before an operation is made; the kernel refuses -1 too.
 fn signed(offset: u64) -> i64 {
-    i64::try_from(offset).expect("checked when the operation was made")
+    i64::try_from(offset).unwrap_or(-1)
 }
 
 fn signed_count(iovecs: Iovecs) -> i32 {

@@ -192,8 +192,8 @@ fn who_refuses(unknown_call: bool) -> RefusedBy {
     if let (Ok(value @ 1..), false) = (sysctl.trim().parse(), unknown_call) {
         return RefusedBy::Sysctl(value);
     }
-    // proc_pid_status(5): 2 is SECCOMP_MODE_FILTER.
-    let status = read("/proc/self/status");
+    // proc_pid_status(5): 2 is SECCOMP_MODE_FILTER. Filters are the thread's own.
+    let status = read("/proc/thread-self/status");
     let filtered = status
         .lines()
         .find_map(|line| line.strip_prefix("Seccomp:"))

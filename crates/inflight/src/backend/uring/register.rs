@@ -5,12 +5,13 @@
 //! when the pool is gone. A refusal is remembered, and the buffers work unregistered.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use io_uring::Submitter;
 
-use crate::buf::{Arena, arenas_dropped};
+use crate::buf::{Alive, Arena, arenas_dropped};
 
 /// Pools that one ring knows at a time.
 const PLACES: u16 = 16;
@@ -27,8 +28,8 @@ pub(super) struct Arenas {
     table: Table,
     /// How many arenas had been dropped when dead ones were last looked for.
     seen_dropped: u64,
-    /// The errno of the last refusal that nobody has been told of.
-    refusal: Option<i32>,
+    /// The last refusal that nobody has been told of.
+    refusal: Option<String>,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ enum Table {
 
 struct Entry {
     id: u64,
-    alive: Weak<()>,
+    alive: Weak<Alive>,
     /// The place in the kernel's table; `None` if it was refused.
     place: Option<u16>,
 }
@@ -82,36 +83,38 @@ impl Arenas {
     fn try_register(&mut self, ring: &Submitter<'_>, arena: &Arena) -> Option<u16> {
         let iovec = arena.iovec();
         if iovec.iov_len > REGION_MAX_BYTES {
-            self.refusal = Some(libc::EFAULT);
+            self.refuse("a pool of more than 1 GiB cannot be registered");
             return None;
         }
         if self.table == Table::None {
-            let made = ring.register_buffers_sparse(u32::from(PLACES));
-            self.table = if made.is_ok() {
-                Table::Made
-            } else {
-                Table::Refused
+            self.table = match ring.register_buffers_sparse(u32::from(PLACES)) {
+                Ok(()) => Table::Made,
+                Err(cause) => {
+                    self.refuse(&by_kernel(&cause));
+                    Table::Refused
+                }
             };
-            self.refusal = made.err().and_then(|cause| cause.raw_os_error());
         }
         if self.table == Table::Refused {
             return None;
         }
         let taken = |place| self.entries.iter().any(|entry| entry.place == Some(place));
-        let place = (0..PLACES).find(|place| !taken(*place))?;
-        self.update(ring, place, iovec).then_some(place)
+        let Some(place) = (0..PLACES).find(|place| !taken(*place)) else {
+            self.refuse("a thread uses more pools than a ring can know (16)");
+            return None;
+        };
+        match update(ring, place, iovec) {
+            Ok(()) => Some(place),
+            Err(cause) => {
+                self.refuse(&by_kernel(&cause));
+                None
+            }
+        }
     }
 
-    fn update(&mut self, ring: &Submitter<'_>, place: u16, iovec: libc::iovec) -> bool {
-        // SAFETY: the memory is an arena's. The kernel pins its pages, so they are not reused
-        // before the place is cleared; that an address means another arena later is taken care
-        // of by ids.
-        let updated = unsafe { ring.register_buffers_update(u32::from(place), &[iovec], None) };
-        self.refusal = updated
-            .as_ref()
-            .err()
-            .and_then(|cause| cause.raw_os_error());
-        updated.is_ok()
+    #[cold]
+    fn refuse(&mut self, why: &str) {
+        self.refusal = Some(format!("buffers are not registered: {why}"));
     }
 
     /// Frees the places of pools that are gone. Called between batches, when nothing is in
@@ -125,7 +128,8 @@ impl Arenas {
         let (alive, dead) = self
             .entries
             .drain(..)
-            .partition(|entry: &Entry| entry.alive.strong_count() > 0);
+            // Those that were refused are forgotten too: there may be room for them now.
+            .partition(|entry: &Entry| entry.alive.strong_count() > 0 && entry.place.is_some());
         self.entries = alive;
         for entry in dead {
             if let Some(place) = entry.place {
@@ -133,7 +137,8 @@ impl Arenas {
                     iov_base: std::ptr::null_mut(),
                     iov_len: 0,
                 };
-                self.update(ring, place, nothing);
+                // If the kernel refuses, the place is overwritten when it is used again.
+                let _ = update(ring, place, nothing);
             }
         }
     }
@@ -144,8 +149,24 @@ impl Arenas {
         self.refusal.is_some()
     }
 
-    /// The errno of a refusal since this was last asked.
-    pub(super) fn take_refusal(&mut self) -> Option<i32> {
+    /// The last refusal since this was last asked, in one sentence.
+    pub(super) fn take_refusal(&mut self) -> Option<String> {
         self.refusal.take()
     }
+}
+
+fn by_kernel(cause: &io::Error) -> String {
+    match cause.raw_os_error() {
+        Some(libc::ENOMEM) => format!("{cause}; RLIMIT_MEMLOCK is the usual reason"),
+        _ => format!("{cause}"),
+    }
+}
+
+/// Puts memory into a place of the ring's table.
+fn update(ring: &Submitter<'_>, place: u16, iovec: libc::iovec) -> io::Result<()> {
+    // SAFETY: the memory is an arena's, or none. The kernel pins its pages, so they are not reused
+    // before the place is cleared; that an address means another arena later is taken care of by
+    // ids.
+    let updated = unsafe { ring.register_buffers_update(u32::from(place), &[iovec], None) };
+    updated.map(drop)
 }

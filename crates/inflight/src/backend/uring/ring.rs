@@ -26,12 +26,19 @@ pub(crate) struct Uring {
     flags: EnterFlags,
     arenas: Arenas,
     enters: u64,
+    /// Enters in a row for which the kernel had no memory.
+    fruitless: u32,
 }
+
+/// After so many the kernel is not expected to find memory any more.
+const FRUITLESS_MAX: u32 = 1000;
 
 /// Why an enter has failed for good.
 #[derive(Debug)]
 pub(crate) struct EnterFailed {
     pub(crate) cause: io::Error,
+    /// Whether another try can still go well.
+    pub(crate) may_pass: bool,
 }
 
 impl Uring {
@@ -51,6 +58,7 @@ impl Uring {
             flags,
             arenas: Arenas::default(),
             enters: 0,
+            fruitless: 0,
         }
     }
 
@@ -119,6 +127,7 @@ impl Uring {
             )
         };
         if answer >= 0 {
+            self.fruitless = 0;
             return Ok(());
         }
         let cause = io::Error::last_os_error();
@@ -127,11 +136,15 @@ impl Uring {
             // and enters again; what was queued stays queued.
             Some(libc::EINTR | libc::EBUSY) => Ok(()),
             // io_uring_enter(2): no memory for requests now.
-            Some(libc::EAGAIN) => {
+            Some(libc::EAGAIN) if self.fruitless < FRUITLESS_MAX => {
+                self.fruitless += 1;
                 thread::sleep(MEMORY_RETRY_AFTER);
                 Ok(())
             }
-            _ => Err(EnterFailed { cause }),
+            errno => {
+                let may_pass = errno == Some(libc::EAGAIN);
+                Err(EnterFailed { cause, may_pass })
+            }
         }
     }
 
@@ -159,8 +172,8 @@ impl Uring {
         self.arenas.sweep(&self.ring.submitter());
     }
 
-    /// The errno with which the kernel refused to register memory, once.
-    pub(crate) fn take_refusal(&mut self) -> Option<i32> {
+    /// Why memory is not registered, once.
+    pub(crate) fn take_refusal(&mut self) -> Option<String> {
         self.arenas.take_refusal()
     }
 
