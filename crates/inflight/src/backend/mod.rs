@@ -96,6 +96,20 @@ impl Backend {
         !matches!(self, Self::Threads(_))
     }
 
+    /// Makes the files of the operations that follow known in advance, where that helps.
+    pub(crate) fn fix_files(&mut self) {
+        if let Self::Uring(ring) = self {
+            ring.files().fix();
+        }
+    }
+
+    /// Ends [`Backend::fix_files`].
+    pub(crate) fn release_files(&mut self) {
+        if let Self::Uring(ring) = self {
+            ring.release_files();
+        }
+    }
+
     /// Between batches, when nothing is in flight: forgets what is no longer needed.
     pub(crate) fn sweep(&mut self) {
         if let Self::Uring(ring) = self {

@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, SeenOf};
-use crate::policy::{Road, SAMPLE_EVERY, Seen, wait_for};
+use crate::policy::{FIXED_FILES_FROM, Road, SAMPLE_EVERY, Seen, wait_for};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -146,6 +146,10 @@ impl Lease<'_> {
     /// Runs operations, keeping the queue full, and puts the answer for each at its place.
     #[inline]
     pub(crate) fn run<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
+        let many = FIXED_FILES_FROM * to_usize(self.proactor().capacity());
+        if operations.len() >= many {
+            self.proactor().fix_files();
+        }
         let operations = operations.chunks_mut(TOKENS_MAX);
         for (operations, answers) in operations.zip(answers.chunks_mut(TOKENS_MAX)) {
             self.run_chunk(operations, answers);
@@ -235,7 +239,7 @@ impl Lease<'_> {
                 Some(answer)
             }
             (Road::Plain | Road::Warm, _) => Some(self.do_here(&request)),
-            (Road::Backend | Road::Cold | Road::Slow, _) => None,
+            (Road::Backend | Road::Device | Road::Cold | Road::Slow, _) => None,
         };
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),
@@ -264,7 +268,7 @@ impl Lease<'_> {
     ) -> Option<Answer> {
         let proactor = self.proactor();
         match operation.prepare().0 {
-            Plan::Run(Road::Backend, request) => {
+            Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
                 // callers in this module neither move nor drop it before its answer has been
                 // delivered: they are given `&mut` to it, and the lease is drained before they
@@ -300,6 +304,7 @@ impl Drop for Lease<'_> {
         while !proactor.is_idle() {
             proactor.turn(u32::MAX, |_, _| {});
         }
+        proactor.release_files();
         if proactor.has_news() {
             let counters = &self.shared.counters;
             proactor
@@ -342,14 +347,14 @@ fn judge(result: i32, request: &Request) -> (Seen, Option<Answer>) {
 #[allow(unsafe_code)]
 #[inline]
 pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
-    let request = match operation.prepare().0 {
+    let (road, request) = match operation.prepare().0 {
         Plan::Refused(answer) => return answer,
-        Plan::Run(_, request) => request,
+        Plan::Run(road, request) => (road, request),
     };
     if shared.is_forked() {
         return Answer::refused(Refusal::Forked);
     }
-    if matches!(request.op, Op::Nop) {
+    if road == Road::Device || matches!(request.op, Op::Nop) {
         let mut answer = [Answer::refused(Refusal::NotRun)];
         return match lease(shared) {
             Ok(mut lease) => {
@@ -380,6 +385,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// At most `depth` operations, or as many as the proactor can have in flight.
     pub(crate) fn new(mut lease: Lease<'s>, depth: u32) -> Self {
         let depth = depth.clamp(1, lease.proactor().capacity());
+        // Operations borrow their files for as long as the queue is used, so a number cannot
+        // come to mean another file meanwhile.
+        lease.proactor().fix_files();
         Self {
             lease,
             table: (0..depth).map(|_| None).collect(),

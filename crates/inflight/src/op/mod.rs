@@ -124,6 +124,20 @@ impl Op {
         ][self.kind()]
     }
 
+    /// The descriptor, of an operation that a fixed file can serve.
+    #[inline(always)]
+    pub(crate) fn fd(&self) -> Option<RawFd> {
+        match *self {
+            Self::Nop | Self::Metadata { .. } => None,
+            Self::ReadAt { fd, .. }
+            | Self::WriteAt { fd, .. }
+            | Self::ReadVectoredAt { fd, .. }
+            | Self::WriteVectoredAt { fd, .. }
+            | Self::Sync { fd, .. }
+            | Self::Allocate { fd, .. } => Some(fd),
+        }
+    }
+
     /// The contiguous memory of a read or write.
     pub(crate) fn span(&self) -> Option<Span> {
         match self {

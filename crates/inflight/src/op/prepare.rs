@@ -28,7 +28,7 @@ impl Prepared {
     #[inline(always)]
     pub(crate) fn for_backend(self) -> Option<Request> {
         match self.0 {
-            Plan::Run(Road::Backend, request) => Some(request),
+            Plan::Run(Road::Backend | Road::Device, request) => Some(request),
             _ => None,
         }
     }

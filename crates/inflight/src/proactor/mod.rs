@@ -253,6 +253,17 @@ impl Proactor {
         is_whole
     }
 
+    /// Makes the files of the operations that follow known to the backend, until
+    /// [`Proactor::release_files`]. Until then no descriptor may be closed and used anew.
+    pub(crate) fn fix_files(&mut self) {
+        self.backend.fix_files();
+    }
+
+    /// Ends [`Proactor::fix_files`]. Nothing is in flight.
+    pub(crate) fn release_files(&mut self) {
+        self.backend.release_files();
+    }
+
     /// Between batches: forgets what is no longer needed.
     pub(crate) fn sweep(&mut self) {
         self.backend.sweep();

@@ -6,7 +6,7 @@ use super::super::threads::execute::METADATA_MASK;
 use crate::op::{Op, Span, TRANSFER_MAX_BYTES};
 
 /// Where an operation's memory and file are known to the ring.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     /// Place of the buffer's arena in the ring's table of registered buffers.
     pub(super) buffer: Option<u16>,

@@ -1,8 +1,9 @@
 //! The io_uring backend: everything that knows submission and completion queue entries.
 //!
-//! Next: [`ring`], then [`encode`], [`probe`], [`register`].
+//! Next: [`ring`], then [`encode`], [`fixed`], [`probe`], [`register`].
 
 pub(crate) mod encode;
+pub(crate) mod fixed;
 pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod ring;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use io_uring::{EnterFlags, IoUring};
 
 use super::encode::{Known, encode};
+use super::fixed::Files;
 use super::register::Arenas;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -25,6 +26,7 @@ pub(crate) struct Uring {
     /// Flags of every enter.
     flags: EnterFlags,
     arenas: Arenas,
+    files: Files,
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
@@ -57,6 +59,7 @@ impl Uring {
             registered,
             flags,
             arenas: Arenas::default(),
+            files: Files::default(),
             enters: 0,
             fruitless: 0,
         }
@@ -79,7 +82,10 @@ impl Uring {
     pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
         let (submitter, mut queue, _) = self.ring.split();
         while let Some((user_data, op)) = next() {
-            let mut known = Known::default();
+            let mut known = Known {
+                buffer: None,
+                file: op.fd().and_then(|fd| self.files.place(&submitter, fd)),
+            };
             if let Some(arena) = op.span().and_then(|span| span.arena) {
                 // SAFETY: the buffer that the span points into keeps its arena alive.
                 known.buffer = unsafe { self.arenas.place(&submitter, arena) };
@@ -167,20 +173,32 @@ impl Uring {
         u32::try_from(self.ring.submission().len()).expect("a queue has at most 32768 places")
     }
 
+    /// The table of fixed files.
+    pub(crate) fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
+    /// Lets the files go that the ring knows.
+    pub(crate) fn release_files(&mut self) {
+        self.files.release(&self.ring.submitter());
+    }
+
     /// Forgets registered memory whose owner is gone.
     pub(crate) fn sweep(&mut self) {
         self.arenas.sweep(&self.ring.submitter());
     }
 
-    /// Why memory is not registered, once.
+    /// Why memory or files are not registered, once.
     pub(crate) fn take_refusal(&mut self) -> Option<String> {
-        self.arenas.take_refusal()
+        self.arenas
+            .take_refusal()
+            .or_else(|| self.files.take_refusal())
     }
 
     /// Whether there is something for [`Uring::take_refusal`].
     #[inline]
     pub(crate) fn has_refusal(&self) -> bool {
-        self.arenas.has_refusal()
+        self.arenas.has_refusal() || self.files.has_refusal()
     }
 
     /// Enters so far.
