@@ -139,6 +139,9 @@ impl From<SetupError> for io::Error {
 
 /// The engine was made before a `fork`, and this is the child: its rings and threads belong to
 /// the parent. Make a new [`crate::Engine`] in the child and open the files with it.
+///
+/// As after any fork of a process with threads, a lock that another thread held at that moment
+/// stays locked in the child: [`crate::Engine::stats`] and [`crate::BufPool`] have one each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 

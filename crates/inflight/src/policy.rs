@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use crate::op::Op;
+use crate::op::{Op, Road, Seen};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,43 +39,8 @@ impl Facts {
     }
 }
 
-/// The way one operation of a batch takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Road {
-    /// A plain system call on the calling thread.
-    Plain,
-    /// Through the proactor.
-    Backend,
-    /// Through the proactor, also alone: it is past the page cache, where even one request at a
-    /// time is served better by a ring.
-    Device,
-    /// A plain system call, of which one in [`SAMPLE_EVERY`] is timed: the last ones were fast.
-    Warm,
-    /// A plain call that does not wait for the device; the proactor if the page cache does not
-    /// have it all.
-    CacheFirst,
-    /// Through the proactor, but one in [`SAMPLE_EVERY`] as [`Road::CacheFirst`].
-    Cold,
-    /// Through the proactor, but one in [`SAMPLE_EVERY`] is a timed plain call: the file cannot
-    /// be asked whether the page cache has it.
-    Slow,
-}
-
 /// One operation in so many is looked at, where looking at all of them would cost too much.
 pub(crate) const SAMPLE_EVERY: u32 = 16;
-
-/// What was seen of a read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// The page cache had it all.
-    Hit,
-    /// The page cache did not have it all.
-    Miss,
-    /// The file cannot be read without waiting (`EOPNOTSUPP`, preadv2(2), `RWF_NOWAIT`).
-    Refused,
-    /// A plain call took so many nanoseconds for so many bytes.
-    Took { ns: u64, bytes: usize },
-}
 
 /// How the last reads of a file were served, kept with the file.
 ///

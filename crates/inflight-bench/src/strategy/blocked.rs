@@ -31,7 +31,10 @@ pub(crate) fn check_allowed() -> Result<(), Unavailable> {
     match std::env::var_os("INFLIGHT_BACKEND") {
         Some(backend) if backend == "threads" => {
             let reason = "io_uring was not tried, because INFLIGHT_BACKEND is `threads`".to_owned();
-            Err(Unavailable { reason, io_uring_blocked: true })
+            Err(Unavailable {
+                reason,
+                io_uring_blocked: true,
+            })
         }
         _ => Ok(()),
     }

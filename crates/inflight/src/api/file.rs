@@ -15,8 +15,8 @@ use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::{Answer, Explain, Refusal};
 use crate::error::{Misaligned, SetupError, SyncFailed};
-use crate::op::{Op, Prepared, Request, Span};
-use crate::policy::{Facts, Seen, Warmth, road};
+use crate::op::{Op, Prepared, Request, Seen, Span};
+use crate::policy::{Facts, Warmth, road};
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
 const ASSUMED_BYTES: u32 = 4096;

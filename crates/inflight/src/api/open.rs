@@ -109,7 +109,8 @@ impl OpenOptions {
     /// # Errors
     ///
     /// As open(2). With [`Direct::Required`], `Unsupported` where the file system refuses direct
-    /// I/O; the file may have been created then. A [`crate::SetupError`] if the global engine cannot be made.
+    /// I/O; the file may have been created then. A [`crate::SetupError`] if the global engine
+    /// cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = match &self.engine {
             Some(engine) => engine.clone(),

@@ -5,8 +5,7 @@ use std::io;
 use super::engine::Engine;
 use crate::completion::Answer;
 use crate::host::caller;
-use crate::op::{Op, Prepare, Prepared, Request};
-use crate::policy::Road;
+use crate::op::{Op, Prepare, Prepared, Request, Road};
 
 /// Something to be done, as a value: nothing happens until it is run.
 ///

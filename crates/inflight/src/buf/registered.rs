@@ -72,6 +72,9 @@ impl Drop for Alive {
 /// A fixed number of equal buffers, aligned for direct I/O, registered with the rings that use
 /// them.
 ///
+/// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
+/// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next batch or ends.
+///
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// let pool = inflight::BufPool::new(32, 4096)?;

@@ -14,8 +14,8 @@ use super::fork;
 use super::shared::Shared;
 use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
 use crate::completion::{Answer, Refusal};
-use crate::op::{Op, Plan, Prepare, Request, SeenOf};
-use crate::policy::{FIXED_FILES_FROM, Road, SAMPLE_EVERY, Seen, wait_for};
+use crate::op::{Op, Plan, Prepare, Request, Road, Seen, SeenOf};
+use crate::policy::{FIXED_FILES_FROM, SAMPLE_EVERY, wait_for};
 use crate::proactor::Proactor;
 
 thread_local! {

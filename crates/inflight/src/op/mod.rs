@@ -6,6 +6,7 @@
 //! Next: [`crate::host`], which hands requests to a proactor.
 
 mod prepare;
+mod road;
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -13,6 +14,7 @@ use std::ptr::NonNull;
 use crate::buf::Arena;
 
 pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf};
+pub(crate) use road::{Road, Seen};
 
 /// Most bytes one read or write can move: `MAX_RW_COUNT`, read(2), NOTES.
 pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_f000;

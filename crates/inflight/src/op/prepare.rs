@@ -1,8 +1,7 @@
 //! What every public operation can do for a host: name its request, and become its result.
 
 use crate::completion::Answer;
-use crate::op::Request;
-use crate::policy::{Road, Seen};
+use crate::op::{Request, Road, Seen};
 
 /// How an operation is to be run. Opaque, because it is named in a public trait.
 pub struct Prepared(pub(crate) Plan);

@@ -79,9 +79,9 @@ fn a_batch_may_be_much_larger_than_the_queue() {
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
 
         let mut nops = Batch::new();
-        (0..OPERATIONS).for_each(|_| nops.push(engine.nop()));
-        assert_eq!(nops.wait().filter(Result::is_ok).count(), 10_000);
-        assert_eq!(engine.stats().operations - before, 2 * OPERATIONS);
+        (0..1000).for_each(|_| nops.push(engine.nop()));
+        assert_eq!(nops.wait().filter(Result::is_ok).count(), 1000);
+        assert_eq!(engine.stats().operations - before, OPERATIONS + 1000);
     });
 }
 

@@ -1,1 +1,423 @@
-//! To be written.
+//! Where io_uring is refused: by a filter, for want of memory or of descriptors, by the user.
+//!
+//! Filters and limits are for good, so each is put on a process of its own: this binary, started
+//! again for one test, with the environment that the test is about.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Output;
+
+use inflight::fs::File;
+use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy, SetupError};
+use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
+
+use crate::support::{chill, is_rerun, pattern, rerun, skip, temp_file, uring_or_skip};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 32;
+
+const CHILD: &str = "INFLIGHT_DENIED_CHILD";
+const BACKEND: &str = "INFLIGHT_BACKEND";
+
+const SETUP: i64 = libc::SYS_io_uring_setup;
+const ENTER: i64 = libc::SYS_io_uring_enter;
+const REGISTER: i64 = libc::SYS_io_uring_register;
+
+/// Runs `body` in a process of its own with this `INFLIGHT_BACKEND`, and wants it to pass.
+fn in_own_process(test: &str, backend: Option<&str>, body: impl FnOnce()) {
+    if is_rerun(CHILD) {
+        return body();
+    }
+    let output = run_again(test, backend);
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
+}
+
+fn run_again(test: &str, backend: Option<&str>) -> Output {
+    let mut command = rerun(&format!("denied::{test}"), CHILD);
+    match backend {
+        Some(backend) => command.env(BACKEND, backend),
+        None => command.env_remove(BACKEND),
+    };
+    command.output().expect("this binary can be started")
+}
+
+/// With `INFLIGHT_BACKEND=threads` this process may be under a filter that kills, so that asking
+/// for a ring is not even tried.
+fn rings_may_be_tried(test: &str) -> bool {
+    let may = is_rerun(CHILD) || env::var_os(BACKEND).is_none_or(|backend| backend != "threads");
+    if !may {
+        skip(
+            test,
+            "INFLIGHT_BACKEND=threads, so no ring may be asked for",
+        );
+    }
+    may
+}
+
+/// From here on, these calls of this thread are answered by `action`; all others are allowed.
+fn filter(calls: &[i64], action: SeccompAction) {
+    let rules: BTreeMap<i64, _> = calls.iter().map(|call| (*call, Vec::new())).collect();
+    let arch: TargetArch = env::consts::ARCH.try_into().expect("a filter can be made");
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
+    let program: seccompiler::BpfProgram = filter
+        .expect("the rules are sound")
+        .try_into()
+        .expect("a few rules fit");
+    apply_filter(&program).expect("no_new_privs allows filters");
+}
+
+fn refuse(calls: &[i64], errno: i32) {
+    filter(calls, SeccompAction::Errno(errno.unsigned_abs()));
+}
+
+/// Does what there is to do, in every way, and compares.
+fn everything_works(engine: &Engine) {
+    let content = pattern(PAGES * PAGE);
+    let file = temp_file(engine, &content);
+    chill(&file);
+    let page = |page: usize| file.read_at(vec![0; PAGE], (page * PAGE) as u64);
+    let (result, buf) = page(3).wait();
+    assert_eq!(result.expect("the file can be read"), PAGE);
+    assert_eq!(buf, content[3 * PAGE..][..PAGE]);
+    let mut batch = Batch::on(engine);
+    (0..PAGES).for_each(|number| batch.push(page(number)));
+    for (expected, (result, buf)) in content.chunks(PAGE).zip(batch.wait()) {
+        assert_eq!(result.expect("the file can be read"), PAGE);
+        assert_eq!(buf, expected);
+    }
+    let mut mixed: Batch<AnyOp<'_, Vec<u8>>> = Batch::on(engine);
+    mixed.push(file.write_all_at(vec![7; PAGE], 0).into());
+    mixed.push(file.sync_all().into());
+    mixed.push(page(5).into());
+    mixed.wait().for_each(|(result, _)| {
+        result.expect("the file can be written");
+    });
+    let pool = BufPool::new(8, PAGE).expect("there is memory");
+    let answered = engine.queue(4, |queue| {
+        let mut answered = 0;
+        for number in 0..PAGES {
+            let buf = pool.take().expect("at most four are in flight");
+            let mut read = file.read_at(buf, (number * PAGE) as u64);
+            while let Err(back) = queue.push(number as u64, read) {
+                read = back;
+                let (_, (result, _)) = queue.next().expect("it is full");
+                answered += result.expect("the file can be read");
+            }
+        }
+        while let Some((_, (result, _))) = queue.next() {
+            answered += result.expect("the file can be read");
+        }
+        answered
+    });
+    assert_eq!(answered.expect("nothing is demanded"), PAGES * PAGE);
+    assert_eq!(pool.available(), 8);
+    engine.nop().wait().expect("a no-op cannot fail");
+}
+
+fn expect_forbidden_by_seccomp(refusal: &SetupError) {
+    let SetupError::Forbidden { by, .. } = refusal else {
+        panic!("{refusal:?}");
+    };
+    assert_eq!(*by, RefusedBy::Seccomp);
+    let text = refusal.to_string();
+    assert!(text.contains("seccomp filter"), "the cause: {text}");
+    assert!(text.contains("seccomp profile"), "the remedy: {text}");
+}
+
+/// Under a filter on this thread: what an engine is made of, and that it works.
+fn falls_back_and_says_so() {
+    let engine = Engine::new().expect("nothing is demanded");
+    let backend = engine.backend();
+    assert_eq!(backend.kind, BackendKind::Threads);
+    expect_forbidden_by_seccomp(backend.refusal.as_ref().expect("it was tried"));
+    assert!(backend.reason.contains("seccomp"), "{}", backend.reason);
+    let given_up = engine.stats().fallbacks;
+    assert_eq!((given_up.len(), given_up[0].count), (1, 1), "{given_up:?}");
+    assert!(given_up[0].reason.contains("seccomp"), "{given_up:?}");
+    everything_works(&engine);
+    assert_eq!(engine.stats().enters, 0);
+    let demanded = Engine::builder().backend(BackendKind::Uring).build();
+    expect_forbidden_by_seccomp(&demanded.expect_err("it cannot be had"));
+}
+
+fn refused_at_setup(test: &str, calls: &[i64], errno: i32) {
+    if rings_may_be_tried(test) {
+        in_own_process(test, None, || {
+            // A thread of its own: who refuses must not be asked of the main thread.
+            let thread = std::thread::scope(|scope| {
+                let run = || {
+                    refuse(calls, errno);
+                    falls_back_and_says_so();
+                };
+                scope.spawn(run).join()
+            });
+            thread.expect("see above");
+        });
+    }
+}
+
+#[test]
+fn a_filter_that_answers_eperm_is_named_and_threads_take_over() {
+    let test = "a_filter_that_answers_eperm_is_named_and_threads_take_over";
+    refused_at_setup(test, &[SETUP, ENTER, REGISTER], libc::EPERM);
+}
+
+#[test]
+fn a_filter_that_answers_enosys_is_named_and_threads_take_over() {
+    let test = "a_filter_that_answers_enosys_is_named_and_threads_take_over";
+    refused_at_setup(test, &[SETUP, ENTER, REGISTER], libc::ENOSYS);
+}
+
+#[test]
+fn a_filter_that_allows_only_the_setup_is_noticed_when_the_engine_is_made() {
+    let test = "a_filter_that_allows_only_the_setup_is_noticed_when_the_engine_is_made";
+    refused_at_setup(test, &[ENTER], libc::EPERM);
+}
+
+#[test]
+fn a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over() {
+    let test = "a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        let engine = Engine::new().unwrap();
+        everything_works(&engine);
+        let before = engine.stats();
+        assert!(before.enters > 0);
+        assert_eq!(before.fallbacks, []);
+        refuse(&[SETUP, ENTER, REGISTER], libc::EPERM);
+        everything_works(&engine);
+        let after = engine.stats();
+        let says = |what: &str| {
+            after
+                .fallbacks
+                .iter()
+                .any(|given| given.reason.contains(what))
+        };
+        assert!(says("could not be entered any more"), "{after:?}");
+        assert_eq!((after.in_flight, after.strays), (0, 0), "{after:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| everything_works(&engine));
+        });
+    });
+}
+
+#[test]
+fn a_thread_that_is_refused_a_demanded_ring_has_typed_errors() {
+    let test = "a_thread_that_is_refused_a_demanded_ring_has_typed_errors";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        let builder = Engine::builder().backend(BackendKind::Uring);
+        let engine = builder.build().unwrap();
+        refuse(&[SETUP], libc::EPERM);
+        let file = temp_file(&engine, &pattern(PAGE));
+        let mut batch = Batch::on(&engine);
+        (0..3).for_each(|_| batch.push(file.read_at(vec![1; PAGE], 0)));
+        for (result, buf) in batch.wait() {
+            expect_setup_error(&result.expect_err("there is no ring"));
+            assert_eq!(buf, [1; PAGE], "it came back as it was");
+        }
+        let queue = engine.queue(4, |queue| queue.push(0, engine.nop()).is_ok());
+        expect_setup_error(&queue.expect_err("there is no ring"));
+        let fallbacks = engine.stats().fallbacks;
+        assert!(!fallbacks.is_empty(), "it is counted");
+    });
+}
+
+fn expect_setup_error(error: &io::Error) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    expect_forbidden_by_seccomp(inner.expect("a SetupError is the cause"));
+}
+
+#[test]
+fn with_threads_demanded_a_filter_that_kills_never_fires() {
+    let test = "with_threads_demanded_a_filter_that_kills_never_fires";
+    if is_rerun(CHILD) {
+        filter(&[SETUP, ENTER, REGISTER], SeccompAction::KillProcess);
+        let engine = Engine::new().unwrap();
+        assert_eq!(engine.backend().kind, BackendKind::Threads);
+        everything_works(&engine);
+        std::thread::scope(|scope| {
+            scope.spawn(|| everything_works(&engine));
+        });
+        let path = env::current_exe().unwrap();
+        assert!(File::open(path).unwrap().metadata().wait().unwrap().len > 0);
+        return;
+    }
+    in_own_process(test, Some("threads"), || {});
+    // The same without the demand is killed, so the filter works.
+    let status = run_again(test, Some("auto")).status;
+    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
+}
+
+#[test]
+fn an_unknown_backend_in_the_environment_is_an_error_that_names_it() {
+    let test = "an_unknown_backend_in_the_environment_is_an_error_that_names_it";
+    in_own_process(test, Some("nonsense"), || {
+        let refusal = Engine::new().unwrap_err();
+        let SetupError::UnknownBackend { value } = &refusal else {
+            panic!("{refusal:?}");
+        };
+        assert_eq!(value, "nonsense");
+        assert!(refusal.to_string().contains("uring, threads or auto"));
+        let error = File::open(env::current_exe().unwrap()).unwrap_err();
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        assert!(matches!(inner, Some(SetupError::UnknownBackend { .. })));
+    });
+}
+
+#[test]
+fn the_environment_has_the_last_word_over_the_builder() {
+    let test = "the_environment_has_the_last_word_over_the_builder";
+    in_own_process(test, Some("threads"), || {
+        let builder = Engine::builder().backend(BackendKind::Uring);
+        let backend = builder.build().unwrap().backend();
+        assert_eq!(backend.kind, BackendKind::Threads);
+        assert!(backend.reason.contains(BACKEND), "{}", backend.reason);
+        assert!(backend.refusal.is_none(), "nothing was tried");
+    });
+}
+
+/// Sets a soft limit; the hard one stays.
+fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is ours to be filled.
+    let answer = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    assert_eq!(answer, 0);
+    limit.rlim_cur = soft.min(limit.rlim_max);
+    // SAFETY: `limit` is only read.
+    let answer = unsafe { libc::setrlimit(resource, &raw const limit) };
+    assert_eq!(answer, 0);
+}
+
+/// Becomes a user whom limits bind, and of whom there are no other processes.
+fn drop_privileges() {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
+    // SAFETY: no memory is involved.
+    if is_root && unsafe { libc::setuid(61_234) } != 0 {
+        panic!("{}", io::Error::last_os_error());
+    }
+}
+
+#[test]
+fn without_locked_memory_an_engine_falls_back_or_works() {
+    let test = "without_locked_memory_an_engine_falls_back_or_works";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        set_limit(libc::RLIMIT_MEMLOCK, 0);
+        drop_privileges();
+        let engine = Engine::new().unwrap();
+        let backend = engine.backend();
+        match backend.refusal {
+            Some(SetupError::Memory { memlock_bytes, .. }) => {
+                assert_eq!(
+                    (backend.kind, memlock_bytes),
+                    (BackendKind::Threads, Some(0))
+                );
+                assert!(
+                    backend.reason.contains("RLIMIT_MEMLOCK"),
+                    "{}",
+                    backend.reason
+                );
+                let demanded = Engine::builder().backend(BackendKind::Uring).build();
+                assert!(matches!(demanded, Err(SetupError::Memory { .. })));
+            }
+            // Kernels from 5.12 to 6.13 do not charge rings, but what is registered.
+            None => assert_eq!(backend.kind, BackendKind::Uring),
+            Some(other) => panic!("{other:?}"),
+        }
+        everything_works(&engine);
+        let text = format!("{:?}", engine.stats().fallbacks);
+        assert!(text.contains("MEMLOCK"), "nothing tells why: {text}");
+    });
+}
+
+#[test]
+fn a_pool_that_cannot_be_registered_works_and_says_so() {
+    let test = "a_pool_that_cannot_be_registered_works_and_says_so";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        set_limit(libc::RLIMIT_MEMLOCK, 1 << 20);
+        drop_privileges();
+        let engine = Engine::builder().queue_depth(8).build().unwrap();
+        assert_eq!(engine.backend().kind, BackendKind::Uring);
+        let file = temp_file(&engine, &pattern(4 * PAGE));
+        chill(&file);
+        // More than the limit.
+        let pool = BufPool::new(8, 1 << 20).unwrap();
+        let mut batch = Batch::on(&engine);
+        (0..8).for_each(|_| batch.push(file.read_at(pool.take().unwrap(), 0)));
+        for (result, buf) in batch.wait() {
+            assert_eq!(result.unwrap(), 4 * PAGE);
+            assert_eq!(buf[..4 * PAGE], pattern(4 * PAGE));
+        }
+        let text = format!("{:?}", engine.stats().fallbacks);
+        assert!(text.contains("buffers are not registered"), "{text}");
+    });
+}
+
+#[test]
+fn want_of_descriptors_is_named_and_passes() {
+    let test = "want_of_descriptors_is_named_and_passes";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        let engine = Engine::new().unwrap();
+        let file = temp_file(&engine, &pattern(PAGE));
+        chill(&file);
+        let reads = || {
+            let mut batch = Batch::on(&engine);
+            (0..8).for_each(|_| batch.push(file.read_at(vec![0; PAGE], 0)));
+            batch
+                .wait()
+                .all(|(result, _)| result.is_ok_and(|read| read == PAGE))
+        };
+        assert!(reads());
+        // The lowest that is free: everything below is taken.
+        let free = File::open("/proc/self/exe").unwrap().as_raw_fd();
+        set_limit(libc::RLIMIT_NOFILE, u64::try_from(free).unwrap());
+        let demanded = Engine::builder().backend(BackendKind::Uring);
+        let refused = demanded.clone().build();
+        let Err(SetupError::Refused { cause }) = refused else {
+            panic!("there is no descriptor for a ring, and yet: {refused:?}");
+        };
+        assert_eq!(cause.raw_os_error(), Some(libc::EMFILE));
+        let falls_back = Engine::new().unwrap().backend();
+        assert_eq!(falls_back.kind, BackendKind::Threads);
+        assert!(matches!(
+            falls_back.refusal,
+            Some(SetupError::Refused { .. })
+        ));
+        // This thread has its ring; another one does without.
+        assert!(reads());
+        assert_eq!(engine.stats().fallbacks, []);
+        std::thread::scope(|scope| assert!(scope.spawn(reads).join().unwrap()));
+        let fallbacks = engine.stats().fallbacks;
+        assert!(
+            fallbacks[0].reason.contains("a thread has no ring"),
+            "{fallbacks:?}"
+        );
+        set_limit(libc::RLIMIT_NOFILE, 1024);
+        assert_eq!(demanded.build().unwrap().backend().kind, BackendKind::Uring);
+    });
+}

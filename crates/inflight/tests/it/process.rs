@@ -1,1 +1,390 @@
-//! To be written.
+//! Forks, threads that come and go, programs that are executed, signals.
+//!
+//! Whatever changes the whole process runs in a process of its own: this binary, started again
+//! for one test. A child that hangs is ended by an alarm, so that it fails.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, ExitStatus};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use inflight::fs::{File, ReadAt};
+use inflight::{Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
+
+use crate::support::{chill, is_rerun, on_every_backend, pattern, rerun, temp_file, uring_or_skip};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 64;
+
+/// Longer than any of these takes on a slow machine.
+const ALARM_SECONDS: u32 = 120;
+
+const CHILD: &str = "INFLIGHT_PROCESS_CHILD";
+
+/// Runs `body` in a process of its own, which is this test started again.
+fn in_own_process(test: &str, body: impl FnOnce()) {
+    if is_rerun(CHILD) {
+        set_alarm();
+        return body();
+    }
+    let output = rerun(&format!("process::{test}"), CHILD).output();
+    let output = output.expect("this binary can be started");
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
+}
+
+fn set_alarm() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::alarm(ALARM_SECONDS) };
+}
+
+/// Forks. `body` runs in the child, which ends with 0 if it did not panic; it is waited for.
+fn in_forked_child(body: impl FnOnce()) -> ExitStatus {
+    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", io::Error::last_os_error());
+    if pid == 0 {
+        set_alarm();
+        let panicked = catch_unwind(AssertUnwindSafe(body)).is_err();
+        // SAFETY: ends the child without the exit handlers, which belong to the parent.
+        unsafe { libc::_exit(i32::from(panicked)) }
+    }
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours to be filled.
+        let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        if answer == pid {
+            return ExitStatus::from_raw(status);
+        }
+        let cause = io::Error::last_os_error();
+        assert_eq!(cause.kind(), io::ErrorKind::Interrupted, "{cause}");
+    }
+}
+
+/// Whether the error says that the engine is the parent's.
+fn is_forked(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Forked>())
+}
+
+fn content_file(engine: &Engine) -> File {
+    temp_file(engine, &pattern(PAGES * PAGE))
+}
+
+fn read(file: &File, page: usize) -> ReadAt<'_, Vec<u8>> {
+    file.read_at(vec![0; PAGE], (page * PAGE) as u64)
+}
+
+/// Reads every page in a batch and compares.
+fn reads_rightly(engine: &Engine, file: &File) {
+    let content = pattern(PAGES * PAGE);
+    let mut batch = Batch::on(engine);
+    (0..PAGES).for_each(|page| batch.push(read(file, page)));
+    for (expected, (result, buf)) in content.chunks(PAGE).zip(batch.wait()) {
+        assert_eq!(result.expect("the file can be read"), PAGE);
+        assert_eq!(buf, expected);
+    }
+}
+
+/// Everything that runs operations answers [`Forked`], and the buffers come back.
+fn everything_is_refused(engine: &Engine, file: &File) {
+    let (result, buf) = read(file, 0).wait();
+    assert!(is_forked(&result.expect_err("forked")));
+    assert_eq!(buf.len(), PAGE);
+    assert!(is_forked(&engine.nop().wait().expect_err("forked")));
+    let mut batch = Batch::on(engine);
+    (0..3).for_each(|page| batch.push(read(file, page)));
+    for (result, buf) in batch.wait() {
+        assert!(is_forked(&result.expect_err("forked")));
+        assert_eq!(buf.len(), PAGE);
+    }
+    let queue = engine.queue(8, |queue| queue.push(0, engine.nop()).is_ok());
+    assert!(is_forked(&queue.expect_err("forked")));
+    let (mut one, mut two) = ([0; 64], [0; 64]);
+    let mut reads = [
+        ReadInto::new(file, 0, &mut one),
+        ReadInto::new(file, 0, &mut two),
+    ];
+    assert!(is_forked(&read_many(&mut reads).expect_err("forked")));
+    assert!(is_forked(&reads[1].result().expect_err("forked")));
+}
+
+#[test]
+fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
+    let test = "a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone";
+    in_own_process(test, || {
+        let default = Engine::new().unwrap().backend().kind;
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            chill(&file);
+            reads_rightly(engine, &file);
+            let status = in_forked_child(|| {
+                everything_is_refused(engine, &file);
+                let own = Engine::new().expect("nothing is demanded");
+                assert_eq!(own.backend().kind, default);
+                let copy = file.as_fd().try_clone_to_owned().expect("it can be cloned");
+                let same = File::from_std(&own, copy.into()).expect("it is a file");
+                chill(&same);
+                reads_rightly(&own, &same);
+                thread::scope(|scope| {
+                    scope.spawn(|| reads_rightly(&own, &same));
+                });
+                drop((same, own));
+                everything_is_refused(engine, &file);
+            });
+            assert!(status.success(), "the child: {status}");
+            for _ in 0..10 {
+                reads_rightly(engine, &file);
+            }
+            assert_eq!(engine.stats().strays, 0);
+        });
+    });
+}
+
+#[test]
+fn a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_results() {
+    let test = "a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_results";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            chill(&file);
+            let content = pattern(PAGES * PAGE);
+            let seen = engine.queue(16, |queue| {
+                (0..16).for_each(|page| queue.push(page as u64, read(&file, page)).unwrap());
+                let first = queue.next().expect("16 are in flight");
+                assert_eq!(first.1.0.unwrap(), PAGE);
+                let status = in_forked_child(|| child_within(engine, &file, queue));
+                assert!(status.success(), "the child: {status}");
+                assert!(queue.push(16, read(&file, 16)).is_ok());
+                let mut seen = 1;
+                while let Some((page, (result, buf))) = queue.next() {
+                    let page = usize::try_from(page).unwrap();
+                    assert_eq!(result.unwrap(), PAGE);
+                    assert_eq!(buf, content[page * PAGE..][..PAGE]);
+                    seen += 1;
+                }
+                seen
+            });
+            assert_eq!(seen.unwrap(), 17);
+            reads_rightly(engine, &file);
+        });
+    });
+}
+
+fn child_within<'f>(
+    engine: &Engine,
+    file: &'f File,
+    queue: &mut Queue<'_, '_, ReadAt<'f, Vec<u8>>>,
+) {
+    assert!(queue.is_full());
+    assert!(queue.push(99, read(file, 0)).is_err());
+    assert_eq!(queue.len(), 15);
+    let mut refused = 0;
+    while let Some((_, (result, buf))) = queue.next() {
+        assert_eq!(buf.len(), PAGE);
+        // What had been answered before the fork is not taken back.
+        refused += usize::from(result.is_err_and(|error| is_forked(&error)));
+    }
+    assert!(refused <= 15 && queue.is_empty());
+    assert!(queue.next().is_none());
+    everything_is_refused(engine, file);
+}
+
+/// What the descriptors of a process are, from the listing of its folder in /proc.
+fn listing(command: &mut Command) -> String {
+    let output = command.output().expect("the program can be started");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn own_descriptors() -> String {
+    let folder = format!("/proc/{}/fd", std::process::id());
+    listing(Command::new("ls").args(["-l", &folder]))
+}
+
+#[test]
+fn an_executed_program_inherits_no_ring() {
+    let test = "an_executed_program_inherits_no_ring";
+    in_own_process(test, || {
+        let Some(engine) = uring_or_skip(test) else {
+            return;
+        };
+        reads_rightly(&engine, &content_file(&engine));
+        let own = own_descriptors();
+        assert!(own.contains("io_uring"), "it proves nothing: {own}");
+        let of_child = listing(Command::new("ls").args(["-l", "/proc/self/fd"]));
+        assert!(of_child.contains("/proc/"), "{of_child}");
+        assert!(!of_child.contains("io_uring"), "{of_child}");
+    });
+}
+
+fn entries(folder: &str) -> usize {
+    fs::read_dir(folder).expect("/proc is there").count()
+}
+
+/// Waits for a number that the kernel takes down in the background. The alarm ends the wait.
+fn comes_back_to(folder: &str, expected: usize) {
+    while entries(folder) > expected {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_thread_that_ends_leaves_no_descriptor_and_no_thread_behind() {
+    let test = "a_thread_that_ends_leaves_no_descriptor_and_no_thread_behind";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            chill(&file);
+            // The pool keeps its threads; they are not those of the thread that ends.
+            reads_rightly(engine, &file);
+            let before = entries("/proc/self/fd");
+            thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| reads_rightly(engine, &file));
+                }
+            });
+            comes_back_to("/proc/self/fd", before);
+        });
+        // With the engines gone, so are the threads of their pools and all rings of this thread.
+        comes_back_to("/proc/self/task", 1 + harness_threads());
+        let left = own_descriptors();
+        assert!(!left.contains("io_uring"), "{left}");
+    });
+}
+
+/// Threads of the test harness beside the one that this test runs on.
+fn harness_threads() -> usize {
+    usize::from(thread::current().name() != Some("main"))
+}
+
+#[test]
+fn a_thousand_threads_that_read_come_and_go() {
+    let test = "a_thousand_threads_that_read_come_and_go";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            chill(&file);
+            let before = entries("/proc/self/fd");
+            for _ in 0..50 {
+                thread::scope(|scope| {
+                    for _ in 0..20 {
+                        scope.spawn(|| reads_rightly(engine, &file));
+                    }
+                });
+            }
+            comes_back_to("/proc/self/fd", before);
+            let stats = engine.stats();
+            assert_eq!(stats.operations, 1000 * PAGES as u64 + 65);
+            assert_eq!((stats.strays, stats.in_flight), (0, 0));
+        });
+    });
+}
+
+/// Reads when its thread ends.
+struct AtTheEnd {
+    engine: Engine,
+    file: File,
+    done: Sender<()>,
+}
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        reads_rightly(&self.engine, &self.file);
+        let (result, _) = read(&self.file, 0).wait();
+        assert_eq!(result.expect("the file can be read"), PAGE);
+        let queued = self.engine.queue(4, |queue| {
+            assert!(queue.push(0, self.engine.nop()).is_ok());
+            queue.next().is_some()
+        });
+        assert!(queued.expect("nothing is demanded"));
+        self.done.send(()).expect("the test listens");
+    }
+}
+
+thread_local! {
+    static AT_THE_END: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_thread_local_destructor_can_read() {
+    on_every_backend(|engine| {
+        // Destructors run in an order that depends on which was used first.
+        for reads_first in [true, false] {
+            let (done, is_done) = channel();
+            let file = content_file(engine);
+            let engine = engine.clone();
+            let ended = thread::spawn(move || {
+                if reads_first {
+                    reads_rightly(&engine, &file);
+                }
+                let at_the_end = AtTheEnd { engine, file, done };
+                AT_THE_END.with(|place| place.replace(Some(at_the_end)));
+                AT_THE_END.with(|place| {
+                    let place = place.borrow();
+                    let AtTheEnd { engine, file, .. } = place.as_ref().unwrap();
+                    reads_rightly(engine, file);
+                });
+            });
+            ended.join().unwrap();
+            assert!(is_done.try_recv().is_ok(), "the destructor did not finish");
+        }
+    });
+}
+
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count_signal(_signal: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// SIGALRM a thousand times in a second, which does not restart the calls that it interrupts.
+fn storm() {
+    let handler = count_signal as extern "C" fn(libc::c_int);
+    // SAFETY: all zeros is a valid value: no flags, no signals in the mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the handler only adds to an atomic; no old action is asked for.
+    let answer = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, ptr::null_mut()) };
+    assert_eq!(answer, 0);
+    let every = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 1000,
+    };
+    let timer = libc::itimerval {
+        it_interval: every,
+        it_value: every,
+    };
+    // SAFETY: the value is ours, and no old one is asked for.
+    let answer = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, ptr::null_mut()) };
+    assert_eq!(answer, 0);
+}
+
+#[test]
+fn a_thousand_signals_a_second_are_not_noticed() {
+    let test = "a_thousand_signals_a_second_are_not_noticed";
+    in_own_process(test, || {
+        storm();
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            let start = SIGNALS.load(Ordering::Relaxed);
+            while SIGNALS.load(Ordering::Relaxed) < start + 300 {
+                chill(&file);
+                reads_rightly(engine, &file);
+                file.sync_data().wait().unwrap();
+            }
+            assert_eq!(engine.stats().strays, 0);
+        });
+    });
+}

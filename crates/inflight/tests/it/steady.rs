@@ -1,1 +1,261 @@
-//! To be written.
+//! The steady state: what one operation costs when everything is warm, and what is left when
+//! threads have ended. Counts only.
+
+mod allocations;
+mod threads;
+
+use inflight::fs::File;
+use inflight::{BackendKind, Batch, BufPool, Direct, Engine, Operation, ReadInto, read_many};
+
+use crate::support::{
+    chill, pattern, read_write, skip, temp_file, temp_path, uring_of_depth_or_skip,
+};
+use allocations::allocations_in;
+
+const BLOCK: usize = 4096;
+
+/// Engines whose steady state is looked at: on a ring that takes 64 at a time, if there is one,
+/// and on threads.
+fn engines(name: &str) -> Vec<Engine> {
+    let threads = Engine::builder()
+        .backend(BackendKind::Threads)
+        .threads(2)
+        .queue_depth(64);
+    let threads = threads.build().expect("nothing is demanded");
+    uring_of_depth_or_skip(name, 64)
+        .into_iter()
+        .chain([threads])
+        .collect()
+}
+
+/// Runs `round` until it is warm and then as often again, which must not allocate.
+///
+/// Pools that other tests drop meanwhile make a ring look through those it knows, which may cost
+/// it an allocation; so one quiet stretch out of several is enough.
+fn assert_allocates_nothing(what: &str, engine: &Engine, mut round: impl FnMut()) {
+    (0..200).for_each(|_| round());
+    let stretches = (0..8).map(|_| allocations_in(|| (0..25).for_each(|_| round())));
+    let least = stretches.min();
+    let kind = engine.backend().kind;
+    assert_eq!(least, Some(0), "allocations of {what} on {kind}");
+}
+
+#[test]
+fn allocations_are_counted() {
+    assert_eq!(allocations_in(|| ()), 0);
+    assert_eq!(
+        allocations_in(|| drop(std::hint::black_box(vec![1, 2, 3]))),
+        1
+    );
+}
+
+#[test]
+fn batches_of_no_ops_allocate_nothing() {
+    for engine in engines("allocations of no-ops") {
+        for count in [2, 32, 64, 500] {
+            let mut batch = Batch::on(&engine);
+            assert_allocates_nothing("no-ops", &engine, || {
+                (0..count).for_each(|_| batch.push(engine.nop()));
+                batch.wait().for_each(|result| result.unwrap());
+            });
+        }
+    }
+}
+
+/// One batch of reads that use their buffers again.
+fn read_again<'f>(
+    batch: &mut Batch<inflight::fs::ReadAt<'f, inflight::AlignedBuf>>,
+    file: &'f File,
+    bufs: &mut Vec<inflight::AlignedBuf>,
+) {
+    for (n, buf) in (0..).zip(bufs.drain(..)) {
+        batch.push(file.read_exact_at(buf, (n % 64) * BLOCK as u64));
+    }
+    for (result, buf) in batch.wait() {
+        assert_eq!(result.expect("it is read"), BLOCK);
+        bufs.push(buf);
+    }
+}
+
+#[test]
+fn batches_of_reads_allocate_nothing() {
+    let path = temp_path(&pattern(64 * BLOCK));
+    for engine in engines("allocations of reads") {
+        for direct in [Direct::Off, Direct::Auto] {
+            let file = read_write(&engine)
+                .direct(direct)
+                .open(path.path())
+                .unwrap();
+            for count in [32, 64, 200] {
+                let mut bufs: Vec<_> = (0..count)
+                    .map(|_| file.aligned_buf(BLOCK).unwrap())
+                    .collect();
+                let mut batch = Batch::new();
+                assert_allocates_nothing("reads", &engine, || {
+                    read_again(&mut batch, &file, &mut bufs);
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_into_registered_buffers_allocate_nothing() {
+    let path = temp_path(&pattern(64 * BLOCK));
+    for engine in engines("allocations of registered buffers") {
+        let file = read_write(&engine)
+            .direct(Direct::Auto)
+            .open(path.path())
+            .unwrap();
+        let pool = BufPool::new(64, BLOCK).unwrap();
+        let mut batch = Batch::new();
+        assert_allocates_nothing("reads into registered buffers", &engine, || {
+            for n in 0..64 {
+                let buf = pool.take().expect("all have come back");
+                batch.push(file.read_exact_at(buf, n * BLOCK as u64));
+            }
+            assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        });
+    }
+}
+
+#[test]
+fn durable_writes_allocate_nothing() {
+    for engine in engines("allocations of writes") {
+        let path = temp_path(b"");
+        let file = read_write(&engine)
+            .durable_writes(true)
+            .open(path.path())
+            .unwrap();
+        let data = [7; 512];
+        let mut batch = Batch::new();
+        let mut round = || {
+            (0..32).for_each(|n| batch.push(file.write_all_at(&data[..], n * 512)));
+            assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        };
+        (0..5).for_each(|_| round());
+        assert_eq!(allocations_in(|| (0..5).for_each(|_| round())), 0);
+    }
+}
+
+#[test]
+fn a_queue_allocates_nothing_for_each_operation() {
+    for engine in engines("allocations of queues") {
+        let file = temp_file(&engine, &pattern(64 * BLOCK));
+        chill(&file);
+        let mut buf = vec![0; 32 * BLOCK];
+        let mut bufs: Vec<&mut [u8]> = buf.chunks_mut(BLOCK).collect();
+        let count = engine.queue(32, |queue| {
+            let mut round = || {
+                for n in 0..512 {
+                    while queue.is_full() {
+                        let (_, (result, buf)): (u64, (std::io::Result<usize>, &mut [u8])) =
+                            queue.next().expect("it is full");
+                        assert_eq!(result.expect("it is read"), BLOCK);
+                        bufs.push(buf);
+                    }
+                    let buf = bufs.pop().expect("as many as there are places");
+                    assert!(
+                        queue
+                            .push(n, file.read_at(buf, (n % 64) * BLOCK as u64))
+                            .is_ok()
+                    );
+                }
+            };
+            round();
+            allocations_in(|| (0..10).for_each(|_| round()))
+        });
+        assert_eq!(count.unwrap(), 0, "on {}", engine.backend().kind);
+    }
+}
+
+#[test]
+fn operations_alone_allocate_nothing() {
+    for engine in engines("allocations of operations alone") {
+        let file = temp_file(&engine, &pattern(64 * BLOCK));
+        let mut buf = vec![0; BLOCK];
+        assert_allocates_nothing("reads alone", &engine, || {
+            let (result, _) = file.read_exact_at(&mut buf[..], 0).wait();
+            result.unwrap();
+        });
+        assert_allocates_nothing("no-ops alone", &engine, || engine.nop().wait().unwrap());
+    }
+}
+
+#[test]
+fn many_borrowed_reads_allocate_for_the_list_of_answers_only() {
+    for engine in engines("allocations of read_many") {
+        let file = temp_file(&engine, &pattern(64 * BLOCK));
+        let mut buf = vec![0; 64 * 512];
+        let parts = buf.chunks_mut(512).enumerate();
+        let mut reads: Vec<_> = parts
+            .map(|(n, part)| ReadInto::new(&file, 512 * n as u64, part))
+            .collect();
+        read_many(&mut reads).unwrap();
+        let count = allocations_in(|| (0..10).for_each(|_| read_many(&mut reads).unwrap()));
+        assert!(count <= 10, "{count} allocations in 10 calls of 64 reads");
+    }
+}
+
+/// Enters and operations of `rounds` rounds, after as many to get warm.
+fn counted(engine: &Engine, rounds: u32, mut round: impl FnMut()) -> (u64, u64, u64) {
+    (0..rounds).for_each(|_| round());
+    let before = engine.stats();
+    (0..rounds).for_each(|_| round());
+    let after = engine.stats();
+    (
+        after.enters - before.enters,
+        after.operations - before.operations,
+        after.plain_calls - before.plain_calls,
+    )
+}
+
+#[test]
+fn one_enter_serves_24_no_ops_or_more() {
+    let Some(engine) = uring_of_depth_or_skip("enters of no-ops", 64) else {
+        return;
+    };
+    for count in [32, 64] {
+        let mut batch = Batch::on(&engine);
+        let (enters, operations, plain_calls) = counted(&engine, 100, || {
+            (0..count).for_each(|_| batch.push(engine.nop()));
+            batch.wait().for_each(|result| result.unwrap());
+        });
+        assert_eq!((operations, plain_calls), (100 * count, 0));
+        assert!(
+            enters > 0 && enters <= operations / 24,
+            "{enters} for {operations}"
+        );
+    }
+}
+
+#[test]
+fn one_enter_serves_24_direct_reads_or_more() {
+    let name = "enters of direct reads";
+    let Some(engine) = uring_of_depth_or_skip(name, 64) else {
+        return;
+    };
+    let path = temp_path(&pattern(64 * BLOCK));
+    let Ok(file) = read_write(&engine)
+        .direct(Direct::Required)
+        .open(path.path())
+    else {
+        return skip(name, "there is no direct I/O");
+    };
+    for count in [32, 64] {
+        let mut bufs: Vec<_> = (0..count)
+            .map(|_| file.aligned_buf(BLOCK).unwrap())
+            .collect();
+        let mut batch = Batch::new();
+        let (enters, operations, plain_calls) =
+            counted(&engine, 100, || read_again(&mut batch, &file, &mut bufs));
+        assert_eq!(operations, 100 * count);
+        // Files that cannot be asked without waiting are sampled now and then.
+        let calls = enters + plain_calls;
+        assert!(
+            enters > 0 && enters <= operations / 24,
+            "{enters} for {operations}"
+        );
+        assert!(calls <= operations / 8, "{calls} calls for {operations}");
+    }
+}

@@ -1,0 +1,92 @@
+//! A sync that has failed is never repeated, and never forgotten.
+
+use std::io;
+
+use inflight::{Batch, Faults, Operation, SyncFailed};
+
+use super::{durable_file, first_nop, with_faults};
+
+fn sync_failed(error: &io::Error) -> Option<SyncFailed> {
+    error.get_ref()?.downcast_ref().copied()
+}
+
+#[test]
+fn a_failed_sync_is_told_and_every_later_one_refused() {
+    for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+        // Two are handed over, of which one fails; were another one, the no-op would not fail.
+        let faults = |faults: Faults| faults.fail_nth(0, errno).fail_nth(2, libc::ENOMEM);
+        with_faults(faults, |engine| {
+            let (_path, file) = durable_file(engine);
+            let (_other_path, other) = durable_file(engine);
+            let mut batch = Batch::new();
+            batch.push(file.sync_all());
+            batch.push(other.sync_all());
+            let results: Vec<_> = batch.wait().collect();
+            let told = results[0].as_ref().unwrap_err();
+            assert_eq!(
+                (told.raw_os_error(), results[1].is_ok()),
+                (Some(errno), true)
+            );
+            let before = engine.stats();
+            assert_eq!(
+                (before.retries, before.plain_calls),
+                (0, 0),
+                "it was repeated"
+            );
+            for _ in 0..3 {
+                batch.push(file.sync_data());
+                batch.push(file.sync_all());
+                let mut errors: Vec<_> = batch.wait().map(Result::unwrap_err).collect();
+                errors.push(file.sync_all().wait().unwrap_err());
+                errors.push(file.sync_data().wait().unwrap_err());
+                for error in errors {
+                    assert_eq!(sync_failed(&error), Some(SyncFailed { errno }));
+                }
+            }
+            assert_eq!(engine.stats().plain_calls, before.plain_calls);
+            assert_eq!(
+                first_nop(engine),
+                Some(libc::ENOMEM),
+                "a later sync was handed over"
+            );
+            // The other file is not concerned.
+            assert!(other.sync_all().wait().is_ok());
+        });
+    }
+}
+
+#[test]
+fn reads_and_writes_go_on_after_a_failed_sync() {
+    with_faults(
+        |faults| faults.refuse("fsync", libc::EIO),
+        |engine| {
+            let (path, file) = durable_file(engine);
+            let mut batch = Batch::new();
+            (0..2).for_each(|_| batch.push(file.sync_all()));
+            assert!(batch.wait().all(|result| result.is_err()));
+            assert_eq!(file.write_all_at(b"abc".to_vec(), 0).wait().0.unwrap(), 3);
+            assert_eq!(file.read_exact_at(vec![0; 3], 0).wait().0.unwrap(), 3);
+            // Another handle of the same file has seen no failure.
+            let again = crate::support::open(engine, path.path());
+            assert!(again.sync_all().wait().is_ok());
+        },
+    );
+}
+
+#[test]
+fn refusals_that_say_nothing_of_the_data_are_not_held_against_the_file() {
+    for errno in [libc::EBADF, libc::ENOMEM] {
+        with_faults(
+            |faults| faults.fail_nth(0, errno),
+            |engine| {
+                let (_path, file) = durable_file(engine);
+                let mut batch = Batch::new();
+                (0..2).for_each(|_| batch.push(file.sync_all()));
+                let failed = batch.wait().filter(Result::is_err).count();
+                assert_eq!(failed, 1);
+                (0..2).for_each(|_| batch.push(file.sync_all()));
+                assert!(batch.wait().all(|result| result.is_ok()));
+            },
+        );
+    }
+}
