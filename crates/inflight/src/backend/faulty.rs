@@ -217,10 +217,8 @@ impl Faulty {
         {
             // As a ring does whose operations have not been taken. They were executed here, and
             // are so again: reads and positioned writes of the same bytes yield the same.
-            let unsubmitted = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
             return Err(Broken {
                 cause: io::Error::from_raw_os_error(libc::EPERM),
-                unsubmitted,
                 may_pass: false,
             });
         }
@@ -232,6 +230,11 @@ impl Faulty {
             self.released.push(self.held.swap_remove(any));
         }
         Ok(())
+    }
+
+    /// As [`super::Backend::unsubmitted`].
+    pub(crate) fn unsubmitted(&self) -> u32 {
+        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
     }
 
     /// As [`super::Backend::reap`].

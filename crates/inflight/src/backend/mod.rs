@@ -29,8 +29,6 @@ pub(crate) enum Backend {
 #[derive(Debug)]
 pub(crate) struct Broken {
     pub(crate) cause: io::Error,
-    /// Operations that were handed over and never reached the kernel.
-    pub(crate) unsubmitted: u32,
     /// Whether another try can still go well.
     pub(crate) may_pass: bool,
 }
@@ -64,7 +62,6 @@ impl Backend {
             Self::Uring(ring) => ring.enter(at_least).map_err(|failed| Broken {
                 cause: failed.cause,
                 may_pass: failed.may_pass,
-                unsubmitted: ring.unsubmitted(),
             }),
             Self::Threads(lane) => {
                 lane.submit();
@@ -73,6 +70,16 @@ impl Backend {
             }
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.turn(at_least),
+        }
+    }
+
+    /// Operations that were pushed and have not reached the kernel.
+    pub(crate) fn unsubmitted(&mut self) -> u32 {
+        match self {
+            Self::Uring(ring) => ring.unsubmitted(),
+            Self::Threads(_) => 0,
+            #[cfg(feature = "faulty")]
+            Self::Faulty(faulty) => faulty.unsubmitted(),
         }
     }
 

@@ -443,8 +443,10 @@ impl<'s, O: Prepare> Flights<'s, O> {
     #[inline]
     fn turn(&mut self) {
         if self.lease.is_forked() {
+            let free = &self.free;
             let places = (0_u32..).zip(&self.table);
-            let abandoned = places.filter(|(_, place)| place.is_some());
+            // One whose buffer has panicked is still in its place, which is free all the same.
+            let abandoned = places.filter(|(at, place)| place.is_some() && !free.contains(at));
             let refused = Answer::refused(Refusal::Forked);
             self.ready
                 .extend(abandoned.map(|(token, _)| (token, refused)));

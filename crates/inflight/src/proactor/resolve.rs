@@ -175,7 +175,7 @@ impl Proactor {
     /// anything did, its memory is the kernel's and nobody can tell until when.
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
-        if broken.unsubmitted != self.slots.in_flight() {
+        if self.backend.unsubmitted() != self.slots.in_flight() {
             if broken.may_pass {
                 return;
             }

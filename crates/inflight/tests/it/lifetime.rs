@@ -5,127 +5,22 @@
 //! a sanitizer nor valgrind sees what the kernel writes.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+mod yard;
+
+mod borders;
+
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::NonNull;
 use std::rc::Rc;
-use std::slice;
 
 use inflight::fs::{File, OpenOptions, ReadAt, ReadVectoredAt};
-use inflight::{AlignedBuf, Batch, BufPool, Direct, Engine, IoBuf, IoBufMut, Nop, Operation};
-use inflight::{BackendKind, PoolBuf, Queue, ReadInto, Results, WriteFrom};
+use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{Named, directory, on_every_backend, pattern, temp_file, temp_path};
-use crate::support::{say, skip, uring_of_depth_or_skip};
+use crate::support::{Named, directory, pattern, say, skip, temp_path, uring_of_depth_or_skip};
+use yard::{Buf, PAGE, Planned, Yard};
 
-const PAGE: usize = 4096;
 const FILE_PAGES: u64 = 2048;
-const POISON: u8 = 0xa5;
-
-/// Where buffers go when they are dropped: poisoned, still mapped, looked at before they are used
-/// again, and at the end.
-struct Yard {
-    len: usize,
-    /// As many as this are left alone before the oldest is used again.
-    window: usize,
-    dropped: RefCell<VecDeque<NonNull<u8>>>,
-    poison: Vec<u8>,
-    late_writes: Cell<u64>,
-}
-
-impl Yard {
-    fn new(len: usize, window: usize) -> Rc<Self> {
-        Rc::new(Self {
-            len,
-            window,
-            dropped: RefCell::default(),
-            poison: vec![POISON; len],
-            late_writes: Cell::new(0),
-        })
-    }
-
-    fn take(self: &Rc<Self>) -> Buf {
-        let mut dropped = self.dropped.borrow_mut();
-        let is_full = dropped.len() >= self.window;
-        let oldest = if is_full { dropped.pop_front() } else { None };
-        if let Some(start) = oldest {
-            self.look_at(start);
-        }
-        drop(dropped);
-        let start = oldest.unwrap_or_else(|| self.fresh());
-        Buf {
-            yard: Rc::clone(self),
-            start,
-            panics: false,
-        }
-    }
-
-    /// Memory that is never given back.
-    fn fresh(&self) -> NonNull<u8> {
-        let memory = AlignedBuf::new(self.len, PAGE).expect("there is memory");
-        let memory: &'static mut AlignedBuf = Box::leak(Box::new(memory));
-        NonNull::from(&mut **memory).cast()
-    }
-
-    fn look_at(&self, start: NonNull<u8>) {
-        // SAFETY: leaked memory of this length; it was dropped, so nobody else refers to it.
-        let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), self.len) };
-        if bytes != self.poison {
-            self.late_writes.set(self.late_writes.get() + 1);
-        }
-    }
-
-    /// THE check: how many of the buffers were written to after they had been dropped.
-    fn late_writes(&self) -> u64 {
-        for start in self.dropped.borrow_mut().drain(..) {
-            self.look_at(start);
-        }
-        self.late_writes.get()
-    }
-}
-
-struct Buf {
-    yard: Rc<Yard>,
-    start: NonNull<u8>,
-    /// Panics when it is asked for its length, as an implementation may.
-    panics: bool,
-}
-
-impl Drop for Buf {
-    fn drop(&mut self) {
-        // SAFETY: leaked memory of this length, and this was the only handle to it.
-        let bytes = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.yard.len) };
-        bytes.fill(POISON);
-        self.yard.dropped.borrow_mut().push_back(self.start);
-    }
-}
-
-// SAFETY: the memory is leaked, so it stays where it is, and this is the only handle to it.
-unsafe impl IoBuf for Buf {
-    fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
-    }
-    fn len(&self) -> usize {
-        if self.panics {
-            resume_unwind(Box::new(Planned));
-        }
-        self.yard.len
-    }
-}
-
-// SAFETY: as above.
-unsafe impl IoBufMut for Buf {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.start.as_ptr()
-    }
-}
-
-/// What the panics here carry; they are not reported, because no hook is told.
-struct Planned;
-
 /// Numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 struct Random(u64);
 
@@ -335,7 +230,8 @@ fn leave_big_reads(engine: &Engine, file: &File, sound: &Engine) -> u64 {
             assert!(queue.push(number, read).is_ok(), "there is room for 64");
         }
         // Hands all of them to the kernel; most are at the device when the first is here.
-        queue.next().expect("64 are in flight");
+        let first = queue.next().expect("64 are in flight");
+        assert_eq!(first.1.0.expect("the file can be read"), BUF);
         queue.len()
     });
     assert!(left.expect("nothing is demanded") > 16);
@@ -379,75 +275,4 @@ fn a_queue_that_does_not_drain_is_caught_by_the_same_check() {
         }
     }
     panic!("the planted defect was not caught in {tries} tries");
-}
-
-#[test]
-fn forgotten_results_leave_a_batch_that_can_be_used_again() {
-    on_every_backend(|engine| {
-        let file = temp_file(engine, &pattern(4 * PAGE));
-        let yard = Yard::new(PAGE, usize::MAX);
-        let mut batch = Batch::on(engine);
-        for _ in 0..3 {
-            (0..20).for_each(|page| batch.push(file.read_at(yard.take(), page % 4 * 4096)));
-            let mut results = batch.wait();
-            assert_eq!(results.next().unwrap().0.unwrap(), PAGE);
-            std::mem::forget(results);
-            assert!(batch.is_empty());
-        }
-        assert_eq!(yard.late_writes(), 0);
-    });
-}
-
-#[test]
-fn a_batch_within_a_queue_has_a_proactor_of_its_own() {
-    on_every_backend(|engine| {
-        let file = temp_file(engine, &pattern(64 * PAGE));
-        let content = pattern(64 * PAGE);
-        let read = |page: usize| file.read_at(vec![0; PAGE], (page * PAGE) as u64);
-        let check = |page: usize, buf: &[u8]| assert_eq!(buf, &content[page * PAGE..][..PAGE]);
-        let outer = engine.queue(32, |queue| {
-            (0..32).for_each(|page| queue.push(page as u64, read(page)).unwrap());
-            let mut batch = Batch::on(engine);
-            (32..64).for_each(|page| batch.push(read(page)));
-            for (page, (result, buf)) in (32..64).zip(batch.wait()) {
-                assert_eq!(result.unwrap(), PAGE);
-                check(page, &buf);
-            }
-            let inner = engine.queue(4, |inner| {
-                inner.push(0, read(7)).unwrap();
-                let (_, (result, buf)) = inner.next().unwrap();
-                assert_eq!(result.unwrap(), PAGE);
-                check(7, &buf);
-            });
-            inner.unwrap();
-            let mut seen = 0;
-            while let Some((page, (result, buf))) = queue.next() {
-                assert_eq!(result.unwrap(), PAGE);
-                check(usize::try_from(page).unwrap(), &buf);
-                seen += 1;
-            }
-            seen
-        });
-        assert_eq!(outer.unwrap(), 32);
-    });
-}
-
-#[test]
-fn a_queue_is_usable_after_a_buffer_has_panicked() {
-    on_every_backend(|engine| {
-        let file = temp_file(engine, &pattern(PAGE));
-        let yard = Yard::new(PAGE, usize::MAX);
-        let seen = engine.queue(1, |queue| {
-            let mut bad = yard.take();
-            bad.panics = true;
-            let push = AssertUnwindSafe(|| queue.push(0, file.read_at(bad, 0)).is_ok());
-            assert!(catch_unwind(push).is_err());
-            assert!(queue.is_empty(), "what was not started is not in flight");
-            assert!(queue.push(1, file.read_at(yard.take(), 0)).is_ok());
-            queue
-                .next()
-                .map(|(tag, (result, _))| (tag, result.unwrap()))
-        });
-        assert_eq!(seen.unwrap(), Some((1, PAGE)));
-    });
 }

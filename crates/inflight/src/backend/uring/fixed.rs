@@ -2,7 +2,7 @@
 //!
 //! A fixed file saves taking and giving back a reference for each operation (io_uring_register(2),
 //! `IORING_REGISTER_FILES`). The ring holds the file open meanwhile, so it is let go when the call
-//! ends: closing a file must close it.
+//! ends: closing a file must close it. Kernels before 6.5 let it go up to a second later.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,0 +1,145 @@
+//! Where memory that may be locked, or descriptors, are short.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+
+use inflight::fs::File;
+use inflight::{BackendKind, Batch, BufPool, Engine, SetupError};
+
+use super::{PAGE, everything_works, in_own_process, rings_may_be_tried};
+use crate::support::{chill, pattern, temp_file, uring_or_skip};
+
+/// Sets a soft limit; the hard one stays.
+fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is ours to be filled.
+    let answer = unsafe { libc::getrlimit(resource, &raw mut limit) };
+    assert_eq!(answer, 0);
+    limit.rlim_cur = soft.min(limit.rlim_max);
+    // SAFETY: `limit` is only read.
+    let answer = unsafe { libc::setrlimit(resource, &raw const limit) };
+    assert_eq!(answer, 0);
+}
+
+/// Becomes a user whom limits bind, and of whom there are no other processes.
+fn drop_privileges() {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
+    let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
+    // SAFETY: no memory is involved.
+    if is_root && unsafe { libc::setuid(61_234) } != 0 {
+        panic!("{}", io::Error::last_os_error());
+    }
+}
+
+#[test]
+fn without_locked_memory_an_engine_falls_back_or_works() {
+    let test = "limits::without_locked_memory_an_engine_falls_back_or_works";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        set_limit(libc::RLIMIT_MEMLOCK, 0);
+        drop_privileges();
+        let engine = Engine::new().unwrap();
+        let backend = engine.backend();
+        match backend.refusal {
+            Some(SetupError::Memory { memlock_bytes, .. }) => {
+                assert_eq!(
+                    (backend.kind, memlock_bytes),
+                    (BackendKind::Threads, Some(0))
+                );
+                assert!(
+                    backend.reason.contains("RLIMIT_MEMLOCK"),
+                    "{}",
+                    backend.reason
+                );
+                let demanded = Engine::builder().backend(BackendKind::Uring).build();
+                assert!(matches!(demanded, Err(SetupError::Memory { .. })));
+            }
+            // Kernels from 5.12 to 6.13 do not charge rings, but what is registered.
+            None => assert_eq!(backend.kind, BackendKind::Uring),
+            Some(other) => panic!("{other:?}"),
+        }
+        everything_works(&engine);
+        let text = format!("{:?}", engine.stats().fallbacks);
+        assert!(text.contains("MEMLOCK"), "nothing tells why: {text}");
+    });
+}
+
+#[test]
+fn a_pool_that_cannot_be_registered_works_and_says_so() {
+    let test = "limits::a_pool_that_cannot_be_registered_works_and_says_so";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        set_limit(libc::RLIMIT_MEMLOCK, 1 << 20);
+        drop_privileges();
+        let engine = Engine::builder().queue_depth(8).build().unwrap();
+        assert_eq!(engine.backend().kind, BackendKind::Uring);
+        let file = temp_file(&engine, &pattern(4 * PAGE));
+        chill(&file);
+        // More than the limit.
+        let pool = BufPool::new(8, 1 << 20).unwrap();
+        let mut batch = Batch::on(&engine);
+        (0..8).for_each(|_| batch.push(file.read_at(pool.take().unwrap(), 0)));
+        for (result, buf) in batch.wait() {
+            assert_eq!(result.unwrap(), 4 * PAGE);
+            assert_eq!(buf[..4 * PAGE], pattern(4 * PAGE));
+        }
+        let text = format!("{:?}", engine.stats().fallbacks);
+        assert!(text.contains("buffers are not registered"), "{text}");
+    });
+}
+
+#[test]
+fn want_of_descriptors_is_named_and_passes() {
+    let test = "limits::want_of_descriptors_is_named_and_passes";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        let engine = Engine::new().unwrap();
+        let file = temp_file(&engine, &pattern(PAGE));
+        chill(&file);
+        let reads = || {
+            let mut batch = Batch::on(&engine);
+            (0..8).for_each(|_| batch.push(file.read_at(vec![0; PAGE], 0)));
+            batch
+                .wait()
+                .all(|(result, _)| result.is_ok_and(|read| read == PAGE))
+        };
+        assert!(reads());
+        // The lowest that is free: everything below is taken.
+        let free = File::open("/proc/self/exe").unwrap().as_raw_fd();
+        set_limit(libc::RLIMIT_NOFILE, u64::try_from(free).unwrap());
+        let demanded = Engine::builder().backend(BackendKind::Uring);
+        let refused = demanded.clone().build();
+        let Err(SetupError::Refused { cause }) = refused else {
+            panic!("there is no descriptor for a ring, and yet: {refused:?}");
+        };
+        assert_eq!(cause.raw_os_error(), Some(libc::EMFILE));
+        let falls_back = Engine::new().unwrap().backend();
+        assert_eq!(falls_back.kind, BackendKind::Threads);
+        assert!(matches!(
+            falls_back.refusal,
+            Some(SetupError::Refused { .. })
+        ));
+        // This thread has its ring; another one does without.
+        assert!(reads());
+        assert_eq!(engine.stats().fallbacks, []);
+        std::thread::scope(|scope| assert!(scope.spawn(reads).join().unwrap()));
+        let fallbacks = engine.stats().fallbacks;
+        assert!(
+            fallbacks[0].reason.contains("a thread has no ring"),
+            "{fallbacks:?}"
+        );
+        set_limit(libc::RLIMIT_NOFILE, 1024);
+        assert_eq!(demanded.build().unwrap().backend().kind, BackendKind::Uring);
+    });
+}

@@ -1,0 +1,111 @@
+//! What safe code can do with queues, batches and buffers on purpose: nest them, forget them,
+//! panic in them, and try to move them elsewhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use inflight::fs::{File, ReadAt, ReadVectoredAt};
+use inflight::{AlignedBuf, Batch, BufPool, Engine, Nop, PoolBuf, Queue};
+use inflight::{ReadInto, Results, WriteFrom};
+
+use super::yard::{Buf, PAGE, Yard};
+use crate::support::{on_every_backend, pattern, temp_file};
+
+#[test]
+fn forgotten_results_leave_a_batch_that_can_be_used_again() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(4 * PAGE));
+        let yard = Yard::new(PAGE, usize::MAX);
+        let mut batch = Batch::on(engine);
+        for _ in 0..3 {
+            (0..20).for_each(|page| batch.push(file.read_at(yard.take(), page % 4 * 4096)));
+            let mut results = batch.wait();
+            assert_eq!(results.next().unwrap().0.unwrap(), PAGE);
+            std::mem::forget(results);
+            assert!(batch.is_empty());
+        }
+        assert_eq!(yard.late_writes(), 0);
+    });
+}
+
+#[test]
+fn a_batch_within_a_queue_has_a_proactor_of_its_own() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(64 * PAGE));
+        let content = pattern(64 * PAGE);
+        let read = |page: usize| file.read_at(vec![0; PAGE], (page * PAGE) as u64);
+        let check = |page: usize, buf: &[u8]| assert_eq!(buf, &content[page * PAGE..][..PAGE]);
+        let outer = engine.queue(32, |queue| {
+            (0..32).for_each(|page| queue.push(page as u64, read(page)).unwrap());
+            let mut batch = Batch::on(engine);
+            (32..64).for_each(|page| batch.push(read(page)));
+            for (page, (result, buf)) in (32..64).zip(batch.wait()) {
+                assert_eq!(result.unwrap(), PAGE);
+                check(page, &buf);
+            }
+            let inner = engine.queue(4, |inner| {
+                inner.push(0, read(7)).unwrap();
+                let (_, (result, buf)) = inner.next().unwrap();
+                assert_eq!(result.unwrap(), PAGE);
+                check(7, &buf);
+            });
+            inner.unwrap();
+            let mut seen = 0;
+            while let Some((page, (result, buf))) = queue.next() {
+                assert_eq!(result.unwrap(), PAGE);
+                check(usize::try_from(page).unwrap(), &buf);
+                seen += 1;
+            }
+            seen
+        });
+        assert_eq!(outer.unwrap(), 32);
+    });
+}
+
+#[test]
+fn a_queue_is_usable_after_a_buffer_has_panicked() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(PAGE));
+        let yard = Yard::new(PAGE, usize::MAX);
+        let seen = engine.queue(1, |queue| {
+            let mut bad = yard.take();
+            bad.panics = true;
+            let push = AssertUnwindSafe(|| queue.push(0, file.read_at(bad, 0)).is_ok());
+            assert!(catch_unwind(push).is_err());
+            assert!(queue.is_empty(), "what was not started is not in flight");
+            assert!(queue.push(1, file.read_at(yard.take(), 0)).is_ok());
+            queue
+                .next()
+                .map(|(tag, (result, _))| (tag, result.unwrap()))
+        });
+        assert_eq!(seen.unwrap(), Some((1, PAGE)));
+    });
+}
+
+/// Two ways to name `some` for a type with the trait, and one for a type without: the name alone
+/// compiles for the latter only.
+macro_rules! is_not {
+    ($type:ty: $bound:path) => {{
+        trait AmbiguousIfIt<A> {
+            fn some() {}
+        }
+        impl<T: ?Sized> AmbiguousIfIt<()> for T {}
+        impl<T: ?Sized + $bound> AmbiguousIfIt<u8> for T {}
+        <$type as AmbiguousIfIt<_>>::some();
+    }};
+}
+
+#[test]
+fn a_queue_stays_on_its_thread_and_the_rest_may_move() {
+    fn moves<T: Send + Sync>() {}
+    moves::<(Engine, File, BufPool, PoolBuf, AlignedBuf)>();
+    moves::<(
+        Batch<ReadAt<'_, Vec<u8>>>,
+        Batch<ReadVectoredAt<'_, PoolBuf>>,
+    )>();
+    moves::<(Results<'_, Nop<'_>>, ReadInto<'_>, WriteFrom<'_>)>();
+    is_not!(Queue<'static, 'static, Nop<'static>>: Send);
+    is_not!(Queue<'static, 'static, Nop<'static>>: Sync);
+    is_not!(ReadVectoredAt<'static, Rc<Yard>>: Send);
+    is_not!(Batch<ReadAt<'static, Buf>>: Send);
+}

@@ -1,0 +1,116 @@
+//! Buffers that are poisoned when they are dropped and stay mapped, so that late writes show.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::resume_unwind;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::slice;
+
+use inflight::{AlignedBuf, IoBuf, IoBufMut};
+
+pub(super) const PAGE: usize = 4096;
+
+const POISON: u8 = 0xa5;
+
+/// Where buffers go when they are dropped: poisoned, still mapped, looked at before they are used
+/// again, and at the end.
+pub(super) struct Yard {
+    len: usize,
+    /// As many as this are left alone before the oldest is used again.
+    window: usize,
+    dropped: RefCell<VecDeque<NonNull<u8>>>,
+    poison: Vec<u8>,
+    late_writes: Cell<u64>,
+}
+
+impl Yard {
+    pub(super) fn new(len: usize, window: usize) -> Rc<Self> {
+        Rc::new(Self {
+            len,
+            window,
+            dropped: RefCell::default(),
+            poison: vec![POISON; len],
+            late_writes: Cell::new(0),
+        })
+    }
+
+    pub(super) fn take(self: &Rc<Self>) -> Buf {
+        let mut dropped = self.dropped.borrow_mut();
+        let is_full = dropped.len() >= self.window;
+        let oldest = if is_full { dropped.pop_front() } else { None };
+        if let Some(start) = oldest {
+            self.look_at(start);
+        }
+        drop(dropped);
+        let start = oldest.unwrap_or_else(|| self.fresh());
+        Buf {
+            yard: Rc::clone(self),
+            start,
+            panics: false,
+        }
+    }
+
+    /// Memory that is never given back.
+    fn fresh(&self) -> NonNull<u8> {
+        let memory = AlignedBuf::new(self.len, PAGE).expect("there is memory");
+        let memory: &'static mut AlignedBuf = Box::leak(Box::new(memory));
+        NonNull::from(&mut **memory).cast()
+    }
+
+    fn look_at(&self, start: NonNull<u8>) {
+        // SAFETY: leaked memory of this length; it was dropped, so nobody else refers to it.
+        let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), self.len) };
+        if bytes != self.poison {
+            self.late_writes.set(self.late_writes.get() + 1);
+        }
+    }
+
+    /// THE check: how many of the buffers were written to after they had been dropped.
+    pub(super) fn late_writes(&self) -> u64 {
+        for start in self.dropped.borrow_mut().drain(..) {
+            self.look_at(start);
+        }
+        self.late_writes.get()
+    }
+}
+
+pub(super) struct Buf {
+    yard: Rc<Yard>,
+    start: NonNull<u8>,
+    /// Panics when it is asked for its length, as an implementation may.
+    pub(super) panics: bool,
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        // SAFETY: leaked memory of this length, and this was the only handle to it.
+        let bytes = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.yard.len) };
+        bytes.fill(POISON);
+        self.yard.dropped.borrow_mut().push_back(self.start);
+    }
+}
+
+// SAFETY: the memory is leaked, so it stays where it is, and this is the only handle to it.
+unsafe impl IoBuf for Buf {
+    fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+    fn len(&self) -> usize {
+        if self.panics {
+            resume_unwind(Box::new(Planned));
+        }
+        self.yard.len
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Buf {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+/// What the panics here carry; they are not reported, because no hook is told.
+pub(super) struct Planned;
