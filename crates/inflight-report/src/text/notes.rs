@@ -82,7 +82,8 @@ pub(super) fn names(cells: &[&Cell]) -> String {
         let depth = (!depth).then(|| cell.depth.to_string());
         let name = name(cell);
         match groups.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, depths)) => depths.extend(depth),
+            // Another profile has the same depths.
+            Some((_, depths)) => depths.extend(depth.filter(|depth| !depths.contains(depth))),
             None => groups.push((name, depth.into_iter().collect())),
         }
     }

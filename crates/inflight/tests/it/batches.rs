@@ -190,6 +190,38 @@ fn several_files_are_served_by_one_batch() {
 }
 
 #[test]
+fn a_file_with_the_number_of_a_closed_one_is_not_taken_for_it() {
+    // Long batches and queues, for which a ring may know files by a place of their own.
+    on_every_backend(|engine| {
+        for round in 0..40_u8 {
+            let files: Vec<_> = (0..4).map(|n| temp_file(engine, &[round, n, 77])).collect();
+            let mut batch = Batch::new();
+            for n in 0..600 {
+                batch.push(files[n % 4].read_vectored_exact_at(vec![vec![0; 3]], 0));
+            }
+            for (n, (result, bufs)) in (0..4).cycle().zip(batch.wait()) {
+                assert_eq!((result.unwrap(), &bufs[0][..]), (3, &[round, n, 77][..]));
+            }
+        }
+    });
+}
+
+#[test]
+fn more_files_than_a_ring_has_places_for_are_served() {
+    on_every_backend(|engine| {
+        let files: Vec<_> = (0..200_u8).map(|n| temp_file(engine, &[n; 9])).collect();
+        let mut batch = Batch::new();
+        for n in 0..1000 {
+            batch.push(files[n * 7 % 200].read_vectored_exact_at(vec![vec![0; 9]], 0));
+        }
+        for (n, (result, bufs)) in batch.wait().enumerate() {
+            let expected = u8::try_from(n * 7 % 200).unwrap();
+            assert_eq!((result.unwrap(), &bufs[0][..]), (9, &[expected; 9][..]));
+        }
+    });
+}
+
+#[test]
 fn the_engine_of_the_first_operation_runs_the_batch_if_none_is_named() {
     on_every_backend(|first| {
         let second = Engine::new().unwrap();

@@ -6,6 +6,7 @@ mod broken;
 mod everywhere;
 mod refusals;
 mod syncs;
+mod tries;
 
 use std::fs;
 use std::io;
@@ -129,55 +130,6 @@ fn the_end_of_the_file_is_found_behind_short_reads() {
             }
         },
     );
-}
-
-#[test]
-fn again_and_interrupted_are_met_with_another_try() {
-    for errno in [libc::EAGAIN, libc::EINTR, libc::ECANCELED, libc::EFAULT] {
-        with_faults(
-            |faults| faults.errors(errno, 300),
-            |engine| {
-                let (path, file) = durable_file(engine);
-                for result in write_pieces(&file, 64, false) {
-                    assert_eq!(result.unwrap(), LEN);
-                }
-                let content = fs::read(path.path()).unwrap();
-                assert!((0..64).all(|n| has_piece(&content, n, LEN)));
-                let stats = engine.stats();
-                assert!(stats.retries > 0 && stats.fallbacks.is_empty(), "{stats:?}");
-            },
-        );
-    }
-}
-
-#[test]
-fn after_a_few_tries_a_plain_call_decides() {
-    let cases = [
-        (libc::EAGAIN, 3),
-        (libc::EINTR, 3),
-        (libc::ECANCELED, 1),
-        (libc::EFAULT, 1),
-    ];
-    for (errno, tries) in cases {
-        with_faults(
-            |faults| faults.refuse("write", errno),
-            |engine| {
-                let (path, file) = durable_file(engine);
-                for result in write_pieces(&file, 20, true) {
-                    assert_eq!(result.unwrap(), LEN);
-                }
-                let content = fs::read(path.path()).unwrap();
-                assert!((0..20).all(|n| has_piece(&content, n, LEN)));
-                let stats = engine.stats();
-                assert_eq!(
-                    (stats.retries, stats.plain_calls),
-                    (20 * tries, 20),
-                    "errno {errno}"
-                );
-                assert_eq!((stats.operations, stats.in_flight), (20, 0));
-            },
-        );
-    }
 }
 
 /// The errno of the first of two no-ops.

@@ -7,7 +7,7 @@ use inflight::fs::OpenOptions;
 use inflight::{Operation, ReadInto, WriteFrom, read_many, write_many};
 
 use crate::support::{
-    chill, on_every_backend, on_every_backend_of, pattern, read_write, temp_file, temp_path,
+    chill, on_every_backend, on_every_backend_of, open, pattern, read_write, temp_file, temp_path,
 };
 
 #[test]
@@ -136,7 +136,7 @@ fn the_first_write_error_is_returned_and_the_others_are_run() {
 fn the_same_list_can_be_run_again() {
     on_every_backend(|engine| {
         let path = temp_path(b"before");
-        let file = read_write(engine).open(path.path()).unwrap();
+        let file = open(engine, path.path());
         let (mut a, mut b) = ([0; 3], [0; 3]);
         let mut reads = [
             ReadInto::new(&file, 0, &mut a),

@@ -10,7 +10,10 @@ use inflight::{Batch, BufPool, Engine, PoolBuf, WriteFrom, write_many};
 use tempfile::NamedTempFile;
 
 use super::{BLOCK, assert_carried, file_past_the_cache};
-use crate::support::{chill, on_every_backend, pattern, read_write, temp_path, uring_or_skip};
+use crate::support::{
+    chill, on_every_backend, pattern, read_write, skip, temp_path, uring_of_depth_or_skip,
+    uring_or_skip,
+};
 
 #[test]
 fn buffers_of_a_pool_come_back_on_every_path() {
@@ -236,4 +239,34 @@ fn buffers_of_odd_sizes_do_not_touch_their_neighbours() {
         }
         assert!(last.iter_mut().all(|buf| buf.iter().all(|byte| *byte == 7)));
     });
+}
+
+#[test]
+fn pools_that_a_ring_cannot_know_are_told() {
+    let name = "more pools than a ring has places for";
+    let Some(engine) = uring_of_depth_or_skip(name, 8) else {
+        return;
+    };
+    let pools: Vec<_> = (0..40).map(|_| BufPool::new(1, BLOCK).unwrap()).collect();
+    assert_carried(
+        &engine,
+        pools[..2].iter().map(|pool| pool.take().unwrap()).collect(),
+    );
+    if !engine.stats().fallbacks.is_empty() {
+        return skip(
+            name,
+            &format!("none is registered: {:?}", engine.stats().fallbacks),
+        );
+    }
+    assert_carried(
+        &engine,
+        pools.iter().map(|pool| pool.take().unwrap()).collect(),
+    );
+    let fallbacks = engine.stats().fallbacks;
+    assert!(
+        fallbacks
+            .iter()
+            .any(|fallback| fallback.reason.contains("registered")),
+        "{fallbacks:?}"
+    );
 }

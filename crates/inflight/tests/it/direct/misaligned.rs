@@ -206,3 +206,34 @@ fn a_direct_file_from_elsewhere_is_known_as_one() {
         }
     });
 }
+
+#[test]
+fn transfers_whose_parts_would_lie_beyond_every_file_are_refused() {
+    on_every_backend(|engine| {
+        let path = temp_path(&pattern(4096));
+        let Some(file) = required("parts beyond every file", engine, path.path()) else {
+            return;
+        };
+        const LEN: usize = 4 << 20;
+        let limit = u64::try_from(i64::MAX).unwrap();
+        for offset in [
+            limit - 4095,
+            limit - 2 * 4096 + 1,
+            limit - (LEN as u64) + 4097,
+        ] {
+            for (result, buf) in
+                alone_and_batched!(file.write_at(file.aligned_buf(LEN).unwrap(), offset))
+            {
+                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+                assert_eq!(buf.len(), LEN);
+            }
+            for (result, buf) in
+                alone_and_batched!(file.read_at(file.aligned_buf(LEN).unwrap(), offset))
+            {
+                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+                assert_eq!(buf.len(), LEN);
+            }
+        }
+        assert!(fs::read(path.path()).unwrap() == pattern(4096));
+    });
+}

@@ -1,8 +1,10 @@
 //! A sync that has failed is never repeated, and never forgotten.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use inflight::{Batch, Faults, Operation, SyncFailed};
+use inflight::fs::File;
+use inflight::{Batch, Engine, Faults, Operation, SyncFailed};
 
 use super::{durable_file, first_nop, with_faults};
 
@@ -86,6 +88,45 @@ fn refusals_that_say_nothing_of_the_data_are_not_held_against_the_file() {
                 assert_eq!(failed, 1);
                 (0..2).for_each(|_| batch.push(file.sync_all()));
                 assert!(batch.wait().all(|result| result.is_ok()));
+            },
+        );
+    }
+}
+
+/// Begins a sync and leaves without asking for its result.
+type Leave = fn(&Engine, &File);
+
+#[test]
+fn a_failure_that_nobody_has_asked_for_is_not_forgotten() {
+    let in_a_batch = |_: &Engine, file: &File| {
+        let mut batch = Batch::new();
+        (0..2).for_each(|_| batch.push(file.sync_all()));
+        drop(batch.wait());
+    };
+    let in_a_queue = |engine: &Engine, file: &File| {
+        let left = engine.queue(4, |queue| {
+            (0..2).for_each(|tag| assert!(queue.push(tag, file.sync_data()).is_ok()));
+        });
+        left.unwrap();
+    };
+    let in_a_panic = |engine: &Engine, file: &File| {
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            engine.queue(4, |queue| {
+                (0..2).for_each(|tag| assert!(queue.push(tag, file.sync_all()).is_ok()));
+                resume_unwind(Box::new("a panic that was planned"));
+            })
+        }));
+        assert!(panicked.is_err());
+    };
+    let ways: [Leave; 3] = [in_a_batch, in_a_queue, in_a_panic];
+    for leave in ways {
+        with_faults(
+            |faults| faults.fail_nth(1, libc::EIO),
+            |engine| {
+                let (_path, file) = durable_file(engine);
+                leave(engine, &file);
+                let expected = Some(SyncFailed { errno: libc::EIO });
+                assert_eq!(sync_failed(&file.sync_all().wait().unwrap_err()), expected);
             },
         );
     }
