@@ -2,7 +2,6 @@
 //! why, its counters and its pool of threads.
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{caller, fork};
@@ -69,8 +68,8 @@ pub(crate) struct Shared {
     /// Why a thread could last not have a ring, where one was demanded.
     last_refusal: Mutex<Option<SetupError>>,
     /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
-    /// held by threads that are not there.
-    pool: ManuallyDrop<Arc<Pool>>,
+    /// held by threads that are not there. Absent only then.
+    pool: Option<Arc<Pool>>,
 }
 
 impl Shared {
@@ -87,7 +86,7 @@ impl Shared {
             counters.fallback(chosen.reason.clone());
         }
         Ok(Self {
-            pool: ManuallyDrop::new(Arc::new(Pool::new(config.threads_max))),
+            pool: Some(Arc::new(Pool::new(config.threads_max))),
             config,
             chosen,
             counters,
@@ -151,7 +150,11 @@ impl Shared {
     }
 
     fn on_threads(&self) -> Proactor {
-        let lane = Lane::new(Arc::clone(&self.pool), self.config.queue_depth);
+        let pool = self
+            .pool
+            .as_ref()
+            .expect("taken when the engine is dropped only");
+        let lane = Lane::new(Arc::clone(pool), self.config.queue_depth);
         Proactor::new(
             Backend::Threads(lane),
             self.config.queue_depth,
@@ -192,10 +195,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if !self.is_forked() {
-            caller::forget_dead();
-            self.pool.close();
+        let pool = self.pool.take();
+        if self.is_forked() {
+            std::mem::forget(pool);
+            return;
         }
+        caller::forget_dead();
+        pool.inspect(|pool| pool.close());
     }
 }
 

@@ -109,9 +109,9 @@ fn a_result_can_decide_what_is_asked_next() {
 fn results_that_are_there_at_once_are_handed_out_too() {
     on_every_backend(|engine| {
         let file = temp_file(engine, b"");
-        let done = engine.queue(16, |queue| {
+        let done = engine.queue(8, |queue| {
             // Writes into the page cache are plain calls.
-            for n in 0..16_u8 {
+            for n in 0..8_u8 {
                 assert!(
                     queue
                         .push(n.into(), file.write_at(vec![n; 4], 4 * u64::from(n)))
@@ -124,7 +124,7 @@ fn results_that_are_there_at_once_are_handed_out_too() {
                 .filter(|(tag, moved, buf)| *moved == 4 && u64::from(buf[0]) == *tag)
                 .count()
         });
-        assert_eq!(done.unwrap(), 16);
+        assert_eq!(done.unwrap(), 8);
     });
 }
 
