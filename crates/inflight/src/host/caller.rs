@@ -198,16 +198,18 @@ impl Lease<'_> {
     #[allow(unsafe_code)]
     #[inline(always)]
     fn start_stretch<O: Prepare>(&mut self, operations: &mut [O], next: &mut u32) {
+        let mut rest = operations[to_usize(*next)..].iter_mut();
+        let mut token = *next;
         let source = || {
-            let operation = operations.get_mut(to_usize(*next))?;
-            let request = operation.prepare().for_backend()?;
-            *next += 1;
-            Some((*next - 1, request))
+            let request = rest.next()?.prepare().for_backend()?;
+            token += 1;
+            Some((token - 1, request))
         };
         // SAFETY: the addresses point into what the operations own or have borrowed. `run_chunk`
         // neither moves nor drops them before their answers have been delivered: it is given
         // `&mut` to them, and the lease is drained before its caller returns or unwinds.
         unsafe { self.proactor().fill(source) };
+        *next = token;
     }
 
     /// Starts an operation that this thread does itself, or has to look at first.
@@ -219,8 +221,8 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
-        self.owned.looked = self.owned.looked.wrapping_add(1);
-        let is_sample = self.owned.looked.is_multiple_of(SAMPLE_EVERY);
+        // A warm read that comes here is a sample.
+        let is_sample = road == Road::Warm || self.is_sample();
         let answer = match (road, is_sample) {
             (Road::CacheFirst, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
@@ -249,6 +251,13 @@ impl Lease<'_> {
         answer
     }
 
+    /// True once in [`SAMPLE_EVERY`] reads.
+    #[inline(always)]
+    fn is_sample(&mut self) -> bool {
+        self.owned.looked = self.owned.looked.wrapping_add(1);
+        self.owned.looked.is_multiple_of(SAMPLE_EVERY)
+    }
+
     #[allow(unsafe_code)]
     fn do_here(&mut self, request: &Request) -> Answer {
         self.proactor().tally().plain_calls.add(1);
@@ -266,17 +275,24 @@ impl Lease<'_> {
         operation: &mut O,
         deliver: impl FnMut(u32, Answer),
     ) -> Option<Answer> {
-        let proactor = self.proactor();
         match operation.prepare().0 {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
                 // callers in this module neither move nor drop it before its answer has been
                 // delivered: they are given `&mut` to it, and the lease is drained before they
                 // return or unwind.
-                unsafe { proactor.fill(once(token, request)) };
+                unsafe { self.proactor().fill(once(token, request)) };
                 None
             }
+            Plan::Run(Road::Warm, request) if !self.is_sample() => {
+                let tally = self.proactor().tally();
+                tally.plain_calls.add(1);
+                tally.answered.add(1);
+                // SAFETY: as above; it is over when this returns.
+                Some(unsafe { execute_request(&request) })
+            }
             Plan::Run(road, request) => {
+                let proactor = self.proactor();
                 if road == Road::Plain && proactor.has_queued() {
                     // The device works while this thread copies.
                     proactor.turn(0, deliver);

@@ -18,7 +18,7 @@ use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
 use crate::op::{KINDS, Request};
-use slots::{Role, Slots};
+use slots::{Completed, Role, Slots};
 use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
@@ -230,23 +230,16 @@ impl Proactor {
         } = self;
         let mut answered = 0;
         let is_whole = backend.reap(|Completion { user_data, result }| {
-            let Some(index) = slots.find(user_data) else {
-                tally.strays.add(1);
-                return;
-            };
-            let slot = slots.get(index);
-            if slot.role == Role::Plain && result >= 0 {
-                let moved = u32::try_from(result).expect("not negative");
-                if moved < slot.expected_bytes {
-                    tally.short_transfers.add(1);
+            match slots.complete(user_data, result) {
+                Completed::Plain { token, is_short } => {
+                    if is_short {
+                        tally.short_transfers.add(1);
+                    }
+                    answered += 1;
+                    deliver(token, Answer::from_result(result));
                 }
-                answered += 1;
-                let token = slot.token;
-                slots.free(index);
-                deliver(token, Answer::from_result(result));
-            } else {
-                slots.retire(index);
-                troubled.push((index, result));
+                Completed::Troubled { index } => troubled.push((index, result)),
+                Completed::Stray => tally.strays.add(1),
             }
         });
         tally.answered.add(answered);

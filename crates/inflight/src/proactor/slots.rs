@@ -55,6 +55,20 @@ const EMPTY: Slot = Slot {
     user_data: 0,
 };
 
+/// What a completion means.
+pub(super) enum Completed {
+    /// It is the answer of the request with this token; the slot is free.
+    Plain { token: u32, is_short: bool },
+    /// It needs a further look.
+    Troubled { index: u32 },
+    /// Nobody waits for it.
+    Stray,
+}
+
+fn low_half(user_data: u64) -> u32 {
+    u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits")
+}
+
 impl Slots {
     pub(super) fn new(capacity: u32) -> Self {
         let empty = |index| Slot {
@@ -104,10 +118,10 @@ impl Slots {
         self.slots[to_usize(index)].user_data
     }
 
-    /// The slot that a completion is for; `None` for one that nobody waits for.
+    /// The slot of what was sent, while its operation is in flight.
     #[inline]
     pub(super) fn find(&self, user_data: u64) -> Option<u32> {
-        let index = u32::try_from(user_data & u64::from(u32::MAX)).expect("masked to 32 bits");
+        let index = low_half(user_data);
         let slot = self.slots.get(to_usize(index))?;
         (slot.user_data == user_data && user_data & GENERATION != 0).then_some(index)
     }
@@ -128,20 +142,40 @@ impl Slots {
         self.free(index);
     }
 
-    /// Frees the slot of an operation that was completed at the first try.
-    #[inline]
-    pub(super) fn free(&mut self, index: u32) {
+    fn free(&mut self, index: u32) {
         let slot = &mut self.slots[to_usize(index)];
         slot.user_data = slot.user_data.wrapping_add(GENERATION);
         self.free[self.free_count] = index;
         self.free_count += 1;
     }
 
-    /// Keeps the operation and disowns what was sent for it, so that a second completion for the
-    /// same try is not believed.
-    pub(super) fn retire(&mut self, index: u32) {
-        let slot = &mut self.slots[to_usize(index)];
-        slot.user_data = slot.user_data.wrapping_add(2 * GENERATION);
+    /// Takes a completion: frees the slot if that is all there is to do, else keeps the operation
+    /// and disowns what was sent for it, so that a second completion for the same try is not
+    /// believed.
+    #[inline(always)]
+    pub(super) fn complete(&mut self, user_data: u64, result: i32) -> Completed {
+        let index = low_half(user_data);
+        let Some(slot) = self.slots.get_mut(to_usize(index)) else {
+            return Completed::Stray;
+        };
+        if slot.user_data != user_data || user_data & GENERATION == 0 {
+            return Completed::Stray;
+        }
+        let Ok(moved) = u32::try_from(result) else {
+            slot.user_data = user_data.wrapping_add(2 * GENERATION);
+            return Completed::Troubled { index };
+        };
+        if slot.role != Role::Plain {
+            slot.user_data = user_data.wrapping_add(2 * GENERATION);
+            return Completed::Troubled { index };
+        }
+        slot.user_data = user_data.wrapping_add(GENERATION);
+        self.free[self.free_count] = index;
+        self.free_count += 1;
+        Completed::Plain {
+            token: slot.token,
+            is_short: moved < slot.expected_bytes,
+        }
     }
 
     /// The numbers of all slots in use. Slow: for when a ring has broken.
@@ -161,7 +195,7 @@ mod tests {
         let mut slots = Slots::new(1);
         let sent = slots.insert(Op::Nop, 1, 0, Role::Plain).unwrap();
         let first = slots.find(sent).unwrap();
-        slots.free(first);
+        slots.complete(sent, 0);
         assert_eq!(slots.find(sent), None);
         slots.insert(Op::Nop, 2, 0, Role::Plain).unwrap();
         assert_eq!(slots.find(sent), None);

@@ -109,10 +109,9 @@ fn a_batch_is_empty_afterwards_and_can_be_used_again() {
 #[test]
 fn an_empty_batch_has_no_results() {
     on_every_backend(|engine| {
-        let mut batch: Batch<Nop<'_>> = Batch::new();
-        assert_eq!(batch.wait().count(), 0);
-        let mut batch: Batch<Nop<'_>> = Batch::on(engine);
-        assert_eq!(batch.wait().count(), 0);
+        for mut batch in [Batch::<Nop<'_>>::new(), Batch::on(engine)] {
+            assert_eq!(batch.wait().count(), 0);
+        }
         assert_eq!(engine.stats().operations, 0);
     });
 }
@@ -191,8 +190,9 @@ fn several_files_are_served_by_one_batch() {
 
 #[test]
 fn a_file_with_the_number_of_a_closed_one_is_not_taken_for_it() {
-    // Long batches and queues, for which a ring may know files by a place of their own.
-    on_every_backend(|engine| {
+    // In batches that are much longer than the queue, a ring may know files by places of its own.
+    let small = |builder: inflight::Builder| builder.queue_depth(8);
+    on_every_backend_of(small, |engine| {
         for round in 0..40_u8 {
             let files: Vec<_> = (0..4).map(|n| temp_file(engine, &[round, n, 77])).collect();
             let mut batch = Batch::new();
@@ -208,7 +208,8 @@ fn a_file_with_the_number_of_a_closed_one_is_not_taken_for_it() {
 
 #[test]
 fn more_files_than_a_ring_has_places_for_are_served() {
-    on_every_backend(|engine| {
+    let small = |builder: inflight::Builder| builder.queue_depth(8);
+    on_every_backend_of(small, |engine| {
         let files: Vec<_> = (0..200_u8).map(|n| temp_file(engine, &[n; 9])).collect();
         let mut batch = Batch::new();
         for n in 0..1000 {

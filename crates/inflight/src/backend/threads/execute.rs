@@ -17,7 +17,7 @@ use crate::op::{Iovecs, Op, Request, Span, TRANSFER_MAX_BYTES};
 /// # Safety
 ///
 /// Every address in `op` is valid for what `op` does, until this returns.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn execute(op: &Op) -> i32 {
     loop {
         // SAFETY: passed on from the caller.
@@ -42,7 +42,7 @@ pub(crate) unsafe fn execute(op: &Op) -> i32 {
 /// # Safety
 ///
 /// As for [`execute`].
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
     // SAFETY: passed on from the caller.
     let result = unsafe { execute(&request.op) };
@@ -159,6 +159,7 @@ pub(crate) fn to_usize(number: u32) -> usize {
 /// # Safety
 ///
 /// As for [`execute`].
+#[inline(always)]
 unsafe fn call(op: &Op) -> isize {
     match *op {
         Op::Nop => 0,

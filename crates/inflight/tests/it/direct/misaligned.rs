@@ -150,6 +150,8 @@ fn auto_creates_and_empties_as_asked_and_once() {
         let path = folder.path().join("new");
         let options = read_write(engine).direct(Direct::Auto).create_new(true);
         let file = options.open(&path).unwrap();
+        let again = read_write(engine).direct(Direct::Auto).open(&path);
+        assert_eq!(file.is_direct(), again.unwrap().is_direct());
         assert_eq!(file.write_all_at(b"abc".to_vec(), 0).wait().0.unwrap(), 3);
         assert_eq!(
             options.open(&path).unwrap_err().kind(),
