@@ -111,6 +111,7 @@ impl Backend {
     }
 
     /// Ends [`Backend::fix_files`].
+    #[inline]
     pub(crate) fn release_files(&mut self) {
         if let Self::Uring(ring) = self {
             ring.release_files();
@@ -118,6 +119,7 @@ impl Backend {
     }
 
     /// Between batches, when nothing is in flight: forgets what is no longer needed.
+    #[inline]
     pub(crate) fn sweep(&mut self) {
         if let Self::Uring(ring) = self {
             ring.sweep();

@@ -20,6 +20,7 @@ use super::{AlignedBuf, IoBuf};
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// See [`DROPPED`].
+#[inline]
 pub(crate) fn arenas_dropped() -> u64 {
     DROPPED.load(Ordering::Acquire)
 }

@@ -306,6 +306,7 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     #[allow(unsafe_code)]
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: taken here only, and `self` is not used any more.
         let mut owned = unsafe { ManuallyDrop::take(&mut self.owned) };

@@ -253,16 +253,19 @@ impl Proactor {
     }
 
     /// Ends [`Proactor::fix_files`]. Nothing is in flight.
+    #[inline]
     pub(crate) fn release_files(&mut self) {
         self.backend.release_files();
     }
 
     /// Between batches: forgets what is no longer needed.
+    #[inline]
     pub(crate) fn sweep(&mut self) {
         self.backend.sweep();
     }
 
     /// Why the backend cannot be used again.
+    #[inline]
     pub(crate) fn take_broken(&mut self) -> Option<io::Error> {
         self.broken.take()
     }
@@ -273,6 +276,7 @@ impl Proactor {
     }
 
     /// Whether there may be something for [`Proactor::take_fallbacks`].
+    #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.has_news || self.broken.is_some()
     }

@@ -19,19 +19,22 @@ pub(super) enum Role {
 }
 
 /// The place of one operation in flight.
+///
+/// What every completion looks at comes first and shares a cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(super) struct Slot {
-    pub(super) op: Op,
+    /// The number of the slot in the low half, its generation in the high half.
+    user_data: u64,
     pub(super) token: u32,
     /// Bytes asked for; 0 where the answer is not a byte count.
     pub(super) expected_bytes: u32,
     pub(super) role: Role,
     /// How often the operation has been handed over again.
     pub(super) retries: u8,
+    pub(super) op: Op,
     /// Bytes moved by earlier tries.
     pub(super) done: usize,
-    /// The number of the slot in the low half, its generation in the high half.
-    user_data: u64,
 }
 
 /// The fixed table.

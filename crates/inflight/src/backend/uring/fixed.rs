@@ -41,6 +41,12 @@ impl Files {
         self.wanted = self.table != Table::Refused;
     }
 
+    /// Whether there may be something to let go.
+    #[inline]
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted || !self.known.is_empty()
+    }
+
     /// The place of a file, if it is to be known and there is one.
     #[inline(always)]
     pub(super) fn place(&mut self, ring: &Submitter<'_>, fd: RawFd) -> Option<u32> {
@@ -105,11 +111,9 @@ impl Files {
     }
 
     /// Lets all files go. Nothing is in flight.
+    #[cold]
     pub(super) fn release(&mut self, ring: &Submitter<'_>) {
         self.wanted = false;
-        if self.known.is_empty() {
-            return;
-        }
         if ring
             .register_files_update(0, &NOTHING[..self.known.len()])
             .is_err()

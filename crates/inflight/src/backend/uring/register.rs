@@ -117,14 +117,17 @@ impl Arenas {
         self.refusal = Some(format!("buffers are not registered: {why}"));
     }
 
+    /// Whether pools have been dropped since the last [`Arenas::sweep`].
+    #[inline]
+    pub(super) fn is_stale(&self) -> bool {
+        self.seen_dropped != arenas_dropped()
+    }
+
     /// Frees the places of pools that are gone. Called between batches, when nothing is in
-    /// flight; costs one load when no pool has been dropped.
+    /// flight.
+    #[cold]
     pub(super) fn sweep(&mut self, ring: &Submitter<'_>) {
-        let dropped = arenas_dropped();
-        if dropped == self.seen_dropped {
-            return;
-        }
-        self.seen_dropped = dropped;
+        self.seen_dropped = arenas_dropped();
         let (alive, dead) = self
             .entries
             .drain(..)

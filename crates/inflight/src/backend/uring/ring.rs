@@ -179,13 +179,19 @@ impl Uring {
     }
 
     /// Lets the files go that the ring knows.
+    #[inline]
     pub(crate) fn release_files(&mut self) {
-        self.files.release(&self.ring.submitter());
+        if self.files.is_wanted() {
+            self.files.release(&self.ring.submitter());
+        }
     }
 
     /// Forgets registered memory whose owner is gone.
+    #[inline]
     pub(crate) fn sweep(&mut self) {
-        self.arenas.sweep(&self.ring.submitter());
+        if self.arenas.is_stale() {
+            self.arenas.sweep(&self.ring.submitter());
+        }
     }
 
     /// Why memory or files are not registered, once.
