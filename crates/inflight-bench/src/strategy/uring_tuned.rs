@@ -39,9 +39,9 @@ impl Strategy for UringTuned {
 }
 
 /// How many completions one turn waits for. Waiting for one at a time enters the kernel
-/// for each; waiting for all drains the device's queue.
+/// for each; waiting for all drains the device's queue; more than 8 save no more.
 fn wait_for(depth: u32) -> u32 {
-    if depth < 16 { 1 } else { depth / 4 }
+    if depth < 16 { 1 } else { (depth / 4).min(8) }
 }
 
 /// A set-up flag: its name and how it is set.

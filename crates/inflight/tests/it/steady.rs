@@ -4,7 +4,7 @@
 mod allocations;
 mod threads;
 
-use inflight::fs::File;
+use inflight::fs::{Alignment, File};
 use inflight::{BackendKind, Batch, BufPool, Direct, Engine, Operation, ReadInto, read_many};
 
 use crate::support::{
@@ -33,8 +33,8 @@ fn engines(name: &str) -> Vec<Engine> {
 /// Pools that other tests drop meanwhile make a ring look through those it knows, which may cost
 /// it an allocation; so one quiet stretch out of several is enough.
 fn assert_allocates_nothing(what: &str, engine: &Engine, mut round: impl FnMut()) {
-    (0..200).for_each(|_| round());
-    let stretches = (0..8).map(|_| allocations_in(|| (0..25).for_each(|_| round())));
+    (0..50).for_each(|_| round());
+    let stretches = (0..6).map(|_| allocations_in(|| (0..10).for_each(|_| round())));
     let least = stretches.min();
     let kind = engine.backend().kind;
     assert_eq!(least, Some(0), "allocations of {what} on {kind}");
@@ -162,10 +162,11 @@ fn a_queue_allocates_nothing_for_each_operation() {
                     );
                 }
             };
-            round();
-            allocations_in(|| (0..10).for_each(|_| round()))
+            (0..5).for_each(|_| round());
+            let stretches = (0..6).map(|_| allocations_in(&mut round));
+            stretches.min()
         });
-        assert_eq!(count.unwrap(), 0, "on {}", engine.backend().kind);
+        assert_eq!(count.unwrap(), Some(0), "on {}", engine.backend().kind);
     }
 }
 
@@ -242,6 +243,9 @@ fn one_enter_serves_24_direct_reads_or_more() {
     else {
         return skip(name, "there is no direct I/O");
     };
+    if file.alignment() == Alignment::Unknown {
+        return skip(name, "the file system has no device");
+    }
     for count in [32, 64] {
         let mut bufs: Vec<_> = (0..count)
             .map(|_| file.aligned_buf(BLOCK).unwrap())
