@@ -33,7 +33,9 @@ fn total(engine: &Engine, file: &File, blocks: u64, threads: u64) -> f64 {
                 start_together.wait();
                 for _ in 0..each {
                     for buf in bufs.drain(..) {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
                         batch.push(file.read_at(buf, (random >> 33) % blocks * BLOCK as u64));
                     }
                     bufs.extend(batch.wait().map(|(result, buf)| {
@@ -52,12 +54,18 @@ fn total(engine: &Engine, file: &File, blocks: u64, threads: u64) -> f64 {
 }
 
 fn main() {
-    let Some(path) = std::env::args().skip(1).find(|argument| !argument.starts_with("--")) else {
+    let Some(path) = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with("--"))
+    else {
         println!("name a file of 64 MiB or more to read from");
         return;
     };
     let engine = Engine::new().unwrap();
-    let open = OpenOptions::new().read(true).direct(Direct::Required).engine(&engine);
+    let open = OpenOptions::new()
+        .read(true)
+        .direct(Direct::Required)
+        .engine(&engine);
     let file = open.open(path).unwrap();
     let blocks = file.metadata();
     let blocks = inflight::Operation::wait(blocks).unwrap().len / BLOCK as u64;
@@ -69,7 +77,11 @@ fn main() {
     }
     let one = rates[0].clone();
     for (threads, rates) in THREADS.iter().zip(&rates) {
-        let mut ratios: Vec<f64> = rates.iter().zip(&one).map(|(many, one)| many / one).collect();
+        let mut ratios: Vec<f64> = rates
+            .iter()
+            .zip(&one)
+            .map(|(many, one)| many / one)
+            .collect();
         ratios.sort_by(f64::total_cmp);
         let mut sorted = rates.clone();
         sorted.sort_by(f64::total_cmp);
@@ -82,5 +94,8 @@ fn main() {
         );
     }
     let stats = engine.stats();
-    println!("in flight {}, strays {}, {:?}", stats.in_flight, stats.strays, stats.fallbacks);
+    println!(
+        "in flight {}, strays {}, {:?}",
+        stats.in_flight, stats.strays, stats.fallbacks
+    );
 }

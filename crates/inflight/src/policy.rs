@@ -75,6 +75,7 @@ impl Warmth {
     fn road(&self, direct: bool) -> Road {
         let streak = self.streak.load(Ordering::Relaxed);
         match self.nowait.load(Ordering::Relaxed) {
+            UNKNOWN if direct => Road::Ask,
             UNKNOWN => Road::CacheFirst,
             TAKEN if direct => Road::Device,
             TAKEN if streak >= WARM_AT => Road::Warm,
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn direct_reads_ask_once_and_then_take_the_ring() {
-        assert_eq!(after(&[]).road(true), Road::CacheFirst);
+        assert_eq!(after(&[]).road(true), Road::Ask);
         assert_eq!(after(&[(Seen::Hit, 100)]).road(true), Road::Device);
         assert_eq!(after(&[(Seen::Miss, 1)]).road(true), Road::Device);
         assert_eq!(after(&[(Seen::Refused, 1)]).road(true), Road::Warm);

@@ -224,13 +224,9 @@ impl Lease<'_> {
         // A warm read that comes here is a sample.
         let is_sample = road == Road::Warm || self.is_sample();
         let answer = match (road, is_sample) {
-            (Road::CacheFirst, _) | (Road::Cold, true) => {
+            (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
-                // SAFETY: as in `start`; it is over when this returns.
-                let result = unsafe { read_cached(&request.op) };
-                let (seen, answer) = judge(result, &request);
-                operation.note(SeenOf(seen));
-                answer
+                look(operation, &request)
             }
             (Road::Warm | Road::Slow, true) => {
                 let begun = Instant::now();
@@ -347,6 +343,17 @@ fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> 
     move || request.take()
 }
 
+/// Reads without waiting for the device, and lets the operation learn from it.
+#[allow(unsafe_code)]
+fn look<O: Prepare>(operation: &mut O, request: &Request) -> Option<Answer> {
+    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
+    // when this returns.
+    let result = unsafe { read_cached(&request.op) };
+    let (seen, answer) = judge(result, request);
+    operation.note(SeenOf(seen));
+    answer
+}
+
 /// What a read without waiting tells, and its answer if it is one.
 fn judge(result: i32, request: &Request) -> (Seen, Option<Answer>) {
     let asked = request.op.span().map_or(0, |span| span.len);
@@ -382,6 +389,11 @@ pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> 
         };
     }
     shared.counters.plain_call();
+    if road == Road::Ask
+        && let Some(answer) = look(operation, &request)
+    {
+        return answer;
+    }
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     unsafe { execute_request(&request) }

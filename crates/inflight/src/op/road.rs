@@ -16,6 +16,9 @@ pub(crate) enum Road {
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,
+    /// As [`Road::CacheFirst`], once for a direct file and also alone, to learn whether it can be
+    /// read without waiting.
+    Ask,
     /// Through the proactor, but one in a few as [`Road::CacheFirst`].
     Cold,
     /// Through the proactor, but one in a few is a timed plain call: the file cannot

@@ -25,6 +25,8 @@ mod metadata;
 
 mod errors;
 
+mod roads;
+
 mod steady;
 
 mod lifetime;
