@@ -365,20 +365,11 @@ impl File {
         if let Some(answer) = self.refuse_position(offset, span.len) {
             return Prepared::refused(answer);
         }
-        let mut facts = self.facts;
-        let mut fd = self.raw_fd();
-        if facts.direct && !self.fits(span.start.addr(), span.len, offset) {
-            match &self.buffered {
-                Some(buffered) => {
-                    fd = buffered.as_raw_fd();
-                    facts = facts.buffered();
-                }
-                None if self.refuses_misaligned => {
-                    return Prepared::refused(Answer::refused(Refusal::Misaligned));
-                }
-                None => {}
-            }
-        }
+        let fits = self.fits(span.start.addr(), span.len, offset);
+        let (fd, facts) = match self.descriptor(fits) {
+            Ok(found) => found,
+            Err(answer) => return Prepared::refused(answer),
+        };
         let op = op(fd, span);
         let request = Request {
             op,
@@ -403,27 +394,29 @@ impl File {
         if let Some(answer) = self.refuse_position(offset, len) {
             return Prepared::refused(answer);
         }
-        let mut facts = self.facts;
-        let mut fd = self.raw_fd();
         let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
-        if facts.direct && !list.iter().all(fits) {
-            match &self.buffered {
-                Some(buffered) => {
-                    fd = buffered.as_raw_fd();
-                    facts = facts.buffered();
-                }
-                None if self.refuses_misaligned => {
-                    return Prepared::refused(Answer::refused(Refusal::Misaligned));
-                }
-                None => {}
-            }
-        }
+        let (fd, facts) = match self.descriptor(list.iter().all(fits)) {
+            Ok(found) => found,
+            Err(answer) => return Prepared::refused(answer),
+        };
         let op = op(fd);
         let request = Request {
             whole,
             ..Request::simple(op)
         };
         Prepared::run(road(&op, facts, &self.warmth), request)
+    }
+
+    /// The descriptor for a request, which fits direct I/O or not, and what is known of it.
+    #[inline(always)]
+    fn descriptor(&self, fits: bool) -> Result<(RawFd, Facts), Answer> {
+        match &self.buffered {
+            _ if fits || !self.facts.direct => {}
+            Some(buffered) => return Ok((buffered.as_raw_fd(), self.facts.buffered())),
+            None if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
+            None => {}
+        }
+        Ok((self.raw_fd(), self.facts))
     }
 
     /// A ring takes an offset of -1 for the current position, and ignores the offset on what has

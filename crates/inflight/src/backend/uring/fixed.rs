@@ -9,6 +9,8 @@ use std::os::fd::RawFd;
 
 use io_uring::Submitter;
 
+use super::register::Table;
+
 /// Files that one ring knows at a time.
 const PLACES: u32 = 8;
 
@@ -25,14 +27,6 @@ pub(crate) struct Files {
     known: Vec<RawFd>,
     /// The last refusal that nobody has been told of.
     refusal: Option<String>,
-}
-
-#[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Table {
-    #[default]
-    None,
-    Made,
-    Refused,
 }
 
 impl Files {

@@ -32,8 +32,9 @@ pub(super) struct Arenas {
     refusal: Option<String>,
 }
 
+/// Whether the kernel has made a table of registered things.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Table {
+pub(super) enum Table {
     #[default]
     None,
     Made,
