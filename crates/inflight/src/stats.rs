@@ -22,7 +22,7 @@ pub struct Stats {
     pub in_flight: u64,
     /// Operations handed over again after an error that was not the caller's.
     pub retries: u64,
-    /// Transfers that moved fewer bytes than asked, resumed or not.
+    /// Transfers of one buffer by the backend that moved fewer bytes than asked, resumed or not.
     pub short_transfers: u64,
     /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
     /// library; please report it.
