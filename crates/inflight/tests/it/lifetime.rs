@@ -17,7 +17,9 @@ use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{Named, directory, pattern, say, skip, temp_path, uring_of_depth_or_skip};
+use crate::support::{Named, pattern, say, temp_path, uring_of_depth_or_skip};
+#[cfg(feature = "faulty")]
+use crate::support::{directory, skip};
 use yard::{Buf, PAGE, Planned, Yard};
 
 const FILE_PAGES: u64 = 2048;
