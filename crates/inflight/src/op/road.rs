@@ -8,8 +8,8 @@ pub(crate) enum Road {
     Plain,
     /// Through the proactor.
     Backend,
-    /// Through the proactor, also alone: it is past the page cache, where even one request at a
-    /// time is served better by a ring.
+    /// Through the proactor, also alone: it is past the page cache, where a ring serves even one
+    /// request at a time as well or better (`docs/design/roads.md`).
     Device,
     /// A plain system call, of which one in a few is timed: the last ones were fast.
     Warm,
