@@ -151,8 +151,8 @@ pub(crate) const FIXED_FILES_FROM: usize = 8;
 /// How many completions a host waits for in one enter, with so many operations in flight.
 ///
 /// With few in flight each one counts: the device must not run dry. With many, waking for
-/// several at a time takes up to a fifth off the CPU per operation; more than 8 at a time save no more,
-/// and leave a fast device waiting (`docs/design/roads.md`).
+/// several at a time takes up to a fifth off the CPU per operation; more than 8 at a time save no
+/// more, and leave a fast device waiting (`docs/design/roads.md`).
 #[inline]
 pub(crate) fn wait_for(in_flight: u32) -> u32 {
     if in_flight < 16 {
