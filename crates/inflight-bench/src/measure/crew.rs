@@ -2,9 +2,10 @@
 
 use std::panic::resume_unwind;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
 use std::sync::mpsc::{Sender, channel};
-use std::thread::{scope, sleep};
+use std::thread::{scope, sleep, yield_now};
 
 use anyhow::{Context, Result};
 
@@ -21,9 +22,15 @@ const STOP: u8 = 2;
 
 /// The counters of one thread, where the measuring thread can read them at any moment. Aligned, so
 /// that two threads never write to the same pair of cache lines.
+///
+/// A reader must not see the operations of one moment with the bytes of another, and the writer
+/// must not wait for a reader: a sequence lock (Boehm, "Can seqlocks get along with programming
+/// language memory models?", MSPC 2012) gives both.
 #[derive(Default)]
 #[repr(align(128))]
 struct Published {
+    /// Odd while the counters are written.
+    version: AtomicU64,
     ops: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
@@ -32,21 +39,35 @@ struct Published {
 }
 
 impl Published {
+    /// Only the thread whose counters these are may call this.
     fn store(&self, counters: &Counters) {
+        let version = self.version.load(Relaxed);
+        self.version.store(version + 1, Relaxed);
+        fence(Release);
         self.ops.store(counters.ops, Relaxed);
         self.bytes.store(counters.bytes, Relaxed);
         self.errors.store(counters.errors, Relaxed);
         self.short.store(counters.short, Relaxed);
         self.syscalls.store(counters.syscalls, Relaxed);
+        self.version.store(version + 2, Release);
     }
 
     fn load(&self) -> Counters {
-        Counters {
-            ops: self.ops.load(Relaxed),
-            bytes: self.bytes.load(Relaxed),
-            errors: self.errors.load(Relaxed),
-            short: self.short.load(Relaxed),
-            syscalls: self.syscalls.load(Relaxed),
+        loop {
+            let before = self.version.load(Acquire);
+            let counters = Counters {
+                ops: self.ops.load(Relaxed),
+                bytes: self.bytes.load(Relaxed),
+                errors: self.errors.load(Relaxed),
+                short: self.short.load(Relaxed),
+                syscalls: self.syscalls.load(Relaxed),
+            };
+            fence(Acquire);
+            if before.is_multiple_of(2) && self.version.load(Relaxed) == before {
+                return counters;
+            }
+            // The writer may have been taken off its processor in the middle.
+            yield_now();
         }
     }
 }
@@ -153,4 +174,32 @@ fn work(
         Ok(())
     })?;
     Ok((meter.latencies, effective))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_as_of_one_moment() {
+        let published = Published::default();
+        let done = AtomicU8::new(0);
+        scope(|scope| {
+            scope.spawn(|| {
+                for ops in 0..200_000 {
+                    let bytes = ops * 4096;
+                    published.store(&Counters {
+                        ops,
+                        bytes,
+                        ..Counters::default()
+                    });
+                }
+                done.store(1, Relaxed);
+            });
+            while done.load(Relaxed) == 0 {
+                let seen = published.load();
+                assert_eq!(seen.bytes, seen.ops * 4096);
+            }
+        });
+    }
 }
