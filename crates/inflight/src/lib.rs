@@ -67,6 +67,7 @@ mod completion;
 mod buf;
 mod error;
 mod stats;
+mod sync;
 
 pub use api::any::AnyOp;
 pub use api::batch::{Batch, Results};
@@ -74,12 +75,25 @@ pub use api::engine::{BackendInfo, BackendKind, Builder, Engine};
 pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
 pub use api::open::Direct;
 pub use api::operation::{Nop, Operation};
+pub use api::pending::{Detach, Pending, PendingBatch};
 pub use api::queue::Queue;
+pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
 pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf};
 pub use error::{Forked, Misaligned, Partial, RefusedBy, SetupError, SyncFailed};
 pub use stats::{Fallback, Stats};
+
+/// Operations that were still in flight when their engine had waited long enough for them
+/// ([`Builder::drain_for`]), in this process. Their memory is with the kernel until they are over.
+pub fn leaked_operations() -> u64 {
+    host::shared::leaked()
+}
+
+/// A run loop of one's own: tasks of one thread, whose idle wait is the wait for completions.
+pub mod local {
+    pub use crate::api::local::{JoinHandle, run, sleep, spawn, yield_now};
+}
 
 /// Files and the operations on them.
 pub mod fs {

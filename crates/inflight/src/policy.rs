@@ -81,7 +81,7 @@ impl Warmth {
             TAKEN if streak >= WARM_AT => Road::Warm,
             TAKEN if streak <= COLD_AT => Road::Cold,
             TAKEN => Road::CacheFirst,
-            _ if streak >= 0 => Road::Warm,
+            _ if streak >= 0 => Road::Blind,
             _ => Road::Slow,
         }
     }
@@ -252,7 +252,7 @@ mod tests {
             (&[(Seen::Hit, 64), (slow, 1)], Road::CacheFirst),
             (&[(Seen::Hit, 64), (Seen::Miss, 32)], Road::Cold),
             (&[(Seen::Miss, 32), (Seen::Hit, 1)], Road::CacheFirst),
-            (&[(Seen::Refused, 1), (fast, 1)], Road::Warm),
+            (&[(Seen::Refused, 1), (fast, 1)], Road::Blind),
             (&[(Seen::Refused, 1), (slow, 1)], Road::Slow),
         ];
         for (seen, expected) in cases {
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(after(&[]).road(true), Road::Ask);
         assert_eq!(after(&[(Seen::Hit, 100)]).road(true), Road::Device);
         assert_eq!(after(&[(Seen::Miss, 1)]).road(true), Road::Device);
-        assert_eq!(after(&[(Seen::Refused, 1)]).road(true), Road::Warm);
+        assert_eq!(after(&[(Seen::Refused, 1)]).road(true), Road::Blind);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::engine::Engine;
+use super::file::File;
 use super::operation::Sealed;
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::Sync;
@@ -57,6 +58,24 @@ impl<'f, B> From<WriteAt<'f, B>> for AnyOp<'f, B> {
 impl<'f, B> From<Sync<'f>> for AnyOp<'f, B> {
     fn from(sync: Sync<'f>) -> Self {
         Self::Sync(sync)
+    }
+}
+
+impl<B> AnyOp<'_, B> {
+    pub(super) fn file(&self) -> &File {
+        match self {
+            Self::Read(read) => read.file,
+            Self::Write(write) => write.file,
+            Self::Sync(sync) => sync.file,
+        }
+    }
+
+    pub(super) fn into_buf(self) -> Option<B> {
+        match self {
+            Self::Read(read) => Some(read.buf),
+            Self::Write(write) => Some(write.buf),
+            Self::Sync(_) => None,
+        }
     }
 }
 

@@ -71,6 +71,10 @@ impl<O: Operation> Batch<O> {
         self.operations.is_empty()
     }
 
+    pub(super) fn into_operations(self) -> Vec<O> {
+        self.operations
+    }
+
     /// Runs the operations on this thread and blocks until all are over. The batch is empty
     /// afterwards.
     ///

@@ -2,14 +2,19 @@
 
 use std::env;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use super::operation::{Nop, Operation};
 use super::queue::Queue;
+use super::timeout::Sleep;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::host::caller::{self, Flights};
+use crate::host::driver::Drivers;
+use crate::host::local;
 use crate::host::shared::{Config, Kind, Shared, Wish};
 use crate::stats::Stats;
 
@@ -177,6 +182,36 @@ impl Engine {
         }))
     }
 
+    /// Runs a future to its end on this thread, as [`crate::local::run`] does on the global
+    /// engine.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn run<F: Future>(&self, future: F) -> io::Result<F::Output> {
+        local::run(&self.shared, future)
+            .map_err(|refusal| Answer::refused(refusal).decode(self).expect_err("refused"))
+    }
+
+    /// Sleeps at least so long, on any runtime: by the timers of this thread's run loop, or of a
+    /// driver.
+    pub fn sleep(&self, at_least: Duration) -> Sleep {
+        Sleep::new(self, at_least)
+    }
+
+    /// Waits until nothing that was awaited outside a run loop is in flight any more, dropped
+    /// futures included, but no longer than so long. Returns how many operations are left.
+    pub fn drain(&self, at_most: Duration) -> u32 {
+        let until = Instant::now().checked_add(at_most);
+        loop {
+            let left = self.shared.started_drivers().map_or(0, Drivers::unanswered);
+            if left == 0 || until.is_some_and(|until| until <= Instant::now()) {
+                return left;
+            }
+            std::thread::sleep(DRAIN_STEP);
+        }
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -209,6 +244,9 @@ pub struct Builder {
     wish: Option<Wish>,
     queue_depth: Option<u32>,
     threads_max: Option<u32>,
+    drivers: Option<u32>,
+    bytes_in_flight: Option<u64>,
+    drain_for: Option<Duration>,
     #[cfg(feature = "faulty")]
     faults: Option<crate::Faults>,
     #[cfg(feature = "faulty")]
@@ -224,6 +262,21 @@ const QUEUE_DEPTH_MAX: u32 = 32_768;
 
 /// Threads of the pool, by default.
 const THREADS_DEFAULT: u32 = 32;
+
+/// Bytes in flight for one driver or run loop, by default: 128 requests of 1 MiB.
+const BYTES_DEFAULT: u64 = 128 << 20;
+
+/// How often [`Engine::drain`] looks.
+const DRAIN_STEP: Duration = Duration::from_micros(200);
+
+/// How long dropping an engine waits, by default.
+const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
+
+/// One driver serves about a million small operations in a second, so few are needed.
+fn drivers_default() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    u32::try_from(cores / 8).unwrap_or(4).clamp(1, 4)
+}
 
 impl Builder {
     /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else
@@ -253,6 +306,30 @@ impl Builder {
     /// they are needed and end with the engine.
     pub fn threads(mut self, count: u32) -> Self {
         self.threads_max = Some(count.clamp(1, 1024));
+        self
+    }
+
+    /// Driver threads, which run what is awaited outside a run loop; by default one for each 8
+    /// cores, at least 1 and at most 4. They are started by the first future that needs them and
+    /// end with the engine.
+    pub fn drivers(mut self, count: u32) -> Self {
+        self.drivers = Some(count.clamp(1, 64));
+        self
+    }
+
+    /// Most bytes of buffers in flight at a time for each driver and each run loop; 128 MiB by
+    /// default. What is awaited beyond waits its turn, in the order in which it was first polled;
+    /// a single request that is larger runs alone.
+    pub fn bytes_in_flight(mut self, bytes: u64) -> Self {
+        self.bytes_in_flight = Some(bytes);
+        self
+    }
+
+    /// How long dropping the last handle of the engine waits for operations whose futures were
+    /// dropped; 10 s by default. What is in flight after that is left to the kernel with its
+    /// memory, reported on the standard error and counted ([`crate::leaked_operations`]).
+    pub fn drain_for(mut self, at_most: Duration) -> Self {
+        self.drain_for = Some(at_most);
         self
     }
 
@@ -301,6 +378,9 @@ impl Builder {
             wish_of,
             queue_depth: self.queue_depth.unwrap_or(QUEUE_DEPTH_DEFAULT),
             threads_max: self.threads_max.unwrap_or(THREADS_DEFAULT),
+            drivers: self.drivers.unwrap_or_else(drivers_default),
+            bytes_in_flight: self.bytes_in_flight.unwrap_or(BYTES_DEFAULT),
+            drain_for: self.drain_for.unwrap_or(DRAIN_DEFAULT),
             #[cfg(feature = "faulty")]
             faults: self.faults,
             #[cfg(feature = "faulty")]

@@ -2,21 +2,19 @@
 
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Arc;
 
 use super::engine::Engine;
+use super::handle::{Handle, Opened};
 use super::open::OpenOptions;
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync};
 use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
-use crate::completion::{Answer, Explain, Refusal};
+use crate::completion::Explain;
 use crate::error::{Misaligned, SetupError, SyncFailed};
-use crate::op::{Op, Prepared, Request, Seen, Span};
-use crate::policy::{Facts, Warmth, road};
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
 const ASSUMED_BYTES: u32 = 4096;
@@ -88,30 +86,8 @@ impl Alignment {
 /// Dropping the file closes it. Operations borrow it, so none can be in flight then.
 #[derive(Debug)]
 pub struct File {
-    fd: OwnedFd,
-    /// For requests that do not fit direct I/O, where that is optional.
-    buffered: Option<OwnedFd>,
+    handle: Arc<Handle>,
     engine: Engine,
-    facts: Facts,
-    alignment: Alignment,
-    /// Whether a misaligned request is refused before the kernel sees it.
-    refuses_misaligned: bool,
-    has_positions: bool,
-    /// How the last reads were served.
-    warmth: Warmth,
-    /// The errno of the first sync that failed; 0 if none has.
-    sync_errno: AtomicI32,
-}
-
-/// What opening has found out.
-pub(super) struct Opened {
-    pub(super) fd: OwnedFd,
-    pub(super) buffered: Option<OwnedFd>,
-    pub(super) engine: Engine,
-    pub(super) facts: Facts,
-    pub(super) alignment: Alignment,
-    pub(super) required: bool,
-    pub(super) has_positions: bool,
 }
 
 impl File {
@@ -147,17 +123,22 @@ impl File {
         super::open::adopt(engine, file.into())
     }
 
-    pub(super) fn new(opened: Opened) -> Self {
-        Self {
-            refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
-            fd: opened.fd,
-            buffered: opened.buffered,
-            engine: opened.engine,
-            facts: opened.facts,
-            alignment: opened.alignment,
-            has_positions: opened.has_positions,
-            warmth: Warmth::default(),
-            sync_errno: AtomicI32::new(0),
+    pub(super) fn new(engine: Engine, opened: Opened) -> Self {
+        let handle = Arc::new(Handle::new(opened));
+        Self { handle, engine }
+    }
+
+    /// Gives the descriptor back, unless operations whose futures were dropped are still in
+    /// flight on it.
+    ///
+    /// # Errors
+    ///
+    /// The file itself, while such operations are in flight; [`File::close`] waits for them.
+    pub fn into_std(self) -> Result<fs::File, Self> {
+        let Self { handle, engine } = self;
+        match Arc::try_unwrap(handle) {
+            Ok(handle) => Ok(handle.into_fd().into()),
+            Err(handle) => Err(Self { handle, engine }),
         }
     }
 
@@ -302,19 +283,19 @@ impl File {
     pub fn metadata(&self) -> ReadMetadata<'_> {
         ReadMetadata {
             file: self,
-            out: Out(MaybeUninit::zeroed()),
+            out: Out::new(),
         }
     }
 
     /// Whether transfers go past the page cache. With [`crate::Direct::Auto`], those that do not
     /// fit the alignment go through it all the same.
     pub fn is_direct(&self) -> bool {
-        self.facts.direct
+        self.handle.facts().direct
     }
 
     /// What direct I/O on this file needs, as it was when the file was opened.
     pub fn alignment(&self) -> Alignment {
-        self.alignment
+        self.handle.alignment()
     }
 
     /// `len` zeroed bytes, aligned for direct I/O on this file; to a page where the file system
@@ -324,7 +305,7 @@ impl File {
     ///
     /// As [`AlignedBuf::new`].
     pub fn aligned_buf(&self, len: usize) -> io::Result<AlignedBuf> {
-        let memory_bytes = self.alignment.or_assumed().memory_bytes;
+        let memory_bytes = self.handle.alignment().or_assumed().memory_bytes;
         AlignedBuf::new(
             len,
             usize::try_from(memory_bytes).expect("usize has 32 bits or more"),
@@ -336,151 +317,29 @@ impl File {
         &self.engine
     }
 
-    pub(super) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
-    pub(super) fn warmth(&self) -> &Warmth {
-        &self.warmth
-    }
-
-    /// Learns how a read was served.
-    pub(super) fn note(&self, seen: Seen) {
-        self.warmth.note(seen);
-    }
-
-    pub(super) fn facts(&self) -> Facts {
-        self.facts
-    }
-
-    /// The request of a transfer, or why there is none.
-    #[inline]
-    pub(super) fn transfer(
-        &self,
-        span: Span,
-        offset: u64,
-        whole: bool,
-        op: impl FnOnce(RawFd, Span) -> Op,
-    ) -> Prepared {
-        if let Some(answer) = self.refuse_position(offset, span.len) {
-            return Prepared::refused(answer);
-        }
-        let fits = self.fits(span.start.addr(), span.len, offset);
-        let (fd, facts) = match self.descriptor(fits) {
-            Ok(found) => found,
-            Err(answer) => return Prepared::refused(answer),
-        };
-        let op = op(fd, span);
-        let request = Request {
-            op,
-            whole,
-            limit_bytes: facts.limit_bytes,
-        };
-        Prepared::run(road(&op, facts, &self.warmth), request)
-    }
-
-    /// As [`File::transfer`], for a list of buffers.
-    pub(super) fn vectored(
-        &self,
-        list: &[libc::iovec],
-        offset: u64,
-        whole: bool,
-        op: impl FnOnce(RawFd) -> Op,
-    ) -> Prepared {
-        let len = list
-            .iter()
-            .map(|iovec| iovec.iov_len)
-            .fold(0, usize::saturating_add);
-        if let Some(answer) = self.refuse_position(offset, len) {
-            return Prepared::refused(answer);
-        }
-        let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
-        let (fd, facts) = match self.descriptor(list.iter().all(fits)) {
-            Ok(found) => found,
-            Err(answer) => return Prepared::refused(answer),
-        };
-        let op = op(fd);
-        let request = Request {
-            whole,
-            ..Request::simple(op)
-        };
-        Prepared::run(road(&op, facts, &self.warmth), request)
-    }
-
-    /// The descriptor for a request, which fits direct I/O or not, and what is known of it.
-    #[inline(always)]
-    fn descriptor(&self, fits: bool) -> Result<(RawFd, Facts), Answer> {
-        match &self.buffered {
-            _ if fits || !self.facts.direct => {}
-            Some(buffered) => return Ok((buffered.as_raw_fd(), self.facts.buffered())),
-            None if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
-            None => {}
-        }
-        Ok((self.raw_fd(), self.facts))
-    }
-
-    /// A ring takes an offset of -1 for the current position, and ignores the offset on what has
-    /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both, and a range that
-    /// ends beyond the largest offset.
-    #[inline]
-    fn refuse_position(&self, offset: u64, len: usize) -> Option<Answer> {
-        if !self.has_positions {
-            return Some(Answer::failed(libc::ESPIPE, 0));
-        }
-        let end = offset.checked_add(len as u64);
-        let fits = end.is_some_and(|end| i64::try_from(end).is_ok());
-        (!fits).then(|| Answer::failed(libc::EINVAL, 0))
-    }
-
-    #[inline]
-    fn fits(&self, address: usize, len: usize, offset: u64) -> bool {
-        let needed = self.alignment.or_assumed();
-        // Alignments are powers of two, so the bits of all can be looked at together.
-        let positions = (len as u64 | offset) & (u64::from(needed.offset_bytes) - 1);
-        let address = address as u64 & (u64::from(needed.memory_bytes) - 1);
-        positions == 0 && address == 0
-    }
-
-    pub(super) fn sync_has_failed(&self) -> bool {
-        self.sync_errno.load(Ordering::Relaxed) != 0
-    }
-
-    /// Remembers a failed sync. Refusals that say nothing of the data do not count.
-    pub(super) fn note_sync(&self, answer: Answer) {
-        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
-            let _ =
-                self.sync_errno
-                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
-        }
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 }
 
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.handle.as_fd()
     }
 }
 
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-}
-
-impl From<File> for OwnedFd {
-    fn from(file: File) -> Self {
-        file.fd
+        self.handle.raw_fd()
     }
 }
 
 impl Explain for &File {
     fn misaligned(&self) -> Misaligned {
-        self.alignment.or_assumed()
+        self.handle.alignment().or_assumed()
     }
     fn sync_failed(&self) -> SyncFailed {
-        SyncFailed {
-            errno: self.sync_errno.load(Ordering::Relaxed),
-        }
+        self.handle.sync_failed()
     }
     fn setup(&self) -> SetupError {
         (&self.engine).setup()

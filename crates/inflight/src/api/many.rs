@@ -148,6 +148,7 @@ impl Prepare for ReadInto<'_> {
         let offset = self.offset;
         let span = span_of_mut(&mut self.buf);
         self.file
+            .handle()
             .transfer(span, offset, false, |fd, span| Op::ReadAt {
                 fd,
                 span,
@@ -156,7 +157,7 @@ impl Prepare for ReadInto<'_> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.note(seen.0);
+        self.file.handle().note(seen.0);
     }
 
     fn finish(self, _answer: Answer) {}
@@ -169,6 +170,7 @@ impl Prepare for WriteFrom<'_> {
         let offset = self.offset;
         let span = span_of(&self.buf);
         self.file
+            .handle()
             .transfer(span, offset, false, |fd, span| Op::WriteAt {
                 fd,
                 span,

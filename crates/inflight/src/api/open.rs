@@ -9,7 +9,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::engine::Engine;
-use super::file::{Alignment, File, Opened};
+use super::file::{Alignment, File};
+use super::handle::Opened;
 use crate::policy::{self, Facts};
 
 /// Whether a file is opened past the page cache (`O_DIRECT`, open(2)).
@@ -223,15 +224,15 @@ fn describe(
     // SAFETY: no memory is involved.
     let position = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
     let alignment = Alignment::from_statx(&statx);
-    Ok(File::new(Opened {
+    let opened = Opened {
         fd,
         buffered,
-        engine,
         facts,
         alignment,
         required,
         has_positions: position >= 0,
-    }))
+    };
+    Ok(File::new(engine, opened))
 }
 
 fn alignment(fd: RawFd) -> io::Result<Alignment> {

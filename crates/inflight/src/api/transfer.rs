@@ -37,6 +37,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         let offset = self.offset;
         let span = span_of_mut(&mut self.buf);
         self.file
+            .handle()
             .transfer(span, offset, self.exact, |fd, span| Op::ReadAt {
                 fd,
                 span,
@@ -46,7 +47,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
 
     #[inline]
     fn note(&self, seen: SeenOf) {
-        self.file.note(seen.0);
+        self.file.handle().note(seen.0);
     }
 
     #[inline(always)]
@@ -72,6 +73,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         let offset = self.offset;
         let span: Span = span_of(&self.buf);
         self.file
+            .handle()
             .transfer(span, offset, self.all, |fd, span| Op::WriteAt {
                 fd,
                 span,

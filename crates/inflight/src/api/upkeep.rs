@@ -36,8 +36,15 @@ pub struct ReadMetadata<'f> {
     pub(super) out: Out,
 }
 
-/// Where the kernel puts its answer.
-pub(super) struct Out(pub(super) MaybeUninit<libc::statx>);
+/// Where the kernel puts its answer; on the heap, so that it stays where it is when the operation
+/// is moved.
+pub(super) struct Out(Box<MaybeUninit<libc::statx>>);
+
+impl Out {
+    pub(super) fn new() -> Self {
+        Self(Box::new(MaybeUninit::zeroed()))
+    }
+}
 
 impl std::fmt::Debug for Out {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -86,6 +93,7 @@ impl AllocateRange {
 }
 
 fn prepared(file: &File, op: Op) -> Prepared {
+    let file = file.handle();
     Prepared::run(road(&op, file.facts(), file.warmth()), Request::simple(op))
 }
 
@@ -93,10 +101,10 @@ impl Prepare for Sync<'_> {
     type Output = io::Result<()>;
 
     fn prepare(&mut self) -> Prepared {
-        if self.file.sync_has_failed() {
+        if self.file.handle().sync_has_failed() {
             return Prepared::refused(Answer::refused(Refusal::SyncFailed));
         }
-        let fd = self.file.raw_fd();
+        let fd = self.file.handle().raw_fd();
         prepared(
             self.file,
             Op::Sync {
@@ -107,7 +115,7 @@ impl Prepare for Sync<'_> {
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
-        self.file.note_sync(answer);
+        self.file.handle().note_sync(answer);
         answer.decode(self.file).map(drop)
     }
 }
@@ -132,7 +140,7 @@ impl Prepare for Allocate<'_> {
         prepared(
             file,
             Op::Allocate {
-                fd: file.raw_fd(),
+                fd: file.handle().raw_fd(),
                 mode,
                 offset,
                 len,
@@ -149,7 +157,7 @@ impl Prepare for ReadMetadata<'_> {
     type Output = io::Result<Metadata>;
 
     fn prepare(&mut self) -> Prepared {
-        let (fd, out) = (self.file.raw_fd(), self.out.0.as_mut_ptr());
+        let (fd, out) = (self.file.handle().raw_fd(), self.out.0.as_mut_ptr());
         prepared(self.file, Op::Metadata { fd, out })
     }
 
@@ -157,7 +165,7 @@ impl Prepare for ReadMetadata<'_> {
     fn finish(self, answer: Answer) -> Self::Output {
         answer.decode(self.file)?;
         // SAFETY: `Out` was zeroed when it was made, and the kernel has filled it.
-        let statx = unsafe { self.out.0.assume_init() };
+        let statx = unsafe { *self.out.0.assume_init_ref() };
         Ok(Metadata {
             len: statx.stx_size,
             allocated_bytes: statx.stx_blocks.saturating_mul(512),

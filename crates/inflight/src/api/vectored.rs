@@ -82,11 +82,12 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         let offset = *offset;
         let iovecs = list.fill(bufs.iter_mut().map(span_of_mut));
         let list = &list.0;
-        file.vectored(list, offset, *exact, |fd| Op::ReadVectoredAt {
-            fd,
-            iovecs,
-            offset,
-        })
+        file.handle()
+            .vectored(list, offset, *exact, |fd| Op::ReadVectoredAt {
+                fd,
+                iovecs,
+                offset,
+            })
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
@@ -113,11 +114,12 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         let offset = *offset;
         let iovecs = list.fill(bufs.iter().map(span_of));
         let list = &list.0;
-        file.vectored(list, offset, *all, |fd| Op::WriteVectoredAt {
-            fd,
-            iovecs,
-            offset,
-        })
+        file.handle()
+            .vectored(list, offset, *all, |fd| Op::WriteVectoredAt {
+                fd,
+                iovecs,
+                offset,
+            })
     }
 
     fn finish(self, answer: Answer) -> Self::Output {

@@ -3,8 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Broken;
+use super::alarm::Event;
 use super::threads::execute::execute;
 use crate::completion::Completion;
 use crate::op::{Op, Span};
@@ -116,6 +119,7 @@ pub(crate) struct Faulty {
     held: Vec<Completion>,
     /// Can be reaped.
     released: Vec<Completion>,
+    event: Option<Arc<Event>>,
 }
 
 impl Faulty {
@@ -127,6 +131,7 @@ impl Faulty {
             handed_over: 0,
             held: Vec::new(),
             released: Vec::new(),
+            event: None,
         }
     }
 
@@ -230,6 +235,27 @@ impl Faulty {
             self.released.push(self.held.swap_remove(any));
         }
         Ok(())
+    }
+
+    /// As [`super::Backend::alarm`].
+    pub(crate) fn alarm(&mut self) -> io::Result<Arc<Event>> {
+        if self.event.is_none() {
+            self.event = Some(Arc::new(Event::new()?));
+        }
+        Ok(Arc::clone(self.event.as_ref().expect("it was just made")))
+    }
+
+    /// As [`super::Backend::turn_or`].
+    pub(crate) fn turn_or(
+        &mut self,
+        at_least: u32,
+        at_most: Option<Duration>,
+        is_idle: bool,
+    ) -> Result<(), Broken> {
+        if let (Some(event), true) = (&self.event, is_idle) {
+            event.wait(at_most);
+        }
+        self.turn(at_least)
     }
 
     /// As [`super::Backend::unsubmitted`].

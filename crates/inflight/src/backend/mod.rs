@@ -5,12 +5,16 @@
 //! future. Next: [`uring`], [`threads`].
 #![allow(unsafe_code)]
 
+pub(crate) mod alarm;
 #[cfg(feature = "faulty")]
 pub(crate) mod faulty;
 pub(crate) mod threads;
 pub(crate) mod uring;
 
 use std::io;
+use std::time::Duration;
+
+use alarm::Alarm;
 
 use crate::completion::Completion;
 use crate::op::Op;
@@ -70,6 +74,46 @@ impl Backend {
             }
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.turn(at_least),
+        }
+    }
+
+    /// What interrupts [`Backend::turn_or`].
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub(crate) fn alarm(&mut self) -> io::Result<Alarm> {
+        match self {
+            Self::Uring(ring) => ring.alarm().map(Alarm::Event),
+            Self::Threads(lane) => Ok(Alarm::Bell(lane.bell())),
+            #[cfg(feature = "faulty")]
+            Self::Faulty(faulty) => faulty.alarm().map(Alarm::Event),
+        }
+    }
+
+    /// As [`Backend::turn`], but it also comes back when the alarm is rung and when the time is
+    /// over. `is_idle`: nothing is in flight, so there is only the alarm to wait for.
+    pub(crate) fn turn_or(
+        &mut self,
+        at_least: u32,
+        at_most: Option<Duration>,
+        is_idle: bool,
+    ) -> Result<(), Broken> {
+        match self {
+            Self::Uring(ring) => {
+                ring.enter_or(at_least, at_most, is_idle)
+                    .map_err(|failed| Broken {
+                        cause: failed.cause,
+                        may_pass: failed.may_pass,
+                    })
+            }
+            Self::Threads(lane) => {
+                lane.submit();
+                lane.wait_or(threads::execute::to_usize(at_least), at_most);
+                Ok(())
+            }
+            #[cfg(feature = "faulty")]
+            Self::Faulty(faulty) => faulty.turn_or(at_least, at_most, is_idle),
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::fork;
 use super::shared::Shared;
+use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, Seen, SeenOf};
@@ -143,6 +144,25 @@ impl Lease<'_> {
         &mut self.owned.proactor
     }
 
+    /// For a lease that lasts: tells the engine what has been given up, and replaces a proactor
+    /// whose backend has broken. Returns the alarm of the new one.
+    #[cold]
+    pub(super) fn tell_of_fallbacks(&mut self) -> Option<Alarm> {
+        let shared = self.shared;
+        let proactor = &mut self.owned.proactor;
+        for reason in proactor.take_fallbacks() {
+            shared.counters.fallback(reason);
+        }
+        if !proactor.is_idle() {
+            return None;
+        }
+        shared.give_up_rings(proactor.take_broken()?);
+        let mut next = shared.new_proactor_on_threads();
+        let alarm = next.alarm().ok()?;
+        **proactor = next;
+        Some(alarm)
+    }
+
     /// Runs operations, keeping the queue full, and puts the answer for each at its place.
     #[inline]
     pub(crate) fn run<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
@@ -222,13 +242,13 @@ impl Lease<'_> {
         request: Request,
     ) -> Option<Answer> {
         // A warm read that comes here is a sample.
-        let is_sample = road == Road::Warm || self.is_sample();
+        let is_sample = matches!(road, Road::Warm | Road::Blind) || self.is_sample();
         let answer = match (road, is_sample) {
             (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 look(operation, &request)
             }
-            (Road::Warm | Road::Slow, true) => {
+            (Road::Warm | Road::Blind | Road::Slow, true) => {
                 let begun = Instant::now();
                 let answer = self.do_here(&request);
                 let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -236,7 +256,7 @@ impl Lease<'_> {
                 operation.note(SeenOf(Seen::Took { ns, bytes }));
                 Some(answer)
             }
-            (Road::Plain | Road::Warm, _) => Some(self.do_here(&request)),
+            (Road::Plain | Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
             (Road::Backend | Road::Device | Road::Cold | Road::Slow, _) => None,
         };
         match answer {
@@ -280,7 +300,7 @@ impl Lease<'_> {
                 unsafe { self.proactor().fill(once(token, request)) };
                 None
             }
-            Plan::Run(Road::Warm, request) if !self.is_sample() => {
+            Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);
                 tally.answered.add(1);
@@ -338,14 +358,14 @@ impl Drop for Lease<'_> {
 
 /// A source of one request.
 #[inline(always)]
-fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> {
+pub(super) fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> {
     let mut request = Some((token, request));
     move || request.take()
 }
 
 /// Reads without waiting for the device, and lets the operation learn from it.
 #[allow(unsafe_code)]
-fn look<O: Prepare>(operation: &mut O, request: &Request) -> Option<Answer> {
+pub(super) fn look<O: Prepare>(operation: &mut O, request: &Request) -> Option<Answer> {
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     let result = unsafe { read_cached(&request.op) };

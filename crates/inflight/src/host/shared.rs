@@ -2,13 +2,17 @@
 //! why, its counters and its pool of threads.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use super::driver::Drivers;
 use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::threads::pool::{Lane, Pool};
 use crate::backend::uring::probe::{self, Features};
 use crate::backend::uring::ring::Uring;
+use crate::completion::Refusal;
 use crate::error::SetupError;
 use crate::op::KINDS;
 use crate::proactor::Proactor;
@@ -31,6 +35,12 @@ pub(crate) struct Config {
     pub(crate) wish_of: &'static str,
     pub(crate) queue_depth: u32,
     pub(crate) threads_max: u32,
+    /// Driver threads.
+    pub(crate) drivers: u32,
+    /// Most bytes in flight for one driver or run loop.
+    pub(crate) bytes_in_flight: u64,
+    /// How long dropping the engine waits for what is in flight.
+    pub(crate) drain_for: Duration,
     #[cfg(feature = "faulty")]
     pub(crate) faults: Option<crate::backend::faulty::Faults>,
     /// A planted defect: a call returns before the kernel is done with its buffers.
@@ -70,6 +80,10 @@ pub(crate) struct Shared {
     /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
     /// held by threads that are not there. Absent only then.
     pool: Option<Arc<Pool>>,
+    /// Started when the first future needs them.
+    drivers: OnceLock<Drivers>,
+    /// Held while they are started.
+    starting: Mutex<()>,
 }
 
 impl Shared {
@@ -93,6 +107,8 @@ impl Shared {
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
             last_refusal: Mutex::new(None),
+            drivers: OnceLock::new(),
+            starting: Mutex::new(()),
         })
     }
 
@@ -149,11 +165,51 @@ impl Shared {
         Ok(proactor)
     }
 
-    fn on_threads(&self) -> Proactor {
-        let pool = self
-            .pool
+    /// A new proactor that has no ring, after one has broken.
+    pub(crate) fn new_proactor_on_threads(&self) -> Proactor {
+        let proactor = self.on_threads();
+        self.counters.watch(proactor.tally());
+        proactor
+    }
+
+    /// The drivers, which are started if they have not been. In a forked child there are none.
+    #[inline]
+    pub(crate) fn drivers(self: &Arc<Self>) -> Result<&Drivers, Refusal> {
+        match self.drivers.get() {
+            Some(drivers) => Ok(drivers),
+            None => self.start_drivers(),
+        }
+    }
+
+    #[cold]
+    fn start_drivers(self: &Arc<Self>) -> Result<&Drivers, Refusal> {
+        let _starting = lock(&self.starting);
+        if self.drivers.get().is_none() {
+            let drivers = Drivers::start(self, self.config.drivers).map_err(|refusal| {
+                self.counters.fallback(format!("no driver: {refusal}"));
+                *lock(&self.last_refusal) = Some(refusal);
+                Refusal::Setup
+            })?;
+            // Nobody else sets it while the lock is held.
+            let _ = self.drivers.set(drivers);
+        }
+        Ok(self.drivers.get().expect("it has just been set"))
+    }
+
+    /// The drivers, if they have been started.
+    pub(crate) fn started_drivers(&self) -> Option<&Drivers> {
+        self.drivers.get()
+    }
+
+    /// The pool of threads.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        self.pool
             .as_ref()
-            .expect("taken when the engine is dropped only");
+            .expect("taken when the engine is dropped only")
+    }
+
+    fn on_threads(&self) -> Proactor {
+        let pool = self.pool();
         let lane = Lane::new(Arc::clone(pool), self.config.queue_depth);
         Proactor::new(
             Backend::Threads(lane),
@@ -188,6 +244,14 @@ impl Shared {
     }
 }
 
+/// Operations that were still in flight when their engine had waited long enough for them.
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// See [`LEAKED`].
+pub(crate) fn leaked() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is whole after every statement, so a panic elsewhere does not spoil it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,9 +260,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drop for Shared {
     fn drop(&mut self) {
         let pool = self.pool.take();
+        let drivers = self.drivers.take();
         if self.is_forked() {
-            std::mem::forget(pool);
+            std::mem::forget((pool, drivers));
             return;
+        }
+        if let Some(drivers) = drivers {
+            let left = drivers.end(Instant::now() + self.config.drain_for);
+            if left > 0 {
+                LEAKED.fetch_add(u64::from(left), Ordering::Relaxed);
+                eprintln!(
+                    "inflight: {left} operations were still in flight {:?} after their engine was \
+                     dropped; their memory stays with the kernel until they are over",
+                    self.config.drain_for
+                );
+                // Its threads may be busy with these operations.
+                std::mem::forget(pool);
+                return;
+            }
         }
         caller::forget_dead();
         pool.inspect(|pool| pool.close());

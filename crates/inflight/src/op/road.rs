@@ -13,6 +13,8 @@ pub(crate) enum Road {
     Device,
     /// A plain system call, of which one in a few is timed: the last ones were fast.
     Warm,
+    /// As [`Road::Warm`], of a file that cannot be asked whether the page cache has it.
+    Blind,
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,

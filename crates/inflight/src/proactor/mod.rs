@@ -13,7 +13,9 @@ mod tally;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
@@ -98,6 +100,11 @@ impl Proactor {
         self.queued > 0
     }
 
+    /// Whether [`Proactor::turn`] has something to hand over or to deliver at once.
+    pub(crate) fn needs_turn(&self) -> bool {
+        self.queued > 0 || !self.early.is_empty()
+    }
+
     /// Takes requests from `source` while there is room; each comes with a token that goes back
     /// with its answer.
     ///
@@ -175,11 +182,53 @@ impl Proactor {
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
     /// signal comes), and delivers every answer that is there. `deliver` must not panic.
     #[inline]
-    pub(crate) fn turn(&mut self, at_least: u32, mut deliver: impl FnMut(u32, Answer)) {
+    pub(crate) fn turn(&mut self, at_least: u32, deliver: impl FnMut(u32, Answer)) {
+        self.turn_with(at_least, Backend::turn, deliver);
+    }
+
+    /// What interrupts [`Proactor::turn_or`], from any thread.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub(crate) fn alarm(&mut self) -> io::Result<Alarm> {
+        self.backend.alarm()
+    }
+
+    /// As [`Proactor::turn`], but it also comes back when the alarm is rung, and after `at_most`.
+    /// With nothing in flight it waits for these two alone.
+    pub(crate) fn turn_or(
+        &mut self,
+        at_least: u32,
+        at_most: Option<Duration>,
+        deliver: impl FnMut(u32, Answer),
+    ) {
+        if self.is_idle() && self.broken.is_none() {
+            if let Err(broken) = self.backend.turn_or(1, at_most, true) {
+                self.salvage(broken, &mut |_, _| {});
+            }
+            // Only the alarm can be there.
+            self.backend.reap(|_| {});
+            return;
+        }
+        let turn = |backend: &mut Backend, at_least| backend.turn_or(at_least, at_most, false);
+        self.turn_with(at_least, turn, deliver);
+    }
+
+    #[inline(always)]
+    fn turn_with(
+        &mut self,
+        at_least: u32,
+        turn: impl FnOnce(&mut Backend, u32) -> Result<(), Broken>,
+        mut deliver: impl FnMut(u32, Answer),
+    ) {
         if !self.unissued.is_empty() {
             self.issue_parts();
         }
+        let mut at_least = at_least.min(self.slots.in_flight());
         if !self.early.is_empty() {
+            // Nobody is to wait for the others while these are here.
+            at_least = 0;
             self.tally.answered.add(self.early.len() as u64);
             self.early
                 .drain(..)
@@ -188,8 +237,7 @@ impl Proactor {
         if self.broken.is_some() || self.slots.in_flight() == 0 {
             return;
         }
-        let at_least = at_least.min(self.slots.in_flight());
-        let handed_over = self.hand_over(at_least);
+        let handed_over = self.hand_over(at_least, turn);
         if !self.reap(&mut deliver) {
             completions_lost("the completion queue has overflowed");
         }
@@ -206,13 +254,17 @@ impl Proactor {
     }
 
     #[inline]
-    fn hand_over(&mut self, at_least: u32) -> Result<(), Broken> {
+    fn hand_over(
+        &mut self,
+        at_least: u32,
+        turn: impl FnOnce(&mut Backend, u32) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
         let Self { backend, tally, .. } = self;
         self.queued = 0;
         tally.in_flight.set(u64::from(self.slots.in_flight()));
         self.has_news |= backend.has_refusal();
         let enters = backend.enters();
-        let turned = backend.turn(at_least);
+        let turned = turn(backend, at_least);
         tally.enters.add(backend.enters().wrapping_sub(enters));
         turned
     }

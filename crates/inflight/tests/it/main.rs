@@ -9,6 +9,7 @@ mod support;
 
 mod transfers;
 
+mod awaited;
 mod batches;
 
 mod queues;

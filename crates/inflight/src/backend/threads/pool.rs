@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::execute::execute;
 use crate::completion::Completion;
@@ -41,6 +42,9 @@ pub(crate) struct Lane {
     queued: Vec<Task>,
     /// Completions taken over from the lane, to be reaped.
     taken: Vec<Completion>,
+    /// Whether the owner executes operations itself while it waits; one that others wait for
+    /// must not.
+    helps: bool,
 }
 
 struct LaneShared {
@@ -54,6 +58,19 @@ struct LaneState {
     completed: Vec<Completion>,
     /// How many completions the owner sleeps for; 0 when it does not sleep.
     wanted: usize,
+    /// Whether the owner has been called away from its wait.
+    rung: bool,
+}
+
+/// Calls the owner of a lane away from its wait.
+#[derive(Clone)]
+pub(crate) struct Bell(Arc<LaneShared>);
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        lock(&self.0.state).rung = true;
+        self.0.done.notify_one();
+    }
 }
 
 struct Task {
@@ -90,8 +107,8 @@ impl Pool {
         }
     }
 
-    /// Calls up to `count` threads to a lane.
-    fn call(&self, lane: &Arc<LaneShared>, count: usize) {
+    /// Calls up to `count` threads to a lane. False when there is none and none can be started.
+    fn call(&self, lane: &Arc<LaneShared>, count: usize) -> bool {
         let mut state = lock(&self.shared.state);
         // More entries than threads would only keep them busy finding empty lanes.
         let room = (2 * self.threads_max).saturating_sub(state.calls.len());
@@ -105,8 +122,9 @@ impl Pool {
             self.shared.work.notify_one();
         }
         if waiting > idle {
-            self.start_threads(waiting - idle);
+            return self.start_threads(waiting - idle) > 0;
         }
+        true
     }
 
     /// Ends the threads. Lanes that are left execute their operations themselves.
@@ -120,8 +138,9 @@ impl Pool {
         }
     }
 
+    /// Starts up to `count` more threads; returns how many there are.
     #[cold]
-    fn start_threads(&self, count: usize) {
+    fn start_threads(&self, count: usize) -> usize {
         let mut threads = lock(&self.threads);
         for _ in 0..count.min(self.threads_max - threads.len()) {
             let shared = Arc::clone(&self.shared);
@@ -133,9 +152,10 @@ impl Pool {
                 Ok(thread) => threads.push(thread),
                 // Thread limits are met with the threads there are; the owner of the lane
                 // executes what no thread takes.
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        threads.len()
     }
 }
 
@@ -196,6 +216,7 @@ impl Lane {
             submitted: VecDeque::with_capacity(capacity),
             completed: Vec::with_capacity(capacity),
             wanted: 0,
+            rung: false,
         };
         let shared = LaneShared {
             state: Mutex::new(state),
@@ -206,6 +227,7 @@ impl Lane {
             pool,
             queued: Vec::with_capacity(capacity),
             taken: Vec::with_capacity(capacity),
+            helps: true,
         }
     }
 
@@ -221,6 +243,12 @@ impl Lane {
         }
     }
 
+    /// What calls the owner away from its wait. From now on it leaves operations to the pool.
+    pub(crate) fn bell(&mut self) -> Bell {
+        self.helps = false;
+        Bell(Arc::clone(&self.shared))
+    }
+
     /// Lets the pool at what is queued.
     pub(crate) fn submit(&mut self) {
         let count = self.queued.len();
@@ -230,9 +258,11 @@ impl Lane {
         lock(&self.shared.state)
             .submitted
             .extend(self.queued.drain(..));
-        // The owner executes one itself as soon as it waits.
-        if count > 1 {
-            self.pool.call(&self.shared, count - 1);
+        // An owner that helps executes one itself as soon as it waits.
+        let calls = count - usize::from(self.helps);
+        if calls > 0 && !self.pool.call(&self.shared, calls) {
+            // There is nobody else.
+            self.helps = true;
         }
     }
 
@@ -255,6 +285,42 @@ impl Lane {
             }
         }
         state.wanted = 0;
+        self.taken.append(&mut state.completed);
+    }
+
+    /// Waits until `at_least` completions are there, the bell is rung, or the time is over.
+    pub(crate) fn wait_or(&mut self, at_least: usize, at_most: Option<Duration>) {
+        let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
+        let mut state = lock(&self.shared.state);
+        while state.completed.len() < at_least && !state.rung {
+            if self.helps
+                && let Some(task) = state.submitted.pop_front()
+            {
+                drop(state);
+                let completion = run(&task);
+                state = lock(&self.shared.state);
+                state.completed.push(completion);
+                continue;
+            }
+            state.wanted = at_least;
+            state = match until {
+                None => self
+                    .shared
+                    .done
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    let waited = self.shared.done.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.wanted = 0;
+        state.rung = false;
         self.taken.append(&mut state.completed);
     }
 

@@ -3,19 +3,25 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use io_uring::{EnterFlags, IoUring};
+use io_uring::types::{self, SubmitArgs, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode};
 
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
+use crate::backend::alarm::{Event, wait_readable};
 use crate::completion::Completion;
 use crate::op::Op;
 
 /// How long the kernel is given to find memory for requests.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// What the ring sends back for the alarm. No slot has this number.
+const ALARM: u64 = u64::MAX;
 
 /// A ring owned by one thread.
 pub(crate) struct Uring {
@@ -27,6 +33,10 @@ pub(crate) struct Uring {
     flags: EnterFlags,
     arenas: Arenas,
     files: Files,
+    /// Interrupts the owner's wait, once somebody has asked for that.
+    event: Option<Arc<Event>>,
+    /// Whether the ring watches the event.
+    listens: bool,
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
@@ -60,6 +70,8 @@ impl Uring {
             flags,
             arenas: Arenas::default(),
             files: Files::default(),
+            event: None,
+            listens: false,
             enters: 0,
             fruitless: 0,
         }
@@ -105,6 +117,11 @@ impl Uring {
     ///
     /// When the kernel refuses in a way that another try will not change.
     pub(crate) fn enter(&mut self, at_least: u32) -> Result<(), EnterFailed> {
+        self.enter_for(at_least, None)
+    }
+
+    /// As [`Uring::enter`], for at most so long.
+    fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
         let to_submit = {
             let mut queue = self.ring.submission();
             queue.sync();
@@ -118,9 +135,21 @@ impl Uring {
             Some(index) => i64::from(index),
             None => i64::from(self.ring.as_raw_fd()),
         };
+        let limit = at_most.map(Timespec::from);
+        let arguments = limit
+            .as_ref()
+            .map(|limit| SubmitArgs::new().timespec(limit));
+        let (argument, size) = match &arguments {
+            Some(arguments) => {
+                flags |= EnterFlags::EXT_ARG;
+                (std::ptr::from_ref(arguments), size_of_val(arguments))
+            }
+            None => (std::ptr::null(), 0),
+        };
         self.enters += 1;
-        // SAFETY: no memory but the ring's own is named; what the queued operations name is
-        // valid, by the contract of `push`.
+        // SAFETY: no memory is named but the ring's own and the arguments, which have the form
+        // that the flag announces; what the queued operations name is valid, by the contract of
+        // `fill`.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -128,8 +157,8 @@ impl Uring {
                 to_submit,
                 at_least,
                 flags.bits(),
-                std::ptr::null::<libc::sigset_t>(),
-                0_usize,
+                argument,
+                size,
             )
         };
         if answer >= 0 {
@@ -140,7 +169,8 @@ impl Uring {
         match cause.raw_os_error() {
             // io_uring_enter(2): a signal, or completions have to be reaped first. The caller reaps
             // and enters again; what was queued stays queued.
-            Some(libc::EINTR | libc::EBUSY) => Ok(()),
+            // ETIME: what was queued has been handed over.
+            Some(libc::EINTR | libc::EBUSY | libc::ETIME) => Ok(()),
             // io_uring_enter(2): no memory for requests now.
             Some(libc::EAGAIN) if self.fruitless < FRUITLESS_MAX => {
                 self.fruitless += 1;
@@ -154,12 +184,82 @@ impl Uring {
         }
     }
 
+    /// What interrupts [`Uring::enter_or`].
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left, or the ring cannot watch it.
+    pub(crate) fn alarm(&mut self) -> io::Result<Arc<Event>> {
+        if let Some(event) = &self.event {
+            return Ok(Arc::clone(event));
+        }
+        let event = Arc::new(Event::new()?);
+        self.event = Some(Arc::clone(&event));
+        self.listen();
+        Ok(event)
+    }
+
+    /// Has the ring watch the event, until it says that it no longer does
+    /// (io_uring_enter(2), `IORING_OP_POLL_ADD`, multishot).
+    fn listen(&mut self) {
+        let Some(event) = &self.event else {
+            return;
+        };
+        let readable = u32::from(libc::POLLIN.unsigned_abs());
+        let entry = opcode::PollAdd::new(types::Fd(event.raw_fd()), readable)
+            .multi(true)
+            .build()
+            .user_data(ALARM);
+        // SAFETY: no memory is named. If the queue is full, the next wait tries again.
+        self.listens = unsafe { self.ring.submission().push(&entry) }.is_ok();
+    }
+
+    /// As [`Uring::enter`], but it comes back when the alarm is rung, and when the time is over.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::enter`].
+    pub(crate) fn enter_or(
+        &mut self,
+        at_least: u32,
+        at_most: Option<Duration>,
+        is_idle: bool,
+    ) -> Result<(), EnterFailed> {
+        if !self.listens {
+            self.listen();
+        }
+        let params = self.ring.params();
+        if let Some(event) = &self.event
+            && is_idle
+            && !params.is_feature_no_iowait()
+        {
+            // Waiting in the ring would count as waiting for I/O.
+            let event = Arc::clone(event);
+            self.enter(0)?;
+            event.wait(at_most);
+            return self.enter(0);
+        }
+        if at_most.is_some() && !params.is_feature_ext_arg() {
+            // Such old kernels have no rings that only an enter can make work in.
+            self.enter(0)?;
+            if self.ring.completion().is_empty() {
+                wait_readable(self.ring.as_raw_fd(), at_most);
+            }
+            return self.enter(0);
+        }
+        self.enter_for(at_least, at_most)
+    }
+
     /// Gives every completion that is there to `each`. Returns false when the kernel has lost
     /// some.
     #[inline]
     pub(crate) fn reap(&mut self, mut each: impl FnMut(Completion)) -> bool {
         let mut queue = self.ring.completion();
         for entry in &mut queue {
+            if entry.user_data() == ALARM {
+                self.listens = cqueue::more(entry.flags());
+                continue;
+            }
             each(Completion {
                 user_data: entry.user_data(),
                 result: entry.result(),

@@ -1,0 +1,194 @@
+//! What an open file is to the operations on it: its descriptors, and what is known of them.
+//!
+//! It outlives the [`super::file::File`] while operations are in flight whose futures have been
+//! dropped: the number of a closed descriptor may come to mean another file.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use super::file::Alignment;
+use crate::completion::{Answer, Refusal};
+use crate::error::SyncFailed;
+use crate::op::{Op, Prepared, Request, Seen, Span};
+use crate::policy::{Facts, Warmth, road};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Handle {
+    fd: OwnedFd,
+    /// For requests that do not fit direct I/O, where that is optional.
+    buffered: Option<OwnedFd>,
+    facts: Facts,
+    alignment: Alignment,
+    /// Whether a misaligned request is refused before the kernel sees it.
+    refuses_misaligned: bool,
+    has_positions: bool,
+    /// How the last reads were served.
+    warmth: Warmth,
+    /// The errno of the first sync that failed; 0 if none has.
+    sync_errno: AtomicI32,
+}
+
+/// What opening has found out.
+pub(super) struct Opened {
+    pub(super) fd: OwnedFd,
+    pub(super) buffered: Option<OwnedFd>,
+    pub(super) facts: Facts,
+    pub(super) alignment: Alignment,
+    pub(super) required: bool,
+    pub(super) has_positions: bool,
+}
+
+impl Handle {
+    pub(super) fn new(opened: Opened) -> Self {
+        Self {
+            refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
+            fd: opened.fd,
+            buffered: opened.buffered,
+            facts: opened.facts,
+            alignment: opened.alignment,
+            has_positions: opened.has_positions,
+            warmth: Warmth::default(),
+            sync_errno: AtomicI32::new(0),
+        }
+    }
+
+    /// The descriptor alone.
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    pub(super) fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    pub(super) fn sync_failed(&self) -> SyncFailed {
+        SyncFailed {
+            errno: self.sync_errno.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    pub(super) fn warmth(&self) -> &Warmth {
+        &self.warmth
+    }
+
+    /// Learns how a read was served.
+    pub(super) fn note(&self, seen: Seen) {
+        self.warmth.note(seen);
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    /// The request of a transfer, or why there is none.
+    #[inline]
+    pub(super) fn transfer(
+        &self,
+        span: Span,
+        offset: u64,
+        whole: bool,
+        op: impl FnOnce(RawFd, Span) -> Op,
+    ) -> Prepared {
+        if let Some(answer) = self.refuse_position(offset, span.len) {
+            return Prepared::refused(answer);
+        }
+        let fits = self.fits(span.start.addr(), span.len, offset);
+        let (fd, facts) = match self.descriptor(fits) {
+            Ok(found) => found,
+            Err(answer) => return Prepared::refused(answer),
+        };
+        let op = op(fd, span);
+        let request = Request {
+            op,
+            whole,
+            limit_bytes: facts.limit_bytes,
+        };
+        Prepared::run(road(&op, facts, &self.warmth), request)
+    }
+
+    /// As [`Handle::transfer`], for a list of buffers.
+    pub(super) fn vectored(
+        &self,
+        list: &[libc::iovec],
+        offset: u64,
+        whole: bool,
+        op: impl FnOnce(RawFd) -> Op,
+    ) -> Prepared {
+        let len = list
+            .iter()
+            .map(|iovec| iovec.iov_len)
+            .fold(0, usize::saturating_add);
+        if let Some(answer) = self.refuse_position(offset, len) {
+            return Prepared::refused(answer);
+        }
+        let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
+        let (fd, facts) = match self.descriptor(list.iter().all(fits)) {
+            Ok(found) => found,
+            Err(answer) => return Prepared::refused(answer),
+        };
+        let op = op(fd);
+        let request = Request {
+            whole,
+            ..Request::simple(op)
+        };
+        Prepared::run(road(&op, facts, &self.warmth), request)
+    }
+
+    /// The descriptor for a request, which fits direct I/O or not, and what is known of it.
+    #[inline(always)]
+    fn descriptor(&self, fits: bool) -> Result<(RawFd, Facts), Answer> {
+        match &self.buffered {
+            _ if fits || !self.facts.direct => {}
+            Some(buffered) => return Ok((buffered.as_raw_fd(), self.facts.buffered())),
+            None if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
+            None => {}
+        }
+        Ok((self.raw_fd(), self.facts))
+    }
+
+    /// A ring takes an offset of -1 for the current position, and ignores the offset on what has
+    /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both, and a range that
+    /// ends beyond the largest offset.
+    #[inline]
+    fn refuse_position(&self, offset: u64, len: usize) -> Option<Answer> {
+        if !self.has_positions {
+            return Some(Answer::failed(libc::ESPIPE, 0));
+        }
+        let end = offset.checked_add(len as u64);
+        let fits = end.is_some_and(|end| i64::try_from(end).is_ok());
+        (!fits).then(|| Answer::failed(libc::EINVAL, 0))
+    }
+
+    #[inline]
+    fn fits(&self, address: usize, len: usize, offset: u64) -> bool {
+        let needed = self.alignment.or_assumed();
+        // Alignments are powers of two, so the bits of all can be looked at together.
+        let positions = (len as u64 | offset) & (u64::from(needed.offset_bytes) - 1);
+        let address = address as u64 & (u64::from(needed.memory_bytes) - 1);
+        positions == 0 && address == 0
+    }
+
+    pub(super) fn sync_has_failed(&self) -> bool {
+        self.sync_errno.load(Ordering::Relaxed) != 0
+    }
+
+    /// Remembers a failed sync. Refusals that say nothing of the data do not count.
+    pub(super) fn note_sync(&self, answer: Answer) {
+        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
+            let _ =
+                self.sync_errno
+                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsFd for Handle {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

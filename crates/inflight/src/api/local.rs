@@ -1,0 +1,163 @@
+//! The run loop of a thread: tasks, and how it is entered.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::engine::Engine;
+use super::timeout::Sleep;
+use crate::host::local;
+
+/// Runs a future to its end on this thread, with the tasks it spawns, on the global engine.
+///
+/// The loop waits where the operations complete, so nothing has to be woken: it is the way of
+/// least cost for a program that has a thread for each core. Tasks may be `!Send`. Tasks that are
+/// left when the future is ready are dropped, and what they have in flight is waited for.
+///
+/// Loops may be nested; while an inner one runs, the outer does not.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::{fs::File, local};
+///
+/// # let path = std::env::current_exe()?;
+/// let bytes = local::run(async {
+///     let file = std::rc::Rc::new(File::open(path)?);
+///     let mut tasks = Vec::new();
+///     for block in 0..4 {
+///         let file = file.clone();
+///         tasks.push(local::spawn(async move {
+///             file.read_at(vec![0; 512], block * 512).await.0
+///         }));
+///     }
+///     let mut bytes = 0;
+///     for task in tasks {
+///         bytes += task.await?;
+///     }
+///     std::io::Result::Ok(bytes)
+/// })??;
+/// assert_eq!(bytes, 2048);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// [`crate::Forked`] in a forked child; [`crate::SetupError`] if what is demanded cannot be had.
+///
+/// # Panics
+///
+/// When the future panics. A panic of a task goes to who awaits its handle.
+pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+    Engine::global()?.run(future)
+}
+
+/// Adds a task to the run loop of this thread.
+///
+/// # Panics
+///
+/// Outside a run loop.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+{
+    let join = Rc::new(RefCell::new(Join::Running(None)));
+    let told = Rc::clone(&join);
+    let task = async move {
+        let output = Caught(Box::pin(future)).await;
+        let before = told.replace(Join::Over(output));
+        if let Join::Running(Some(waker)) = before {
+            waker.wake();
+        }
+    };
+    match local::spawn(Box::pin(task)) {
+        Ok(()) => JoinHandle { join },
+        Err(_) => panic!("spawned outside a run loop: enter one with inflight::local::run"),
+    }
+}
+
+/// Sleeps; in a run loop by its own timers, elsewhere by those of the global engine.
+///
+/// # Errors
+///
+/// At once, if the global engine cannot be made.
+pub fn sleep(at_least: Duration) -> io::Result<Sleep> {
+    Ok(Sleep::new(Engine::global()?, at_least))
+}
+
+/// Lets the other tasks that are ready have their turn.
+pub fn yield_now() -> impl Future<Output = ()> {
+    let mut has_yielded = false;
+    std::future::poll_fn(move |cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+enum Join<T> {
+    Running(Option<Waker>),
+    Over(thread::Result<T>),
+    Taken,
+}
+
+/// The result of a task. Made by [`spawn`].
+///
+/// # Cancellation
+///
+/// Dropping it lets the task go on.
+pub struct JoinHandle<T> {
+    join: Rc<RefCell<Join<T>>>,
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JoinHandle")
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    /// # Panics
+    ///
+    /// With the panic of the task, if it has panicked.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut join = self.join.borrow_mut();
+        if let Join::Running(waker) = &mut *join {
+            let before = waker.replace(cx.waker().clone());
+            drop(join);
+            drop(before);
+            return Poll::Pending;
+        }
+        let over = std::mem::replace(&mut *join, Join::Taken);
+        drop(join);
+        match over {
+            Join::Over(Ok(output)) => Poll::Ready(output),
+            Join::Over(Err(panic)) => resume_unwind(panic),
+            Join::Running(_) | Join::Taken => panic!("a future is not polled after it is ready"),
+        }
+    }
+}
+
+/// A future whose panics are its result.
+struct Caught<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for Caught<F> {
+    type Output = thread::Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}

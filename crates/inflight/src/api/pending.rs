@@ -1,0 +1,415 @@
+//! An operation that is awaited.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::any::AnyOp;
+use super::batch::Batch;
+use super::engine::Engine;
+use super::handle::Handle;
+use super::operation::{Nop, Sealed};
+use super::transfer::{ReadAt, WriteAt};
+use super::upkeep::{Allocate, ReadMetadata, Sync};
+use super::vectored::{ReadVectoredAt, WriteVectoredAt};
+use crate::buf::{IoBuf, IoBufMut};
+use crate::completion::{Answer, Refusal};
+use crate::host::cells::{Kept, Left};
+use crate::host::flight::{Flight, Launch, launch, launch_all, try_here};
+use crate::op::Prepare;
+
+/// An operation that can be awaited: what it owns can outlive its future.
+///
+/// # Safety
+///
+/// What [`Detach::into_kept`] returns keeps all memory that the request names, where it is; moving
+/// the operation about does not move that memory. [`Detach::handle`] is the file whose descriptors
+/// the request names.
+pub unsafe trait Detach: Sealed {
+    /// The file, which stays open while the operation is in flight.
+    #[doc(hidden)]
+    fn handle(&self) -> Option<&Arc<Handle>>;
+
+    /// What the kernel may still use when the future is gone.
+    #[doc(hidden)]
+    fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor;
+}
+
+/// What an operation leaves behind. Opaque, because it is named in a public trait.
+pub struct KeptFor(pub(super) Box<dyn Kept>);
+
+/// A buffer (or nothing) and the file.
+pub(super) struct Rest<B> {
+    pub(super) _memory: B,
+    pub(super) handle: Option<Arc<Handle>>,
+    pub(super) is_sync: bool,
+}
+
+impl<B: Send> Kept for Rest<B> {
+    fn over(self: Box<Self>, answer: Answer) {
+        // A failed sync has to be remembered, also if nobody waits for it.
+        if let (Some(handle), true) = (&self.handle, self.is_sync) {
+            handle.note_sync(answer);
+        }
+    }
+}
+
+/// An operation that is awaited. Made by `.await`, or `into_future`.
+///
+/// Nothing happens until it is polled for the first time. What can be answered without waiting
+/// (what the page cache has) is answered then; the rest goes to the run loop of this thread, if
+/// the operation's engine has one, or to a driver thread. It may be polled and dropped on any
+/// thread, by any runtime.
+///
+/// # Cancellation
+///
+/// Dropping it before it has been polled does nothing. Later: a request that has not been handed
+/// to the kernel is taken back; one that has runs to its end, reads and writes alike, because the
+/// kernel cannot cancel file operations. Its buffer and file are kept until then, out of reach.
+/// A write or sync that was dropped has therefore either happened, or happens, or never will;
+/// which one cannot be told. [`super::timeout::Timeout`] gives up waiting without this doubt.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Pending<O: Detach> {
+    /// Initialised unless the stage is `Over`. Of this type, so that moving it says nothing of the
+    /// memory that the kernel fills meanwhile.
+    operation: MaybeUninit<O>,
+    /// Keeps the descriptor from being closed and used anew, also when this future is forgotten.
+    handle: Option<Arc<Handle>>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Fresh,
+    InFlight(Flight),
+    Over,
+}
+
+// The addresses that the kernel has are not in here.
+impl<O: Detach> Unpin for Pending<O> {}
+
+impl<O: Detach> Pending<O> {
+    pub(super) fn new(operation: O) -> Self {
+        Self {
+            operation: MaybeUninit::new(operation),
+            handle: None,
+            stage: Stage::Fresh,
+        }
+    }
+
+    /// The operation's engine; only while the stage is not `Over`.
+    ///
+    /// # Panics
+    ///
+    /// If it has been polled to its end.
+    pub(super) fn engine(&self) -> &Engine {
+        assert!(
+            !matches!(self.stage, Stage::Over),
+            "a future is not used after it is ready"
+        );
+        // SAFETY: it is initialised until the stage is `Over`, and nobody but this module makes
+        // it so.
+        unsafe { self.operation.assume_init_ref() }.engine()
+    }
+
+    /// The operation; only while the stage is not `Over`.
+    fn take(&mut self) -> O {
+        debug_assert!(!matches!(self.stage, Stage::Over));
+        self.stage = Stage::Over;
+        // SAFETY: it was initialised, and from now on counts as taken.
+        unsafe { self.operation.assume_init_read() }
+    }
+
+    fn finish(&mut self, answer: Answer) -> O::Output {
+        let handle = self.handle.take();
+        let output = self.take().finish(answer);
+        drop(handle);
+        output
+    }
+}
+
+impl<O: Detach> Future for Pending<O> {
+    type Output = O::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
+        let this = &mut *self;
+        match this.stage {
+            Stage::InFlight(flight) => {
+                // SAFETY: it is initialised while it is in flight; the engine is not what the
+                // kernel fills.
+                let operation = unsafe { this.operation.assume_init_ref() };
+                let shared = operation.engine().shared();
+                match flight.poll(shared, cx.waker()) {
+                    Some(answer) => Poll::Ready(this.finish(answer)),
+                    None => Poll::Pending,
+                }
+            }
+            Stage::Fresh => {
+                // SAFETY: it is initialised until the stage is `Over`.
+                let operation = unsafe { this.operation.assume_init_mut() };
+                let shared = operation.engine().shared();
+                // SAFETY: from here to the answer, the operation is touched only to ask for its
+                // engine. It owns the memory, or leaves it to `abandon` when this is dropped; when
+                // this is forgotten, so are memory and handle.
+                match unsafe { launch(shared, operation, cx.waker()) } {
+                    Launch::Answered(answer) => Poll::Ready(this.finish(answer)),
+                    Launch::InFlight(flight) => {
+                        // The file is borrowed until here at least.
+                        this.handle = operation.handle().cloned();
+                        this.stage = Stage::InFlight(flight);
+                        Poll::Pending
+                    }
+                }
+            }
+            Stage::Over => panic!("a future is not polled after it is ready"),
+        }
+    }
+}
+
+impl<O: Detach> Drop for Pending<O> {
+    fn drop(&mut self) {
+        match self.stage {
+            Stage::Over => {}
+            Stage::Fresh => drop(self.take()),
+            Stage::InFlight(flight) => {
+                let handle = self.handle.take();
+                let operation = self.take();
+                leave(operation, handle, flight);
+            }
+        }
+    }
+}
+
+/// Leaves an operation in flight.
+fn leave<O: Detach>(operation: O, handle: Option<Arc<Handle>>, flight: Flight) {
+    let shared = operation.engine().shared();
+    let mut operation = Some(operation);
+    let keep = || {
+        let operation = operation.take().expect("asked once");
+        operation.into_kept(handle).0
+    };
+    if let (Left::Answered(answer), Some(operation)) =
+        (flight.abandon(shared, keep), operation.take())
+    {
+        // Nobody takes the result; a failed sync is remembered all the same.
+        drop(operation.finish(answer));
+    }
+}
+
+/// A batch that is awaited. Made by `.await` on a [`crate::Batch`].
+///
+/// All operations are handed over together when it is first polled; the result is a vector of
+/// their results in the order pushed.
+///
+/// # Cancellation
+///
+/// As for [`Pending`], for each operation.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PendingBatch<O: Detach> {
+    /// Those that have no answer yet are initialised with their flight below.
+    operations: Vec<Pending<O>>,
+    answers: Vec<Answer>,
+    /// The operations without an answer. The last one knows whom to tell: most of the others are
+    /// over before it.
+    left: Vec<usize>,
+    is_fresh: bool,
+}
+
+impl<O: Detach> PendingBatch<O> {
+    pub(super) fn new(operations: Vec<O>) -> Self {
+        let answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
+        Self {
+            operations: operations.into_iter().map(Pending::new).collect(),
+            answers,
+            left: Vec::new(),
+            is_fresh: true,
+        }
+    }
+
+    fn start(&mut self) {
+        let Some(first) = self.operations.first() else {
+            return;
+        };
+        // SAFETY: it is initialised until the stage is `Over`.
+        let first = unsafe { first.operation.assume_init_ref() };
+        let shared = first.engine().shared();
+        let mut requests = Vec::new();
+        for (number, pending) in self.operations.iter_mut().enumerate() {
+            // SAFETY: as above.
+            let operation = unsafe { pending.operation.assume_init_mut() };
+            if shared.is_forked() {
+                self.answers[number] = Answer::refused(Refusal::Forked);
+                continue;
+            }
+            match try_here(shared, operation) {
+                Ok(answer) => self.answers[number] = answer,
+                Err(request) => {
+                    self.left.push(number);
+                    requests.push(request);
+                }
+            }
+        }
+        if requests.is_empty() {
+            return;
+        }
+        let mut flights = Vec::with_capacity(requests.len());
+        // SAFETY: as for a single one, see `Pending::poll`.
+        match unsafe { launch_all(shared, requests.into_iter(), &mut flights) } {
+            Ok(()) => {
+                for (&number, flight) in self.left.iter().zip(flights) {
+                    let pending = &mut self.operations[number];
+                    // SAFETY: as above.
+                    let operation = unsafe { pending.operation.assume_init_ref() };
+                    pending.handle = operation.handle().cloned();
+                    pending.stage = Stage::InFlight(flight);
+                }
+            }
+            Err(refusal) => {
+                for number in self.left.drain(..) {
+                    self.answers[number] = Answer::refused(refusal);
+                }
+            }
+        }
+    }
+}
+
+impl<O: Detach> Future for PendingBatch<O> {
+    type Output = Vec<O::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if std::mem::take(&mut this.is_fresh) {
+            this.start();
+        }
+        while let Some(&number) = this.left.last() {
+            let pending = &mut this.operations[number];
+            let Stage::InFlight(flight) = pending.stage else {
+                unreachable!("what is left is in flight");
+            };
+            // SAFETY: it is initialised while it is in flight.
+            let operation = unsafe { pending.operation.assume_init_ref() };
+            match flight.poll(operation.engine().shared(), cx.waker()) {
+                Some(answer) => {
+                    // From here on it is like one that has not been started: it owns what it names.
+                    pending.stage = Stage::Fresh;
+                    this.answers[number] = answer;
+                    this.left.pop();
+                }
+                None => return Poll::Pending,
+            }
+        }
+        let answers = this.answers.drain(..);
+        let operations = this.operations.drain(..);
+        let finish = |(mut pending, answer): (Pending<O>, Answer)| pending.finish(answer);
+        Poll::Ready(operations.zip(answers).map(finish).collect())
+    }
+}
+
+impl<O: Detach> Drop for PendingBatch<O> {
+    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
+    fn drop(&mut self) {
+        let Self {
+            operations,
+            answers,
+            left,
+            is_fresh,
+        } = self;
+        if *is_fresh {
+            return;
+        }
+        for (number, (mut pending, answer)) in
+            operations.drain(..).zip(answers.drain(..)).enumerate()
+        {
+            // Those that are left are in flight, and are left so.
+            if left.binary_search(&number).is_err() {
+                drop(pending.finish(answer));
+            }
+        }
+    }
+}
+
+impl<O: Detach> fmt::Debug for Pending<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending")
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<O: Detach> fmt::Debug for PendingBatch<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingBatch")
+            .field("left", &self.left.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeptFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptFor")
+    }
+}
+
+/// Lets an operation be awaited. `$memory` is what the request names.
+macro_rules! awaited {
+    ([$($generics:tt)*] $operation:ty, |$this:ident| $memory:expr, $handle:expr, $is_sync:expr) => {
+        // SAFETY: the memory that the request names is on the heap, belongs to what is kept here,
+        // and does not move with it; `handle` is the file whose descriptors it names.
+        unsafe impl<$($generics)*> Detach for $operation {
+            #[inline]
+            fn handle(&self) -> Option<&Arc<Handle>> {
+                let $this = self;
+                $handle
+            }
+
+            fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
+                let is_sync = $is_sync(&self);
+                let $this = self;
+                KeptFor(Box::new(Rest {
+                    _memory: $memory,
+                    handle,
+                    is_sync,
+                }))
+            }
+        }
+
+        impl<$($generics)*> IntoFuture for $operation {
+            type Output = <Self as Prepare>::Output;
+            type IntoFuture = Pending<Self>;
+
+            #[inline]
+            fn into_future(self) -> Pending<Self> {
+                Pending::new(self)
+            }
+        }
+    };
+}
+
+awaited!(['e] Nop<'e>, |_op| (), None, |_: &Self| false);
+awaited!(['f, B: IoBufMut + Send + 'static] ReadAt<'f, B>,
+    |op| op.buf, Some(op.file.handle()), |_: &Self| false);
+awaited!(['f, B: IoBuf + Send + 'static] WriteAt<'f, B>,
+    |op| op.buf, Some(op.file.handle()), |_: &Self| false);
+awaited!(['f, B: IoBufMut + Send + 'static] ReadVectoredAt<'f, B>,
+    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| false);
+awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
+    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| false);
+awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| true);
+awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| false);
+awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| false);
+awaited!(['f, B: IoBufMut + Send + 'static] AnyOp<'f, B>,
+    |op| op.into_buf(), Some(op.file().handle()), |op: &Self| matches!(op, AnyOp::Sync(_)));
+
+impl<O: Detach> IntoFuture for Batch<O> {
+    type Output = Vec<O::Output>;
+    type IntoFuture = PendingBatch<O>;
+
+    fn into_future(self) -> PendingBatch<O> {
+        PendingBatch::new(self.into_operations())
+    }
+}

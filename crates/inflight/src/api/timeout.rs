@@ -1,0 +1,250 @@
+//! Waiting for an operation no longer than so long, and sleeping.
+
+use std::error::Error;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::pending::{Detach, Pending};
+use crate::completion::Answer;
+use crate::host::flight::Timer;
+
+/// An operation that is waited for until an instant. Made by [`Pending::timeout`] and
+/// [`Pending::deadline`], which every operation has too.
+///
+/// # Cancellation
+///
+/// As for [`Pending`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Timeout<O: Detach> {
+    pending: Option<Pending<O>>,
+    at: At,
+    timer: Alarm,
+}
+
+/// When the time is over; from the first poll on if it is a duration.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    After(Duration),
+    Instant(Instant),
+}
+
+/// The operation is late, and goes on. Whoever has this chooses: await it to get the result and
+/// the buffer after all, or drop it and leave the buffer behind until the kernel lets go of it.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # inflight::local::run(async {
+/// use std::time::Duration;
+/// use inflight::{Awaited, fs::File};
+///
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// let read = file.read_at(vec![0; 4096], 0).timeout(Duration::from_secs(1));
+/// let (result, buf) = match read.await {
+///     Ok(in_time) => in_time,
+///     Err(late) => late.await,
+/// };
+/// assert!(result? <= buf.len());
+/// # Ok(()) })?
+/// # }
+/// ```
+#[must_use = "the operation goes on: await it, or drop it on purpose"]
+pub struct Late<O: Detach>(Pending<O>);
+
+impl<O: Detach> IntoFuture for Late<O> {
+    type Output = O::Output;
+    type IntoFuture = Pending<O>;
+
+    fn into_future(self) -> Pending<O> {
+        self.0
+    }
+}
+
+impl<O: Detach> fmt::Debug for Late<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Late").field(&self.0).finish()
+    }
+}
+
+impl<O: Detach> fmt::Display for Late<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the operation was not over in time; it goes on")
+    }
+}
+
+impl<O: Detach> Error for Late<O> {}
+
+impl<O: Detach> From<Late<O>> for io::Error {
+    /// For those who leave the buffer behind: an error of the kind `TimedOut`.
+    fn from(late: Late<O>) -> Self {
+        Self::new(io::ErrorKind::TimedOut, late.to_string())
+    }
+}
+
+/// What every operation can do when it is awaited.
+pub trait Awaited: Detach {
+    /// Waits for the operation no longer than so long, counted from when it is first polled.
+    ///
+    /// A file operation in flight cannot be cancelled, so it goes on: see [`Late`].
+    fn timeout(self, at_most: Duration) -> Timeout<Self> {
+        Pending::new(self).timeout(at_most)
+    }
+
+    /// As [`Awaited::timeout`], until an instant.
+    fn deadline(self, at: Instant) -> Timeout<Self> {
+        Pending::new(self).deadline(at)
+    }
+}
+
+impl<O: Detach> Awaited for O {}
+
+impl<O: Detach> Pending<O> {
+    /// As [`Awaited::timeout`].
+    pub fn timeout(self, at_most: Duration) -> Timeout<O> {
+        Timeout::new(self, At::After(at_most))
+    }
+
+    /// As [`Awaited::deadline`].
+    pub fn deadline(self, at: Instant) -> Timeout<O> {
+        Timeout::new(self, At::Instant(at))
+    }
+}
+
+impl<O: Detach> Timeout<O> {
+    fn new(pending: Pending<O>, at: At) -> Self {
+        Self {
+            timer: Alarm::of(pending.engine()),
+            pending: Some(pending),
+            at,
+        }
+    }
+}
+
+impl<O: Detach> Future for Timeout<O> {
+    type Output = Result<O::Output, Late<O>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let pending = this
+            .pending
+            .as_mut()
+            .expect("a future is not polled after it is ready");
+        if let Poll::Ready(output) = Pin::new(pending).poll(cx) {
+            this.pending = None;
+            this.timer.cancel();
+            return Poll::Ready(Ok(output));
+        }
+        let at = match this.at {
+            At::Instant(at) => Some(at),
+            // Beyond what the clock counts, there is no deadline.
+            At::After(at_most) => Instant::now().checked_add(at_most),
+        };
+        let Some(at) = at else {
+            return Poll::Pending;
+        };
+        this.at = At::Instant(at);
+        match this.timer.poll(at, cx) {
+            Poll::Pending => Poll::Pending,
+            // Without a timer the deadline is not kept, which is better than no operation; the
+            // engine's statistics tell of it.
+            Poll::Ready(Err(_)) => Poll::Pending,
+            Poll::Ready(Ok(())) => {
+                let pending = this.pending.take().expect("it was there");
+                Poll::Ready(Err(Late(pending)))
+            }
+        }
+    }
+}
+
+/// A timer of an engine, set when it is first polled.
+#[derive(Debug)]
+struct Alarm {
+    engine: Engine,
+    timer: Option<Timer>,
+}
+
+impl Alarm {
+    fn of(engine: &Engine) -> Self {
+        Self {
+            engine: engine.clone(),
+            timer: None,
+        }
+    }
+
+    fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if at <= Instant::now() {
+            self.cancel();
+            return Poll::Ready(Ok(()));
+        }
+        let shared = self.engine.shared();
+        if let Some(timer) = self.timer
+            && timer.update(shared, cx.waker())
+        {
+            return Poll::Pending;
+        }
+        match Timer::set(shared, at, cx.waker()) {
+            Ok(timer) => {
+                self.timer = Some(timer);
+                Poll::Pending
+            }
+            Err(refusal) => {
+                let error = Answer::refused(refusal).decode(&self.engine);
+                Poll::Ready(error.map(drop))
+            }
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(timer) = self.timer.take() {
+            timer.cancel(self.engine.shared());
+        }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+/// Sleeps until an instant. Made by [`Engine::sleep`] and [`crate::local::sleep`].
+///
+/// It yields an error only where the engine has neither a run loop on this thread nor a driver
+/// and cannot start one.
+///
+/// # Cancellation
+///
+/// Dropping it takes the timer back.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Sleep {
+    alarm: Alarm,
+    at: Option<Instant>,
+}
+
+impl Sleep {
+    pub(super) fn new(engine: &Engine, at_least: Duration) -> Self {
+        Self {
+            alarm: Alarm::of(engine),
+            at: Instant::now().checked_add(at_least),
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.at {
+            Some(at) => self.alarm.poll(at, cx),
+            // Beyond what the clock counts: for ever.
+            None => Poll::Pending,
+        }
+    }
+}

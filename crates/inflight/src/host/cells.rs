@@ -1,0 +1,336 @@
+//! The requests of one driver or run loop from the moment they are awaited until their answers
+//! are taken: plain data without a lock, to be owned or locked by its host.
+//!
+//! Wakers and what operations leave behind are never dropped here but given back: dropping them may
+//! run foreign code, which must not happen under the host's lock.
+//!
+//! A cell belongs to the future that has its [`Ticket`], and to the proactor as long as the
+//! request is in flight. The cell is free again when both are done with it:
+//!
+//! ```text
+//! insert -> Queued -> take -> InFlight -> complete -> Done -> poll, abandon -> Free
+//!              \ abandon -> Free   \ abandon -> Abandoned -> complete -> Free
+//! ```
+#![allow(unsafe_code)]
+
+use std::task::Waker;
+
+use crate::backend::threads::execute::to_usize;
+use crate::completion::Answer;
+use crate::op::Request;
+
+/// No cell has this number.
+const NONE: u32 = u32::MAX;
+
+/// What an abandoned operation leaves behind: it keeps memory and descriptor until the operation
+/// is over.
+pub(crate) trait Kept: Send {
+    /// The operation is over, with this answer.
+    fn over(self: Box<Self>, answer: Answer);
+}
+
+/// The right to the answer of one cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket {
+    index: u32,
+    generation: u32,
+}
+
+/// Who is told that an answer is there.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    Nobody,
+    Waker(Waker),
+    /// A task of the run loop that owns these cells.
+    Task(u32),
+}
+
+/// What has become of a future's claim on a cell.
+pub(crate) enum Left {
+    /// The answer had come.
+    Answered(Answer),
+    /// The request had not been handed over, and will not be.
+    Withdrawn,
+    /// The request is in flight; the cell has what it needs.
+    InFlight,
+}
+
+/// What a completed cell asks of its host, outside any lock.
+pub(crate) enum Then {
+    Wake(Wake),
+    Over(Box<dyn Kept>, Answer),
+}
+
+enum Stage {
+    Free,
+    Queued(Request),
+    InFlight,
+    Abandoned(Box<dyn Kept>),
+    Done(Answer),
+}
+
+struct Cell {
+    generation: u32,
+    /// The next in the queue, or the next free one.
+    next: u32,
+    /// The one before in the queue.
+    before: u32,
+    /// Bytes of memory that the request names.
+    bytes: u64,
+    wake: Wake,
+    stage: Stage,
+}
+
+/// See the module.
+pub(crate) struct Cells {
+    cells: Vec<Cell>,
+    free: u32,
+    first: u32,
+    last: u32,
+    queued: u32,
+    in_flight: u32,
+    bytes_in_flight: u64,
+    /// Most bytes handed over at a time; one request may exceed it when it is alone.
+    bytes_max: u64,
+}
+
+// SAFETY: the addresses in queued requests stay valid until the cell is withdrawn or answered,
+// whichever thread hands them over: that is what `insert` asks of its caller.
+unsafe impl Send for Cells {}
+
+impl Cells {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self {
+            cells: Vec::new(),
+            free: NONE,
+            first: NONE,
+            last: NONE,
+            queued: 0,
+            in_flight: 0,
+            bytes_in_flight: 0,
+            bytes_max,
+        }
+    }
+
+    /// Whether a request waits that may be handed over now.
+    pub(crate) fn may_take(&self) -> bool {
+        let first = self.cells.get(to_usize(self.first));
+        first.is_some_and(|first| self.has_room_for(first.bytes))
+    }
+
+    /// Whether no request waits or is in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queued == 0 && self.in_flight == 0
+    }
+
+    /// Requests that wait or are in flight.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.queued + self.in_flight
+    }
+
+    /// Queues a request behind the others.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in the request stay valid, and nobody else touches what the kernel fills,
+    /// until the cell has been withdrawn or is done: whoever has the ticket keeps them, or leaves
+    /// them with [`Cells::abandon`].
+    pub(crate) unsafe fn insert(&mut self, request: Request, wake: Wake) -> Ticket {
+        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+        let index = self.occupy(Stage::Queued(request), wake);
+        let last = self.last;
+        let cell = &mut self.cells[to_usize(index)];
+        cell.bytes = bytes;
+        cell.next = NONE;
+        cell.before = last;
+        let generation = cell.generation;
+        match self.cells.get_mut(to_usize(last)) {
+            Some(last) => last.next = index,
+            None => self.first = index,
+        }
+        self.last = index;
+        self.queued += 1;
+        Ticket { index, generation }
+    }
+
+    /// Whether a request may be handed over before any other.
+    #[inline]
+    pub(crate) fn may_start(&self, request: &Request) -> bool {
+        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+        self.queued == 0 && self.has_room_for(bytes)
+    }
+
+    /// A cell for a request that its host hands over at once, with the token.
+    #[inline]
+    pub(crate) fn insert_in_flight(&mut self, request: &Request, wake: Wake) -> (u32, Ticket) {
+        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+        let index = self.occupy(Stage::InFlight, wake);
+        let cell = &mut self.cells[to_usize(index)];
+        cell.bytes = bytes;
+        let generation = cell.generation;
+        self.in_flight += 1;
+        self.bytes_in_flight += bytes;
+        (index, Ticket { index, generation })
+    }
+
+    /// The next request in the queue and its token, if it may be handed over now.
+    pub(crate) fn take(&mut self) -> Option<(u32, Request)> {
+        let index = self.first;
+        let cell = self.cells.get(to_usize(index))?;
+        let bytes = cell.bytes;
+        if !self.has_room_for(bytes) {
+            return None;
+        }
+        self.unlink(index);
+        self.in_flight += 1;
+        self.bytes_in_flight += bytes;
+        let cell = &mut self.cells[to_usize(index)];
+        match std::mem::replace(&mut cell.stage, Stage::InFlight) {
+            Stage::Queued(request) => Some((index, request)),
+            _ => unreachable!("only queued cells are in the queue"),
+        }
+    }
+
+    /// Takes the answer for the request with this token.
+    #[inline]
+    pub(crate) fn complete(&mut self, token: u32, answer: Answer) -> Then {
+        let cell = &mut self.cells[to_usize(token)];
+        self.in_flight -= 1;
+        self.bytes_in_flight -= cell.bytes;
+        match std::mem::replace(&mut cell.stage, Stage::Done(answer)) {
+            Stage::InFlight => Then::Wake(std::mem::replace(&mut cell.wake, Wake::Nobody)),
+            Stage::Abandoned(kept) => {
+                self.vacate(token);
+                Then::Over(kept, answer)
+            }
+            _ => unreachable!("only cells in flight are completed"),
+        }
+    }
+
+    /// Whether the ticket is that of a living cell.
+    pub(crate) fn knows(&self, ticket: Ticket) -> bool {
+        let cell = self.cells.get(to_usize(ticket.index));
+        cell.is_some_and(|cell| cell.generation == ticket.generation)
+    }
+
+    /// The answer, which frees the cell; or keeps in mind whom to tell, and returns who was to be
+    /// told before.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        ticket: Ticket,
+        set: impl FnOnce(&mut Wake) -> Wake,
+    ) -> Result<Answer, Wake> {
+        let cell = &mut self.cells[to_usize(ticket.index)];
+        assert_eq!(cell.generation, ticket.generation, "a ticket is used once");
+        if let Stage::Done(answer) = cell.stage {
+            self.vacate(ticket.index);
+            return Ok(answer);
+        }
+        Err(set(&mut cell.wake))
+    }
+
+    /// The future is gone. `keep` is asked for what the request needs if it is in flight. Returns
+    /// also who was to be told.
+    pub(crate) fn abandon(
+        &mut self,
+        ticket: Ticket,
+        keep: impl FnOnce() -> Box<dyn Kept>,
+    ) -> (Left, Wake) {
+        let index = ticket.index;
+        let cell = &mut self.cells[to_usize(index)];
+        assert_eq!(cell.generation, ticket.generation, "a ticket is used once");
+        match cell.stage {
+            Stage::Done(answer) => (Left::Answered(answer), self.vacate(index)),
+            Stage::Queued(_) => {
+                self.unlink(index);
+                (Left::Withdrawn, self.vacate(index))
+            }
+            Stage::InFlight => {
+                cell.stage = Stage::Abandoned(keep());
+                // The ticket is used up; the token is the number alone.
+                cell.generation = cell.generation.wrapping_add(1);
+                (
+                    Left::InFlight,
+                    std::mem::replace(&mut cell.wake, Wake::Nobody),
+                )
+            }
+            Stage::Free | Stage::Abandoned(_) => {
+                unreachable!("a ticket is for a cell with an owner")
+            }
+        }
+    }
+
+    /// Every answer that nobody has taken, with its ticket.
+    pub(crate) fn untaken(&self) -> impl Iterator<Item = (Ticket, Answer)> {
+        (0_u32..).zip(&self.cells).filter_map(|(index, cell)| {
+            let generation = cell.generation;
+            match cell.stage {
+                Stage::Done(answer) => Some((Ticket { index, generation }, answer)),
+                _ => None,
+            }
+        })
+    }
+
+    fn has_room_for(&self, bytes: u64) -> bool {
+        self.in_flight == 0 || self.bytes_in_flight.saturating_add(bytes) <= self.bytes_max
+    }
+
+    #[inline]
+    fn occupy(&mut self, stage: Stage, wake: Wake) -> u32 {
+        let index = self.free;
+        if let Some(cell) = self.cells.get_mut(to_usize(index)) {
+            self.free = cell.next;
+            cell.stage = stage;
+            cell.wake = wake;
+            return index;
+        }
+        let index = u32::try_from(self.cells.len()).expect("fewer futures than a u32 counts");
+        assert_ne!(index, NONE, "fewer futures than a u32 counts");
+        self.cells.push(Cell {
+            generation: 0,
+            next: NONE,
+            before: NONE,
+            bytes: 0,
+            wake,
+            stage,
+        });
+        index
+    }
+
+    #[inline]
+    fn vacate(&mut self, index: u32) -> Wake {
+        let free = self.free;
+        let cell = &mut self.cells[to_usize(index)];
+        cell.generation = cell.generation.wrapping_add(1);
+        cell.stage = Stage::Free;
+        cell.bytes = 0;
+        cell.next = free;
+        self.free = index;
+        std::mem::replace(&mut cell.wake, Wake::Nobody)
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let Cell { next, before, .. } = self.cells[to_usize(index)];
+        match self.cells.get_mut(to_usize(before)) {
+            Some(before) => before.next = next,
+            None => self.first = next,
+        }
+        match self.cells.get_mut(to_usize(next)) {
+            Some(next) => next.before = before,
+            None => self.last = before,
+        }
+        self.queued -= 1;
+    }
+}
+
+impl Wake {
+    /// Has this waker woken, unless it is the one that is. Returns the one before.
+    #[inline]
+    pub(crate) fn set(&mut self, waker: &Waker) -> Self {
+        match self {
+            Self::Waker(known) if known.will_wake(waker) => Self::Nobody,
+            _ => std::mem::replace(self, Self::Waker(waker.clone())),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The driver host: a few threads, each the owner of one proactor, with a [`Mailbox`] in front.
+//!
+//! A driver sleeps in one of three ways. With nothing in flight it looks for mail a little while,
+//! then parks. With few in flight it waits for any completion, or the alarm. With many it waits
+//! for several completions without the alarm, so that the requests which they bring about are
+//! handed over together; mail that comes meanwhile waits for the next of these moments.
+
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::mail::{Mailbox, Next, Taken};
+use super::shared::Shared;
+use crate::error::SetupError;
+use crate::policy::wait_for;
+use crate::proactor::Proactor;
+
+/// From so many in flight on, completions come so often that mail need not ring.
+const MANY: u32 = 4;
+
+/// The longest that mail waits unseen while many are in flight.
+const UNSEEN_MAX: Duration = Duration::from_micros(50);
+
+/// The longest that an idle driver looks for mail before it parks.
+const SPIN_MAX: Duration = Duration::from_micros(20);
+const SPIN_MIN: Duration = Duration::from_micros(1);
+
+/// The drivers of one engine.
+pub(crate) struct Drivers {
+    drivers: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
+}
+
+impl Drivers {
+    /// Starts `count` drivers.
+    ///
+    /// # Errors
+    ///
+    /// If a thread cannot be started, or cannot have what is demanded. The others end.
+    pub(crate) fn start(shared: &Arc<Shared>, count: u32) -> Result<Self, SetupError> {
+        let mut drivers = Self {
+            drivers: Vec::new(),
+        };
+        for _ in 0..count.max(1) {
+            match start_one(shared) {
+                Ok(driver) => drivers.drivers.push(driver),
+                Err(refusal) => {
+                    drivers.end(Instant::now() + Duration::from_secs(1));
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(drivers)
+    }
+
+    /// The mailbox for requests from one thread.
+    pub(crate) fn mailbox(&self, thread: usize) -> &Arc<Mailbox> {
+        &self.drivers[thread % self.drivers.len()].0
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.drivers.len()
+    }
+
+    /// Ends the drivers once nothing is in flight, but waits for that no longer than until
+    /// `deadline`. Returns how many requests are then left; their drivers go on alone, and what
+    /// belongs to the requests is freed when these are over.
+    pub(crate) fn end(self, deadline: Instant) -> u32 {
+        self.drivers.iter().for_each(|(mailbox, _)| mailbox.end());
+        let this = thread::current().id();
+        let mut left = 0;
+        for (mailbox, driver) in self.drivers {
+            // A waker may drop the last handle of the engine on the driver itself.
+            if driver.thread().id() == this {
+                continue;
+            }
+            if mailbox.wait_for_end(deadline) {
+                // A driver runs no foreign code that it does not contain.
+                let _ = driver.join();
+            } else {
+                left += mailbox.unanswered();
+            }
+        }
+        left
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn unanswered(&self) -> u32 {
+        let counts = self.drivers.iter().map(|(mailbox, _)| mailbox.unanswered());
+        counts.sum()
+    }
+}
+
+fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), SetupError> {
+    let (say, hear) = std::sync::mpsc::channel();
+    let engine = Arc::clone(shared);
+    let run = move || {
+        let weak = Arc::downgrade(&engine);
+        match set_up(&engine) {
+            Ok((proactor, mailbox)) => {
+                drop(engine);
+                if say.send(Ok(Arc::clone(&mailbox))).is_ok() {
+                    drive(&weak, proactor, &mailbox);
+                }
+            }
+            Err(refusal) => {
+                drop(engine);
+                // Whoever asked has left only if it died.
+                let _ = say.send(Err(refusal));
+            }
+        }
+    };
+    let refused = |cause| SetupError::Refused {
+        cause: Arc::new(cause),
+    };
+    let thread = thread::Builder::new().name("inflight-driver".to_owned());
+    let thread = thread.spawn(run).map_err(refused)?;
+    let died = || Err(refused(std::io::Error::other("the driver thread has died")));
+    let mailbox = hear.recv().unwrap_or_else(|_| died())?;
+    Ok((mailbox, thread))
+}
+
+fn set_up(shared: &Shared) -> Result<(Proactor, Arc<Mailbox>), SetupError> {
+    let mut proactor = shared.new_proactor()?;
+    let alarm = proactor.alarm().map_err(|cause| SetupError::Refused {
+        cause: Arc::new(cause),
+    })?;
+    let mailbox = Mailbox::new(alarm, shared.config.bytes_in_flight);
+    Ok((proactor, Arc::new(mailbox)))
+}
+
+/// Ends the process if a driver panics: the kernel may be writing to memory that unwinding would
+/// free. No foreign code can be the cause, see [`Taken::tell`].
+struct NoUnwinding;
+
+impl Drop for NoUnwinding {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("inflight: a driver has panicked with operations in flight; this is a bug");
+            std::process::abort();
+        }
+    }
+}
+
+fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
+    let _guard = NoUnwinding;
+    let mut answers = Vec::new();
+    let mut taken = Taken::default();
+    let mut spin = SPIN_MAX;
+    loop {
+        let room = match proactor.has_room() && taken.requests.is_empty() {
+            true => proactor.capacity() - proactor.in_flight(),
+            false => 0,
+        };
+        let (next, timer) = mailbox.exchange(&mut answers, &mut taken, room);
+        hand_over(&mut proactor, &mut taken);
+        taken.tell();
+        let deliver = |token, answer| answers.push((token, answer));
+        let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
+        let in_flight = proactor.in_flight();
+        match next {
+            Next::End => break,
+            Next::Park => proactor.turn_or(1, until, deliver),
+            Next::Work if in_flight >= MANY => {
+                let at_most = until.map_or(UNSEEN_MAX, |until| until.min(UNSEEN_MAX));
+                proactor.turn_or(wait_for(in_flight), Some(at_most), deliver);
+            }
+            Next::Work if proactor.needs_turn() => proactor.turn(0, deliver),
+            Next::Work if in_flight == 0 => look_for_mail(mailbox, &mut spin),
+            Next::Work => {}
+        }
+        if proactor.has_news() {
+            tell_of_fallbacks(shared, &mut proactor, mailbox);
+        }
+    }
+    // The proactor is idle.
+    drop(proactor);
+}
+
+/// Hands what was taken to the proactor, as far as it has room.
+#[allow(unsafe_code)]
+fn hand_over(proactor: &mut Proactor, taken: &mut Taken) {
+    if taken.requests.is_empty() {
+        return;
+    }
+    let source = || taken.requests.pop();
+    // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or has
+    // left it in the cell; cells are done only by the answers that the proactor delivers.
+    unsafe { proactor.fill(source) };
+}
+
+/// Looks for mail a little while, as long as that has mostly paid.
+fn look_for_mail(mailbox: &Mailbox, spin: &mut Duration) {
+    let begun = Instant::now();
+    while !mailbox.has_hint() {
+        if begun.elapsed() > *spin {
+            *spin = (*spin / 2).max(SPIN_MIN);
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    *spin = (*spin * 2).min(SPIN_MAX);
+}
+
+/// Tells the engine what has been given up. A proactor whose backend has broken is replaced.
+#[cold]
+fn tell_of_fallbacks(shared: &Weak<Shared>, proactor: &mut Proactor, mailbox: &Mailbox) {
+    let reasons: Vec<String> = proactor.take_fallbacks().collect();
+    let Some(shared) = shared.upgrade() else {
+        return;
+    };
+    for reason in reasons {
+        shared.counters.fallback(reason);
+    }
+    if !proactor.is_idle() {
+        return;
+    }
+    let Some(cause) = proactor.take_broken() else {
+        return;
+    };
+    shared.give_up_rings(cause);
+    let mut next = shared.new_proactor_on_threads();
+    match next.alarm() {
+        Ok(alarm) => {
+            mailbox.replace_alarm(alarm);
+            *proactor = next;
+        }
+        // A lane has an alarm without a descriptor; were it otherwise, plain calls would go on.
+        Err(cause) => shared.counters.fallback(cause.to_string()),
+    }
+}

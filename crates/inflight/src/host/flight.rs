@@ -1,0 +1,251 @@
+//! One awaited operation, wherever it was handed over: to a driver, or to the run loop of the thread
+//! that polled it first.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::caller::look;
+use super::cells::{Kept, Left, Ticket};
+use super::local::{self, Home};
+use super::shared::Shared;
+use super::timers::TimerKey;
+use crate::backend::threads::execute::execute_request;
+use crate::completion::{Answer, Refusal};
+use crate::op::{Op, Plan, Prepare, Request, Road};
+use crate::policy::SAMPLE_EVERY;
+
+/// Where an operation is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flight {
+    /// In the mailbox with this number.
+    Driver(usize, Ticket),
+    /// In a run loop.
+    Local(Home, Ticket),
+}
+
+/// What polling an operation for the first time has led to.
+pub(crate) enum Launch {
+    Answered(Answer),
+    InFlight(Flight),
+}
+
+thread_local! {
+    /// Reads that this thread has had to decide on, for taking samples.
+    static LOOKED: Cell<u32> = const { Cell::new(0) };
+    /// Which driver serves this thread.
+    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn is_sample() -> bool {
+    LOOKED.with(|looked| {
+        looked.set(looked.get().wrapping_add(1));
+        looked.get().is_multiple_of(SAMPLE_EVERY)
+    })
+}
+
+/// What can be answered without waiting for a device is answered at once; the request of the
+/// rest.
+#[inline]
+pub(crate) fn try_here<O: Prepare>(
+    shared: &Arc<Shared>,
+    operation: &mut O,
+) -> Result<Answer, Request> {
+    let (road, request) = match operation.prepare().0 {
+        Plan::Refused(answer) => return Ok(answer),
+        Plan::Run(road, request) => (road, request),
+    };
+    let looks = match road {
+        Road::Warm | Road::CacheFirst | Road::Ask => true,
+        Road::Cold => is_sample(),
+        // Whoever polls must not wait, so these do not become plain calls here.
+        Road::Plain | Road::Blind | Road::Slow | Road::Backend | Road::Device => false,
+    };
+    if looks {
+        shared.counters.plain_call();
+        return look(operation, &request).ok_or(request);
+    }
+    if matches!(request.op, Op::Metadata { .. }) {
+        shared.counters.plain_call();
+        // SAFETY: the addresses point into what the operation owns, and it is over when this
+        // returns. Metadata of an open file is in memory.
+        return Ok(unsafe { execute_request(&request) });
+    }
+    Err(request)
+}
+
+/// Starts an operation.
+///
+/// # Safety
+///
+/// Until the answer has been taken, the memory that the request names stays where it is, is not
+/// touched, and is not freed; or it is left to [`Flight::abandon`]. The descriptor stays open.
+#[inline]
+pub(crate) unsafe fn launch<O: Prepare>(
+    shared: &Arc<Shared>,
+    operation: &mut O,
+    waker: &Waker,
+) -> Launch {
+    if shared.is_forked() {
+        return Launch::Answered(Answer::refused(Refusal::Forked));
+    }
+    let request = match try_here(shared, operation) {
+        Ok(answer) => return Launch::Answered(answer),
+        Err(request) => request,
+    };
+    if local::is_current(shared) {
+        // SAFETY: passed on from the caller.
+        let (home, ticket) = unsafe { local::submit(request, waker) };
+        return Launch::InFlight(Flight::Local(home, ticket));
+    }
+    match shared.drivers() {
+        Ok(drivers) => {
+            let number = this_thread(drivers.count());
+            // SAFETY: passed on from the caller.
+            let ticket = unsafe { drivers.mailbox(number).submit(request, waker) };
+            Launch::InFlight(Flight::Driver(number, ticket))
+        }
+        Err(refusal) => Launch::Answered(Answer::refused(refusal)),
+    }
+}
+
+/// The number of the driver that serves this thread.
+fn this_thread(drivers: usize) -> usize {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    if drivers == 1 {
+        return 0;
+    }
+    let number = THREAD.try_with(|thread| {
+        if thread.get() == usize::MAX {
+            thread.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        thread.get()
+    });
+    number.unwrap_or(0) % drivers
+}
+
+impl Flight {
+    /// The answer, if it has come; else the waker is kept.
+    #[inline]
+    pub(crate) fn poll(self, shared: &Arc<Shared>, waker: &Waker) -> Option<Answer> {
+        if shared.is_forked() {
+            return Some(Answer::refused(Refusal::Forked));
+        }
+        match self {
+            Self::Local(home, ticket) => local::poll(home, ticket, waker),
+            Self::Driver(number, ticket) => match shared.drivers() {
+                Ok(drivers) => drivers.mailbox(number).poll(ticket, waker),
+                Err(refusal) => Some(Answer::refused(refusal)),
+            },
+        }
+    }
+
+    /// The future is gone. `keep` is asked for what the operation needs if it is in flight.
+    pub(crate) fn abandon(
+        self,
+        shared: &Arc<Shared>,
+        keep: impl FnOnce() -> Box<dyn Kept>,
+    ) -> Left {
+        if shared.is_forked() {
+            // What is in flight is the parent's, and so is the memory that the kernel fills.
+            return Left::Withdrawn;
+        }
+        match self {
+            Self::Local(home, ticket) => local::abandon(home, ticket, keep),
+            Self::Driver(number, ticket) => match shared.drivers() {
+                Ok(drivers) => drivers.mailbox(number).abandon(ticket, keep),
+                Err(_) => unreachable!("it was handed to a driver"),
+            },
+        }
+    }
+}
+
+/// Starts operations together and appends their flights. Nobody is told of the answers until
+/// they have been polled.
+///
+/// # Errors
+///
+/// In a forked child, and if no driver can be started.
+///
+/// # Safety
+///
+/// As for [`launch`], for each of them; the requests come from [`try_here`].
+pub(crate) unsafe fn launch_all(
+    shared: &Arc<Shared>,
+    requests: impl Iterator<Item = Request>,
+    flights: &mut Vec<Flight>,
+) -> Result<(), Refusal> {
+    if shared.is_forked() {
+        return Err(Refusal::Forked);
+    }
+    let mut tickets = Vec::new();
+    if local::is_current(shared) {
+        // SAFETY: passed on from the caller.
+        let home = unsafe { local::submit_all(requests, &mut tickets) };
+        flights.extend(
+            tickets
+                .into_iter()
+                .map(|ticket| Flight::Local(home, ticket)),
+        );
+        return Ok(());
+    }
+    let drivers = shared.drivers()?;
+    let number = this_thread(drivers.count());
+    // SAFETY: passed on from the caller.
+    unsafe { drivers.mailbox(number).submit_all(requests, &mut tickets) };
+    flights.extend(
+        tickets
+            .into_iter()
+            .map(|ticket| Flight::Driver(number, ticket)),
+    );
+    Ok(())
+}
+
+/// A timer, wherever it was set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Timer {
+    Driver(usize, TimerKey),
+    Local(Home, TimerKey),
+}
+
+impl Timer {
+    /// Has the waker woken at an instant, by the run loop of this thread or a driver.
+    pub(crate) fn set(shared: &Arc<Shared>, at: Instant, waker: &Waker) -> Result<Self, Refusal> {
+        if let Some((home, key)) = local::set_timer(at, waker) {
+            return Ok(Self::Local(home, key));
+        }
+        let drivers = shared.drivers()?;
+        let number = this_thread(drivers.count());
+        Ok(Self::Driver(
+            number,
+            drivers.mailbox(number).set_timer(at, waker),
+        ))
+    }
+
+    /// Has another waker woken; false when the timer has gone off or cannot be reached from here.
+    pub(crate) fn update(self, shared: &Arc<Shared>, waker: &Waker) -> bool {
+        match self {
+            Self::Local(home, key) => local::update_timer(home, key, waker),
+            Self::Driver(number, key) => shared
+                .drivers()
+                .is_ok_and(|drivers| drivers.mailbox(number).update_timer(key, waker)),
+        }
+    }
+
+    pub(crate) fn cancel(self, shared: &Arc<Shared>) {
+        if shared.is_forked() {
+            return;
+        }
+        match self {
+            Self::Local(home, key) => local::cancel_timer(home, key),
+            Self::Driver(number, key) => {
+                if let Ok(drivers) = shared.drivers() {
+                    drivers.mailbox(number).cancel_timer(key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,522 @@
+//! The local host: a run loop that owns a proactor and polls tasks of its own thread; its idle
+//! wait *is* the proactor's wait.
+//!
+//! The loop lives on the stack of [`run`], and futures find it by a thread-local pointer. No
+//! foreign code (a poll, a waker, a drop) runs while one of its parts is borrowed.
+#![allow(unsafe_code)]
+
+mod remote;
+mod tasks;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::caller::{Lease, lease, once};
+use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
+use super::mail::contain;
+use super::shared::Shared;
+use super::timers::{TimerKey, Timers};
+use crate::completion::{Answer, Refusal};
+use crate::op::Request;
+use crate::policy::wait_for;
+use remote::{Message, Remote};
+use tasks::{MAIN, Tasks};
+
+thread_local! {
+    /// The loop that runs on this thread; the innermost, if they are nested.
+    static CURRENT: Cell<Option<NonNull<Loop<'static>>>> = const { Cell::new(None) };
+}
+
+/// From so many in flight on, the loop waits for several completions at a time.
+const MANY: u32 = 4;
+
+/// The longest that wake-ups from other threads wait unseen while many are in flight.
+const UNSEEN_MAX: Duration = Duration::from_micros(50);
+
+/// Rounds of polling after which completions are looked for although tasks are ready.
+const ROUNDS_MAX: u32 = 16;
+
+/// See the module.
+struct Loop<'s> {
+    shared: &'s Arc<Shared>,
+    remote: Arc<Remote>,
+    lease: RefCell<Lease<'s>>,
+    cells: RefCell<Cells>,
+    timers: RefCell<Timers>,
+    tasks: RefCell<Tasks>,
+    ready: RefCell<VecDeque<u32>>,
+    /// The task that is polled, and what its waker refers to.
+    polled: Cell<(u32, *const ())>,
+    answers: RefCell<Vec<(u32, Answer)>>,
+    /// The loop that this one is nested in.
+    outer: Option<NonNull<Loop<'static>>>,
+}
+
+/// A loop that began to run a future, as that future remembers it.
+pub(crate) type Home = u64;
+
+/// Calls `body` with the loop of this thread.
+#[inline]
+fn with_current<R>(body: impl FnOnce(&Loop<'static>) -> R) -> Option<R> {
+    let current = CURRENT.try_with(Cell::get).ok()??;
+    // SAFETY: the pointer is to the loop on this thread's stack, and is taken back before the loop
+    // goes; `body` gets no longer borrow than this call.
+    Some(body(unsafe { current.as_ref() }))
+}
+
+/// As [`with_current`], if the loop has this number.
+#[inline]
+fn with_home<R>(home: Home, body: impl FnOnce(&Loop<'static>) -> R) -> Option<R> {
+    with_current(|current| (current.remote.id == home).then(|| body(current)))?
+}
+
+/// Wakes a task of the loop of this thread; false if that is another loop.
+fn wake_here(home: Home, task: u32) -> bool {
+    with_home(home, |current| current.wake(task)).is_some()
+}
+
+/// Whether operations of this engine belong to the loop of this thread.
+#[inline]
+pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
+    with_current(|current| Arc::ptr_eq(current.shared, shared)).unwrap_or(false)
+}
+
+/// Hands a request to the loop of this thread, which [`is_current`].
+///
+/// # Safety
+///
+/// As for [`Cells::insert`].
+#[inline]
+pub(crate) unsafe fn submit(request: Request, waker: &Waker) -> (Home, Ticket) {
+    let submitted = with_current(|current| {
+        // SAFETY: passed on from the caller.
+        (current.remote.id, unsafe { current.submit(request, waker) })
+    });
+    submitted.expect("the caller has looked")
+}
+
+/// Hands requests to the loop of this thread, which [`is_current`], and appends their tickets.
+///
+/// # Safety
+///
+/// As for [`Cells::insert`].
+pub(crate) unsafe fn submit_all(
+    requests: impl Iterator<Item = Request>,
+    tickets: &mut Vec<Ticket>,
+) -> Home {
+    let submitted = with_current(|current| {
+        let mut cells = current.cells.borrow_mut();
+        for request in requests {
+            // SAFETY: passed on from the caller.
+            tickets.push(unsafe { cells.insert(request, Wake::Nobody) });
+        }
+        current.remote.id
+    });
+    submitted.expect("the caller has looked")
+}
+
+/// The answer, if it has come; else the waker is kept.
+#[inline]
+pub(crate) fn poll(home: Home, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+    match with_home(home, |current| current.poll(ticket, waker)) {
+        Some(answer) => answer,
+        None => poll_from_afar(home, ticket, waker),
+    }
+}
+
+#[cold]
+fn poll_from_afar(home: Home, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+    let remote = remote::find(home);
+    let remote = remote.expect("a loop is known while futures have claims on it");
+    remote.poll(ticket, waker)
+}
+
+/// The future is gone. `keep` is asked for what the request needs if it is in flight.
+pub(crate) fn abandon(home: Home, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
+    let mut keep = Some(keep);
+    let mut keep = || keep.take().expect("asked once")();
+    let left = with_home(home, |current| current.abandon(ticket, &mut keep));
+    left.unwrap_or_else(|| {
+        let remote = remote::find(home);
+        match remote.and_then(|remote| remote.abandon(ticket, keep)) {
+            Some(answer) => Left::Answered(answer),
+            None => Left::InFlight,
+        }
+    })
+}
+
+/// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
+pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
+    with_current(|current| {
+        let (key, _) = current.timers.borrow_mut().set(at, waker);
+        (current.remote.id, key)
+    })
+}
+
+/// Has another waker woken; false when the timer has gone off, or is not of this thread.
+pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
+    let updated = with_home(home, |current| {
+        current.timers.borrow_mut().update(key, waker)
+    });
+    updated.unwrap_or(false)
+}
+
+/// A timer that is not of this thread goes off for nothing, later.
+pub(crate) fn cancel_timer(home: Home, key: TimerKey) {
+    with_home(home, |current| {
+        let waker = current.timers.borrow_mut().cancel(key);
+        drop(waker);
+    });
+}
+
+/// Adds a task to the loop of this thread. Gives it back where there is none.
+pub(crate) fn spawn(
+    task: Pin<Box<dyn Future<Output = ()>>>,
+) -> Result<(), Pin<Box<dyn Future<Output = ()>>>> {
+    let mut task = Some(task);
+    with_current(|current| {
+        let task = current
+            .tasks
+            .borrow_mut()
+            .insert(task.take().expect("given"));
+        current.ready.borrow_mut().push_back(task);
+    });
+    task.map_or(Ok(()), Err)
+}
+
+/// Runs a future, and the tasks it spawns, on this thread until the future is ready. The tasks
+/// that are left are dropped, and what they have in flight is waited for.
+///
+/// # Errors
+///
+/// In a forked child; if io_uring is demanded and this thread cannot have a ring, or no
+/// descriptor is left.
+pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, Refusal> {
+    let mut lease = lease(shared)?;
+    let alarm = lease.proactor().alarm().map_err(|_| Refusal::Setup)?;
+    let remote = Remote::register(alarm);
+    let this = Loop {
+        shared,
+        lease: RefCell::new(lease),
+        cells: RefCell::new(Cells::new(shared.config.bytes_in_flight)),
+        timers: RefCell::default(),
+        tasks: RefCell::new(Tasks::new(Arc::clone(&remote))),
+        remote,
+        ready: RefCell::default(),
+        polled: Cell::new((MAIN, std::ptr::null())),
+        answers: RefCell::default(),
+        outer: CURRENT.get(),
+    };
+    // Declared before the future, so that it goes after it, also when a panic unwinds.
+    let guard = Entered::new(&this);
+    let mut future = std::pin::pin!(future);
+    guard.0.wake(MAIN);
+    Ok(guard.0.run(future.as_mut()))
+}
+
+/// A loop that is the current one of its thread.
+struct Entered<'l, 's>(&'l Loop<'s>);
+
+impl<'l, 's> Entered<'l, 's> {
+    fn new(this: &'l Loop<'s>) -> Self {
+        CURRENT.set(Some(NonNull::from(this).cast()));
+        Self(this)
+    }
+}
+
+impl Drop for Entered<'_, '_> {
+    fn drop(&mut self) {
+        let this = self.0;
+        this.drop_tasks();
+        this.drain();
+        let untaken: Vec<_> = this.cells.borrow().untaken().collect();
+        let messages = this.remote.end(untaken.into_iter());
+        for message in messages {
+            this.answer(message);
+        }
+        // What dropping those has begun.
+        this.drop_tasks();
+        this.drain();
+        CURRENT.set(this.outer);
+    }
+}
+
+impl Loop<'_> {
+    #[inline]
+    unsafe fn submit(&self, request: Request, waker: &Waker) -> Ticket {
+        let wake = self.wake_of(waker);
+        let mut cells = self.cells.borrow_mut();
+        let mut lease = self.lease.borrow_mut();
+        let proactor = lease.proactor();
+        if proactor.has_room() && cells.may_start(&request) {
+            let (token, ticket) = cells.insert_in_flight(&request, wake);
+            // SAFETY: passed on from the caller; the cell is done only by the answer that the
+            // proactor delivers.
+            unsafe { proactor.fill(once(token, request)) };
+            return ticket;
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { cells.insert(request, wake) }
+    }
+
+    /// Whom a waker wakes. A task of this loop is named by its number, without a count.
+    #[inline]
+    fn wake_of(&self, waker: &Waker) -> Wake {
+        let (task, data) = self.polled.get();
+        if std::ptr::eq(waker.data(), data) {
+            Wake::Task(task)
+        } else {
+            Wake::Waker(waker.clone())
+        }
+    }
+
+    #[inline]
+    fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        let mut cells = self.cells.borrow_mut();
+        if !cells.knows(ticket) {
+            drop(cells);
+            return self.remote.take(ticket);
+        }
+        let (task, data) = self.polled.get();
+        let set = |wake: &mut Wake| {
+            if std::ptr::eq(waker.data(), data) {
+                std::mem::replace(wake, Wake::Task(task))
+            } else {
+                wake.set(waker)
+            }
+        };
+        let polled = cells.poll(ticket, set);
+        drop(cells);
+        polled.ok()
+    }
+
+    fn abandon(&self, ticket: Ticket, keep: &mut dyn FnMut() -> Box<dyn Kept>) -> Left {
+        let mut cells = self.cells.borrow_mut();
+        if !cells.knows(ticket) {
+            drop(cells);
+            let answer = self.remote.take(ticket);
+            return answer.map_or(Left::Withdrawn, Left::Answered);
+        }
+        let (left, waker) = cells.abandon(ticket, keep);
+        drop(cells);
+        drop(waker);
+        left
+    }
+
+    #[inline]
+    fn wake(&self, task: u32) {
+        if self.tasks.borrow_mut().wake(task) {
+            self.ready.borrow_mut().push_back(task);
+        }
+    }
+
+    fn run<F: Future>(&self, mut main: Pin<&mut F>) -> F::Output {
+        let mut rounds = 0;
+        loop {
+            let ready = self.ready.borrow().len();
+            for _ in 0..ready {
+                let Some(task) = self.ready.borrow_mut().pop_front() else {
+                    break;
+                };
+                let (future, waker) = self.tasks.borrow_mut().begin(task);
+                self.polled.set((task, waker.data()));
+                let mut context = Context::from_waker(&waker);
+                if task == MAIN {
+                    if let Poll::Ready(output) = main.as_mut().poll(&mut context) {
+                        return output;
+                    }
+                } else if let Some(future) = future {
+                    self.poll_task(task, future, &mut context);
+                }
+            }
+            self.polled.set((MAIN, std::ptr::null()));
+            rounds += 1;
+            let is_busy = !self.ready.borrow().is_empty();
+            let looks = rounds >= ROUNDS_MAX;
+            if looks || !is_busy {
+                rounds = 0;
+            }
+            self.turn(is_busy, looks);
+        }
+    }
+
+    fn poll_task(
+        &self,
+        task: u32,
+        mut future: Pin<Box<dyn Future<Output = ()>>>,
+        context: &mut Context<'_>,
+    ) {
+        if future.as_mut().poll(context).is_pending() {
+            self.tasks.borrow_mut().put_back(task, future);
+        } else {
+            self.tasks.borrow_mut().remove(task);
+        }
+    }
+
+    /// Hands over what is queued, and waits if no task is ready.
+    fn turn(&self, is_busy: bool, looks: bool) {
+        self.hand_over();
+        let next_timer = self.timers.borrow().next();
+        let in_flight = self.lease.borrow_mut().proactor().in_flight();
+        if is_busy {
+            let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
+            if needs_turn || looks {
+                self.turn_proactor(|proactor, deliver| proactor.turn(0, deliver));
+            }
+            if looks {
+                self.hear(false);
+            }
+        } else {
+            let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
+            let waits_for_many = in_flight >= MANY && {
+                let at_most = until.map_or(UNSEEN_MAX, |until| until.min(UNSEEN_MAX));
+                let at_least = wait_for(in_flight);
+                self.turn_proactor(|proactor, deliver| {
+                    proactor.turn_or(at_least, Some(at_most), deliver);
+                });
+                !self.answers.borrow().is_empty()
+            };
+            let parked = self.hear(!waits_for_many);
+            if parked {
+                self.turn_proactor(|proactor, deliver| proactor.turn_or(1, until, deliver));
+            }
+        }
+        self.deliver();
+        if next_timer.is_some() {
+            self.ring_timers();
+        }
+        self.look_for_news();
+    }
+
+    fn turn_proactor(
+        &self,
+        turn: impl FnOnce(&mut crate::proactor::Proactor, &mut dyn FnMut(u32, Answer)),
+    ) {
+        let mut answers = self.answers.borrow_mut();
+        let mut lease = self.lease.borrow_mut();
+        turn(lease.proactor(), &mut |token, answer| {
+            answers.push((token, answer))
+        });
+    }
+
+    /// Hands queued requests to the proactor, as far as it has room.
+    #[inline]
+    fn hand_over(&self) {
+        let mut cells = self.cells.borrow_mut();
+        if !cells.may_take() {
+            return;
+        }
+        let mut lease = self.lease.borrow_mut();
+        // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or
+        // has left it in the cell; cells are done only by the answers that the proactor delivers.
+        unsafe { lease.proactor().fill(|| cells.take()) };
+    }
+
+    /// Takes the answers that have come to their cells, and wakes.
+    #[inline]
+    fn deliver(&self) {
+        let mut answers = self.answers.take();
+        for (token, answer) in answers.drain(..) {
+            let then = self.cells.borrow_mut().complete(token, answer);
+            match then {
+                Then::Wake(Wake::Task(task)) => self.wake(task),
+                Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
+                Then::Over(kept, answer) => contain(|| kept.over(answer)),
+                Then::Wake(Wake::Nobody) => {}
+            }
+        }
+        self.answers.replace(answers);
+    }
+
+    fn ring_timers(&self) {
+        let now = Instant::now();
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            match due {
+                Some(waker) => contain(|| waker.wake()),
+                None => return,
+            }
+        }
+    }
+
+    /// Takes what other threads have sent. True if nothing has come and the loop counts as parked.
+    fn hear(&self, may_park: bool) -> bool {
+        let (mut woken, mut messages) = (Vec::new(), Vec::new());
+        let parked = self.remote.take_all(&mut woken, &mut messages, may_park);
+        for task in woken {
+            if self.tasks.borrow_mut().wake_from_afar(task) {
+                self.ready.borrow_mut().push_back(task);
+            }
+        }
+        for message in messages {
+            self.answer(message);
+        }
+        parked
+    }
+
+    /// Does what a future that has been moved away asks for.
+    fn answer(&self, message: Message) {
+        match message {
+            Message::Watch(ticket, waker) => {
+                let mut cells = self.cells.borrow_mut();
+                let polled = match cells.knows(ticket) {
+                    true => cells.poll(ticket, |wake| wake.set(&waker)),
+                    false => Err(Wake::Nobody),
+                };
+                drop(cells);
+                if let Ok(answer) = polled {
+                    self.remote.leave(ticket, answer);
+                    contain(|| waker.wake());
+                }
+            }
+            Message::Abandon(ticket, kept) => {
+                let mut kept = Some(kept);
+                let left = self.abandon(ticket, &mut || kept.take().expect("asked once"));
+                if let (Left::Answered(answer), Some(kept)) = (left, kept.take()) {
+                    // Of a loop that ends, it is also among the answers that nobody took.
+                    self.remote.take(ticket);
+                    contain(|| kept.over(answer));
+                }
+            }
+        }
+    }
+
+    fn look_for_news(&self) {
+        let mut lease = self.lease.borrow_mut();
+        if lease.proactor().has_news()
+            && let Some(alarm) = lease.tell_of_fallbacks()
+        {
+            self.remote.replace_alarm(alarm);
+        }
+    }
+
+    fn drop_tasks(&self) {
+        loop {
+            let task = self.tasks.borrow_mut().pop();
+            match task {
+                Some(task) => contain(|| drop(task)),
+                None => return,
+            }
+        }
+    }
+
+    /// Waits until nothing is in flight.
+    fn drain(&self) {
+        loop {
+            self.hear(false);
+            self.hand_over();
+            if self.cells.borrow().is_idle() {
+                return;
+            }
+            self.turn_proactor(|proactor, deliver| proactor.turn(1, deliver));
+            self.deliver();
+            self.look_for_news();
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What other threads have for a run loop: wake-ups of its tasks, and futures that began there
+//! and have been moved away.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use crate::backend::alarm::Alarm;
+use crate::completion::Answer;
+use crate::host::cells::{Kept, Ticket};
+
+/// The loops that live, and those that are gone while futures that began there are not.
+static HOMES: Mutex<Option<HashMap<u64, Arc<Remote>>>> = Mutex::new(None);
+
+/// The side of a run loop that other threads see.
+pub(super) struct Remote {
+    pub(super) id: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    alarm: Option<Alarm>,
+    parked: bool,
+    ended: bool,
+    woken: Vec<u32>,
+    messages: Vec<Message>,
+    /// Answers for futures that have been moved away.
+    answers: HashMap<Ticket, Answer>,
+}
+
+/// What a future that has been moved away asks of its loop.
+pub(super) enum Message {
+    /// To tell this waker when the answer is there, and leave the answer with [`Remote`].
+    Watch(Ticket, Waker),
+    /// To keep this until the operation is over.
+    Abandon(Ticket, Box<dyn Kept>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The loop with this number, if any of its futures can still ask for it.
+pub(super) fn find(id: u64) -> Option<Arc<Remote>> {
+    lock(&HOMES).as_ref()?.get(&id).cloned()
+}
+
+fn forget(id: u64) {
+    let gone = lock(&HOMES).as_mut().and_then(|homes| homes.remove(&id));
+    drop(gone);
+}
+
+impl Remote {
+    /// The remote side of a new loop.
+    pub(super) fn register(alarm: Alarm) -> Arc<Self> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        let remote = Arc::new(Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            state: Mutex::new(State {
+                alarm: Some(alarm),
+                parked: false,
+                ended: false,
+                woken: Vec::new(),
+                messages: Vec::new(),
+                answers: HashMap::new(),
+            }),
+        });
+        let known = Arc::clone(&remote);
+        lock(&HOMES)
+            .get_or_insert_default()
+            .insert(remote.id, known);
+        remote
+    }
+
+    fn deliver(mut state: MutexGuard<'_, State>) {
+        let alarm = if state.parked {
+            state.alarm.clone()
+        } else {
+            None
+        };
+        state.parked = false;
+        drop(state);
+        if let Some(alarm) = alarm {
+            alarm.ring();
+        }
+    }
+
+    /// Another thread wakes a task; once, until the loop has seen it.
+    pub(super) fn wake(&self, task: u32) {
+        let mut state = lock(&self.state);
+        if !state.ended {
+            state.woken.push(task);
+            Self::deliver(state);
+        }
+    }
+
+    /// A future that began in this loop is polled elsewhere.
+    pub(super) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        let waker = waker.clone();
+        let mut state = lock(&self.state);
+        let answer = state.answers.remove(&ticket);
+        if answer.is_none() && !state.ended {
+            state.messages.push(Message::Watch(ticket, waker));
+            Self::deliver(state);
+            return None;
+        }
+        let is_over = state.ended && state.answers.is_empty();
+        drop(state);
+        if is_over {
+            forget(self.id);
+        }
+        answer
+    }
+
+    /// A future that began in this loop is dropped elsewhere. Returns its answer if it had come.
+    pub(super) fn abandon(
+        &self,
+        ticket: Ticket,
+        keep: impl FnOnce() -> Box<dyn Kept>,
+    ) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        let answer = state.answers.remove(&ticket);
+        if answer.is_none() && !state.ended {
+            let message = Message::Abandon(ticket, keep());
+            state.messages.push(message);
+            Self::deliver(state);
+            return None;
+        }
+        let is_over = state.ended && state.answers.is_empty();
+        drop(state);
+        if is_over {
+            forget(self.id);
+        }
+        answer
+    }
+
+    /// The answer for a future that is polled at home again.
+    pub(super) fn take(&self, ticket: Ticket) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        let answer = state.answers.remove(&ticket);
+        let is_over = state.ended && state.answers.is_empty();
+        drop(state);
+        if is_over {
+            forget(self.id);
+        }
+        answer
+    }
+
+    /// For the loop: leaves an answer for a future that has been moved away.
+    pub(super) fn leave(&self, ticket: Ticket, answer: Answer) {
+        lock(&self.state).answers.insert(ticket, answer);
+    }
+
+    /// For the loop: takes what has come. If there is nothing and `may_park`, the loop counts as
+    /// parked from now on, until it takes again.
+    pub(super) fn take_all(
+        &self,
+        woken: &mut Vec<u32>,
+        messages: &mut Vec<Message>,
+        may_park: bool,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        woken.append(&mut state.woken);
+        messages.append(&mut state.messages);
+        state.parked = may_park && woken.is_empty() && messages.is_empty();
+        state.parked
+    }
+
+    /// For the loop: another alarm interrupts it from now on.
+    pub(super) fn replace_alarm(&self, alarm: Alarm) {
+        let before = lock(&self.state).alarm.replace(alarm);
+        drop(before);
+    }
+
+    /// The loop ends. Returns the messages that came last; after this, none come.
+    pub(super) fn end(&self, untaken: impl Iterator<Item = (Ticket, Answer)>) -> Vec<Message> {
+        let mut state = lock(&self.state);
+        state.ended = true;
+        state.answers.extend(untaken);
+        let alarm = state.alarm.take();
+        let messages = std::mem::take(&mut state.messages);
+        let is_over = state.answers.is_empty();
+        drop(state);
+        drop(alarm);
+        if is_over {
+            forget(self.id);
+        }
+        messages
+    }
+}

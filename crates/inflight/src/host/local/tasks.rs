@@ -1,0 +1,151 @@
+//! The tasks of a run loop, and the wakers that name them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use super::remote::Remote;
+use crate::backend::threads::execute::to_usize;
+
+/// The future that the loop was entered with is task 0; it lives on the stack.
+pub(super) const MAIN: u32 = 0;
+
+type Spawned = Pin<Box<dyn Future<Output = ()>>>;
+
+/// See the module.
+pub(super) struct Tasks {
+    tasks: Vec<Task>,
+    free: Vec<u32>,
+    remote: Arc<Remote>,
+}
+
+struct Task {
+    /// Absent while it is polled, and when the place is free.
+    future: Option<Spawned>,
+    waker: Rc<Waker>,
+    caller: Arc<Caller>,
+    /// Whether it waits to be polled.
+    is_ready: bool,
+    /// Whether the place is taken.
+    lives: bool,
+}
+
+/// What a waker of a task refers to. It may be anywhere, at any time.
+struct Caller {
+    remote: Arc<Remote>,
+    task: u32,
+    /// Whether another thread has woken the task and the loop has not seen it.
+    is_woken: AtomicBool,
+}
+
+impl Wake for Caller {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !super::wake_here(self.remote.id, self.task)
+            && !self.is_woken.swap(true, Ordering::AcqRel)
+        {
+            self.remote.wake(self.task);
+        }
+    }
+}
+
+impl Tasks {
+    /// No task but the main one.
+    pub(super) fn new(remote: Arc<Remote>) -> Self {
+        let mut tasks = Self {
+            tasks: Vec::new(),
+            free: Vec::new(),
+            remote,
+        };
+        tasks.place();
+        tasks
+    }
+
+    /// A place for a task. A place keeps its waker: one that is left over from the task before
+    /// wakes the next for nothing, which does no harm.
+    fn place(&mut self) -> u32 {
+        if let Some(task) = self.free.pop() {
+            self.tasks[to_usize(task)].lives = true;
+            return task;
+        }
+        let task = u32::try_from(self.tasks.len()).expect("fewer tasks than a u32 counts");
+        let remote = Arc::clone(&self.remote);
+        let caller = Arc::new(Caller {
+            remote,
+            task,
+            is_woken: AtomicBool::new(false),
+        });
+        self.tasks.push(Task {
+            future: None,
+            waker: Rc::new(Waker::from(Arc::clone(&caller))),
+            caller,
+            is_ready: false,
+            lives: true,
+        });
+        task
+    }
+
+    /// Adds a task, which is to be polled.
+    pub(super) fn insert(&mut self, future: Spawned) -> u32 {
+        let task = self.place();
+        let place = &mut self.tasks[to_usize(task)];
+        place.future = Some(future);
+        place.is_ready = true;
+        task
+    }
+
+    /// Marks a task as to be polled; false when it is already, or is no more.
+    #[inline]
+    pub(super) fn wake(&mut self, task: u32) -> bool {
+        let Some(task) = self.tasks.get_mut(to_usize(task)) else {
+            return false;
+        };
+        let wakes = task.lives && !task.is_ready;
+        task.is_ready |= wakes;
+        wakes
+    }
+
+    /// Takes a task out to be polled; `None` for the main one.
+    #[inline]
+    pub(super) fn begin(&mut self, task: u32) -> (Option<Spawned>, Rc<Waker>) {
+        let task = &mut self.tasks[to_usize(task)];
+        task.is_ready = false;
+        (task.future.take(), Rc::clone(&task.waker))
+    }
+
+    /// As [`Tasks::wake`], for a task that another thread has woken.
+    pub(super) fn wake_from_afar(&mut self, task: u32) -> bool {
+        if let Some(task) = self.tasks.get(to_usize(task)) {
+            task.caller.is_woken.store(false, Ordering::Release);
+        }
+        self.wake(task)
+    }
+
+    /// Puts a task back that is not over.
+    #[inline]
+    pub(super) fn put_back(&mut self, task: u32, future: Spawned) {
+        self.tasks[to_usize(task)].future = Some(future);
+    }
+
+    /// Frees the place of a task that is over.
+    pub(super) fn remove(&mut self, task: u32) {
+        let place = &mut self.tasks[to_usize(task)];
+        place.lives = false;
+        place.is_ready = false;
+        self.free.push(task);
+    }
+
+    /// Any task, to be dropped.
+    pub(super) fn pop(&mut self) -> Option<Spawned> {
+        self.tasks.iter_mut().find_map(|task| {
+            task.lives = false;
+            task.future.take()
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! The mailbox of a driver: what futures on any thread hand over, and the answers they collect.
+//!
+//! One lock guards everything. Futures hold it for two short moments for each operation, the
+//! driver once for each batch of completions. No foreign code runs under it: wakers are woken, and
+//! whatever is dropped is dropped, after it has been released.
+//!
+//! **Parking.** The driver says under the lock that it will sleep, and only when there is no mail;
+//! whoever brings mail while it sleeps takes the word back under the same lock and rings the
+//! alarm. So no mail is overlooked, and a driver that is awake costs nobody a system call.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
+use super::timers::{TimerKey, Timers};
+use crate::backend::alarm::Alarm;
+use crate::completion::Answer;
+use crate::op::Request;
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+
+/// What rouses a driver.
+pub(crate) trait Rouse: Clone {
+    fn ring(&self);
+}
+
+impl Rouse for Alarm {
+    fn ring(&self) {
+        Self::ring(self);
+    }
+}
+
+/// See the module.
+pub(crate) struct Mailbox<A = Alarm> {
+    mail: Mutex<Mail<A>>,
+    /// Whether there is mail, for a driver that looks for it without the lock. A hint.
+    hint: AtomicBool,
+    /// Told when the driver has ended.
+    ended: Condvar,
+}
+
+struct Mail<A> {
+    cells: Cells,
+    timers: Timers,
+    alarm: A,
+    /// Whether the driver sleeps until the alarm is rung.
+    parked: bool,
+    /// Whether the driver is to end when nothing is left to do.
+    ending: bool,
+    ended: bool,
+}
+
+/// What a driver takes out of the mailbox; its memory is used again and again.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// Requests to be handed over, the first one last.
+    pub(crate) requests: Vec<(u32, Request)>,
+    wakes: Vec<Waker>,
+    overs: Vec<(Box<dyn Kept>, Answer)>,
+}
+
+/// How the driver is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Mail does not ring the alarm, so it has to look again soon.
+    Work,
+    /// It counts as parked: mail rings the alarm.
+    Park,
+    /// It is to end.
+    End,
+}
+
+impl<A: Rouse> Mailbox<A> {
+    /// The mailbox of a driver that this alarm interrupts. At most so many bytes are in flight.
+    pub(crate) fn new(alarm: A, bytes_max: u64) -> Self {
+        Self {
+            mail: Mutex::new(Mail {
+                cells: Cells::new(bytes_max),
+                timers: Timers::default(),
+                alarm,
+                parked: false,
+                ending: false,
+                ended: false,
+            }),
+            hint: AtomicBool::new(false),
+            ended: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mail<A>> {
+        // The data is whole after every statement, so a panic elsewhere does not spoil it.
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a visit that brought something the driver has to see.
+    fn deliver(&self, mut mail: MutexGuard<'_, Mail<A>>) {
+        self.hint.store(true, Ordering::Relaxed);
+        let alarm = mail.parked.then(|| mail.alarm.clone());
+        mail.parked = false;
+        drop(mail);
+        if let Some(alarm) = alarm {
+            alarm.ring();
+        }
+    }
+
+    /// Hands over a request.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Cells::insert`].
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Ticket {
+        let wake = Wake::Waker(waker.clone());
+        let mut mail = self.lock();
+        // SAFETY: passed on from the caller.
+        let ticket = unsafe { mail.cells.insert(request, wake) };
+        self.deliver(mail);
+        ticket
+    }
+
+    /// Hands over requests together, and appends their tickets. Nobody is told of the answers
+    /// until they have been polled.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Cells::insert`].
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn submit_all(
+        &self,
+        requests: impl Iterator<Item = Request>,
+        tickets: &mut Vec<Ticket>,
+    ) {
+        let mut mail = self.lock();
+        for request in requests {
+            // SAFETY: passed on from the caller.
+            tickets.push(unsafe { mail.cells.insert(request, Wake::Nobody) });
+        }
+        self.deliver(mail);
+    }
+
+    /// The answer, if it has come; else the waker is kept.
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        let polled = self.lock().cells.poll(ticket, |wake| wake.set(waker));
+        // Whoever was to be told before is dropped here, after the lock.
+        polled.ok()
+    }
+
+    /// The future is gone. `keep` is asked for what the request needs if it is in flight.
+    pub(crate) fn abandon(&self, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
+        let mut mail = self.lock();
+        let (left, waker) = mail.cells.abandon(ticket, keep);
+        drop(mail);
+        drop(waker);
+        left
+    }
+
+    /// Has the waker woken at an instant.
+    pub(crate) fn set_timer(&self, at: Instant, waker: &Waker) -> TimerKey {
+        let mut mail = self.lock();
+        let (key, is_first) = mail.timers.set(at, waker);
+        if is_first {
+            self.deliver(mail);
+        }
+        key
+    }
+
+    /// Has another waker woken; false when the timer has gone off.
+    pub(crate) fn update_timer(&self, key: TimerKey, waker: &Waker) -> bool {
+        self.lock().timers.update(key, waker)
+    }
+
+    pub(crate) fn cancel_timer(&self, key: TimerKey) {
+        let waker = self.lock().timers.cancel(key);
+        drop(waker);
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.lock().cells.unanswered()
+    }
+
+    /// Whether there may be mail; without the lock.
+    pub(crate) fn has_hint(&self) -> bool {
+        self.hint.load(Ordering::Relaxed)
+    }
+
+    /// For the driver: leaves answers and takes up to `room` requests. Unless somebody is to be
+    /// told something now, or there is more mail, it counts as parked from now on. Returns also
+    /// when the next timer goes off.
+    pub(crate) fn exchange(
+        &self,
+        answers: &mut Vec<(u32, Answer)>,
+        taken: &mut Taken,
+        room: u32,
+    ) -> (Next, Option<Instant>) {
+        let mut mail = self.lock();
+        self.hint.store(false, Ordering::Relaxed);
+        mail.parked = false;
+        for (token, answer) in answers.drain(..) {
+            match mail.cells.complete(token, answer) {
+                Then::Wake(Wake::Waker(waker)) => taken.wakes.push(waker),
+                Then::Over(kept, answer) => taken.overs.push((kept, answer)),
+                Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
+            }
+        }
+        let mut next_timer = mail.timers.next();
+        if next_timer.is_some() {
+            let now = Instant::now();
+            while let Some(waker) = mail.timers.pop_due(now) {
+                taken.wakes.push(waker);
+            }
+            next_timer = mail.timers.next();
+        }
+        for _ in 0..room {
+            let Some(request) = mail.cells.take() else {
+                break;
+            };
+            taken.requests.push(request);
+        }
+        taken.requests.reverse();
+        let next = if taken.has_news() || (room > 0 && mail.cells.may_take()) {
+            Next::Work
+        } else if mail.ending && mail.cells.is_idle() {
+            mail.ended = true;
+            self.ended.notify_all();
+            Next::End
+        } else {
+            mail.parked = true;
+            Next::Park
+        };
+        (next, next_timer)
+    }
+
+    /// Another alarm interrupts the driver from now on.
+    pub(crate) fn replace_alarm(&self, alarm: A) {
+        let before = std::mem::replace(&mut self.lock().alarm, alarm);
+        drop(before);
+    }
+
+    /// Has the driver end when nothing is left to do.
+    pub(crate) fn end(&self) {
+        let mut mail = self.lock();
+        mail.ending = true;
+        self.deliver(mail);
+    }
+
+    /// Waits until the driver has ended, but not longer than until `deadline`. False when it has
+    /// not.
+    pub(crate) fn wait_for_end(&self, deadline: Instant) -> bool {
+        let mut mail = self.lock();
+        while !mail.ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                return false;
+            }
+            let waited = self.ended.wait_timeout(mail, left);
+            mail = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl Taken {
+    /// Whether somebody is to be told something.
+    fn has_news(&self) -> bool {
+        !self.wakes.is_empty() || !self.overs.is_empty()
+    }
+
+    /// Tells futures that their answers are there, and lets go of what was left behind. Foreign
+    /// code runs here; a panic in it ends here too.
+    pub(crate) fn tell(&mut self) {
+        for waker in self.wakes.drain(..) {
+            contain(|| waker.wake());
+        }
+        for (kept, answer) in self.overs.drain(..) {
+            contain(|| kept.over(answer));
+        }
+    }
+}
+
+/// Runs foreign code whose panics are not ours to die of; the panic hook has told of them.
+pub(crate) fn contain(foreign: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign));
+}

@@ -1,0 +1,51 @@
+//! Wakers and when they are to be woken: plain data, to be owned or locked by its host.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+use std::time::Instant;
+
+/// One timer. Two of the same instant are told apart by a number.
+pub(crate) type TimerKey = (Instant, u64);
+
+/// See the module. A timer that is cancelled leaves nothing behind.
+#[derive(Default)]
+pub(crate) struct Timers {
+    timers: BTreeMap<TimerKey, Waker>,
+    numbers: u64,
+}
+
+impl Timers {
+    /// Sets a timer. True when it is now the first.
+    pub(crate) fn set(&mut self, at: Instant, waker: &Waker) -> (TimerKey, bool) {
+        self.numbers += 1;
+        let key = (at, self.numbers);
+        self.timers.insert(key, waker.clone());
+        (key, self.next() == Some(at))
+    }
+
+    /// Has another waker woken; false when the timer has gone off.
+    pub(crate) fn update(&mut self, key: TimerKey, waker: &Waker) -> bool {
+        let Some(known) = self.timers.get_mut(&key) else {
+            return false;
+        };
+        known.clone_from(waker);
+        true
+    }
+
+    /// Cancels a timer and gives its waker back, to be dropped outside any lock.
+    pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
+        self.timers.remove(&key)
+    }
+
+    /// When the first goes off.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.timers.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The waker of a timer whose time has come.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Waker> {
+        let first = self.timers.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
