@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::usage;
 use crate::profile::check_depths;
@@ -48,7 +48,7 @@ pub(crate) struct BenchFlags {
     )]
     profile: Vec<String>,
 
-    /// Ways of doing I/O: null, pread, threads, mmap, uring, uring-tuned, inflight, fio.
+    /// Ways of doing I/O.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     strategy: Vec<String>,
 
@@ -131,13 +131,29 @@ impl Options {
     }
 }
 
+/// Reads the command line; ends the program with what clap says if it is wrong or asks for help.
+pub(crate) fn parse(known: &[&'static dyn Strategy]) -> Result<Options> {
+    let matches = command(known).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let Command::Bench(flags) = cli.command;
+    flags.into_options(known)
+}
+
+/// The flags, with the names of the strategies in their help.
+fn command(known: &[&'static dyn Strategy]) -> clap::Command {
+    let help = format!("Ways of doing I/O: {}", strategy::names(known));
+    Cli::command().mut_subcommand("bench", |bench| {
+        bench.mut_arg("strategy", |strategy| strategy.help(help))
+    })
+}
+
 impl BenchFlags {
     /// Checks the flags and fills in what was left out.
-    pub(crate) fn into_options(self) -> Result<Options> {
-        let mut strategies = chosen(&self.strategy)?;
+    pub(crate) fn into_options(self, known: &[&'static dyn Strategy]) -> Result<Options> {
+        let mut strategies = chosen(&self.strategy, known)?;
         let fio_asked = strategies.iter().any(|strategy| strategy.name() == "fio");
         if self.fio.is_some() && !fio_asked {
-            strategies.extend(strategy::find("fio"));
+            strategies.extend(strategy::find(known, "fio"));
         }
         let depths = match (self.depth.is_empty(), self.quick) {
             (false, _) => Some(self.depth),
@@ -171,26 +187,19 @@ impl BenchFlags {
 }
 
 /// The strategies named, in the order of the list; all but the outside check if none is named.
-fn chosen(names: &[String]) -> Result<Vec<&'static dyn Strategy>> {
-    if let Some(unknown) = names.iter().find(|name| strategy::find(name).is_none()) {
-        let known: Vec<&str> = strategy::STRATEGIES
-            .iter()
-            .map(|known| known.name())
-            .collect();
+fn chosen(names: &[String], known: &[&'static dyn Strategy]) -> Result<Vec<&'static dyn Strategy>> {
+    let is_unknown = |name: &&String| strategy::find(known, name).is_none();
+    if let Some(unknown) = names.iter().find(is_unknown) {
+        let known = strategy::names(known);
         return Err(usage(format!(
-            "unknown strategy `{unknown}`; known are {}",
-            known.join(", ")
+            "unknown strategy `{unknown}`; known are {known}"
         )));
     }
     let wanted = |strategy: &&dyn Strategy| match names.is_empty() {
         true => strategy.name() != "fio",
         false => names.iter().any(|name| name == strategy.name()),
     };
-    Ok(strategy::STRATEGIES
-        .iter()
-        .copied()
-        .filter(wanted)
-        .collect())
+    Ok(known.iter().copied().filter(wanted).collect())
 }
 
 /// A seed that differs from run to run and is short enough to be typed again.
@@ -208,12 +217,17 @@ fn fresh_seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+    use crate::strategy::STRATEGIES;
+    use crate::strategy::tasks::TaskStrategy;
 
     fn options(args: &[&str]) -> Result<Options> {
+        options_of(STRATEGIES, args)
+    }
+
+    fn options_of(known: &[&'static dyn Strategy], args: &[&str]) -> Result<Options> {
         let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
         let Command::Bench(flags) = cli.command;
-        flags.into_options()
+        flags.into_options(known)
     }
 
     fn names(options: &Options) -> Vec<&'static str> {
@@ -226,7 +240,30 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        Cli::command().debug_assert();
+        command(STRATEGIES).debug_assert();
+    }
+
+    #[test]
+    fn strategies_from_outside_are_known_like_the_others() {
+        const EXTRA: &[TaskStrategy] = &[TaskStrategy {
+            name: "outsider",
+            needs_ring: false,
+            run: |_, _| Ok(strategy::modes(&[])),
+        }];
+        let known = strategy::known(EXTRA);
+        let help = command(&known)
+            .find_subcommand_mut("bench")
+            .unwrap()
+            .render_help();
+        assert!(help.to_string().contains("outsider"), "{help}");
+        let named = options_of(&known, &["--strategy", "outsider,pread"]).unwrap();
+        assert_eq!(names(&named), ["pread", "outsider"]);
+        let all = names(&options_of(&known, &[]).unwrap());
+        assert!(
+            all.contains(&"outsider") && !all.contains(&"fio"),
+            "{all:?}"
+        );
+        assert!(options(&["--strategy", "outsider"]).is_err());
     }
 
     #[test]

@@ -165,7 +165,7 @@ fn cells(profile: &Profile, strategies: &[&'static dyn Strategy], cpus: u32) -> 
 
 fn overhead(cell: &PlannedCell) -> Duration {
     match cell.strategy.way() {
-        Way::Lanes(_) => CELL_OVERHEAD,
+        Way::Lanes(_) | Way::Tasks(_) => CELL_OVERHEAD,
         Way::Program(_) => PROGRAM_OVERHEAD,
     }
 }
@@ -198,12 +198,13 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::strategy::STRATEGIES;
     use clap::Parser;
 
     fn plan(args: &[&str]) -> Plan {
         let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
         let Command::Bench(flags) = cli.command;
-        Plan::new(&flags.into_options().unwrap(), 2).unwrap()
+        Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
     }
 
     #[test]

@@ -22,7 +22,17 @@ pub(crate) const URING_TUNED: &str = "uring-tuned";
 pub(crate) const FIO: &str = "fio";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
-const BY_SIMPLICITY: [&str; 6] = [PREAD, THREADS, "tokio", INFLIGHT, URING, URING_TUNED];
+const BY_SIMPLICITY: [&str; 9] = [
+    PREAD,
+    THREADS,
+    "tokio",
+    INFLIGHT,
+    "inflight-async-1",
+    "inflight-async",
+    "inflight-local",
+    URING,
+    URING_TUNED,
+];
 
 /// Place in the order of simplicity, from 0.
 pub(crate) fn simplicity(strategy: &str) -> usize {
@@ -46,6 +56,9 @@ pub(crate) fn name(cell: &Cell) -> String {
         NULL => "null (no I/O)",
         PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
         "tokio" => "tokio::fs",
+        "inflight-local" => "inflight, run loop",
+        "inflight-async" => "inflight, tokio",
+        "inflight-async-1" => "inflight, tokio, 1 thread",
         URING => "io_uring",
         URING_TUNED => "io_uring, tuned",
         FIO => "fio io_uring (check)",

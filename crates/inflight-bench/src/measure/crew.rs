@@ -2,15 +2,16 @@
 
 use std::panic::resume_unwind;
 use std::sync::RwLock;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU8, AtomicU64, fence};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::{scope, sleep, yield_now};
+use std::thread::{scope, sleep};
 
 use anyhow::{Context, Result};
 
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
+use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceBytes;
@@ -19,58 +20,6 @@ use crate::strategy::{Body, Job, Modes, mix};
 const WARM_UP: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
-
-/// The counters of one thread, where the measuring thread can read them at any moment. Aligned, so
-/// that two threads never write to the same pair of cache lines.
-///
-/// A reader must not see the operations of one moment with the bytes of another, and the writer
-/// must not wait for a reader: a sequence lock (Boehm, "Can seqlocks get along with programming
-/// language memory models?", MSPC 2012) gives both.
-#[derive(Default)]
-#[repr(align(128))]
-struct Published {
-    /// Odd while the counters are written.
-    version: AtomicU64,
-    ops: AtomicU64,
-    bytes: AtomicU64,
-    errors: AtomicU64,
-    short: AtomicU64,
-    syscalls: AtomicU64,
-}
-
-impl Published {
-    /// Only the thread whose counters these are may call this.
-    fn store(&self, counters: &Counters) {
-        let version = self.version.load(Relaxed);
-        self.version.store(version + 1, Relaxed);
-        fence(Release);
-        self.ops.store(counters.ops, Relaxed);
-        self.bytes.store(counters.bytes, Relaxed);
-        self.errors.store(counters.errors, Relaxed);
-        self.short.store(counters.short, Relaxed);
-        self.syscalls.store(counters.syscalls, Relaxed);
-        self.version.store(version + 2, Release);
-    }
-
-    fn load(&self) -> Counters {
-        loop {
-            let before = self.version.load(Acquire);
-            let counters = Counters {
-                ops: self.ops.load(Relaxed),
-                bytes: self.bytes.load(Relaxed),
-                errors: self.errors.load(Relaxed),
-                short: self.short.load(Relaxed),
-                syscalls: self.syscalls.load(Relaxed),
-            };
-            fence(Acquire);
-            if before.is_multiple_of(2) && self.version.load(Relaxed) == before {
-                return counters;
-            }
-            // The writer may have been taken off its processor in the middle.
-            yield_now();
-        }
-    }
-}
 
 /// What the threads of a crew share.
 struct Crew {
@@ -84,8 +33,7 @@ struct Crew {
 
 impl Crew {
     fn counters(&self) -> Counters {
-        let all = self.published.iter().map(Published::load);
-        all.fold(Counters::default(), |sum, counters| sum.plus(&counters))
+        published::sum(&self.published)
     }
 }
 
@@ -174,32 +122,4 @@ fn work(
         Ok(())
     })?;
     Ok((meter.latencies, effective))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_are_read_as_of_one_moment() {
-        let published = Published::default();
-        let done = AtomicU8::new(0);
-        scope(|scope| {
-            scope.spawn(|| {
-                for ops in 0..200_000 {
-                    let bytes = ops * 4096;
-                    published.store(&Counters {
-                        ops,
-                        bytes,
-                        ..Counters::default()
-                    });
-                }
-                done.store(1, Relaxed);
-            });
-            while done.load(Relaxed) == 0 {
-                let seen = published.load();
-                assert_eq!(seen.bytes, seen.ops * 4096);
-            }
-        });
-    }
 }

@@ -14,6 +14,24 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Counts a completed operation. `result` is a byte count, or negative for a failure, as
+    /// the kernel gives it.
+    #[inline]
+    pub(crate) fn complete(&mut self, result: i32, wanted: u32) {
+        match u32::try_from(result) {
+            Ok(got) if got == wanted => {
+                self.ops += 1;
+                self.bytes += u64::from(got);
+            }
+            Ok(got) => {
+                self.ops += 1;
+                self.bytes += u64::from(got);
+                self.short += 1;
+            }
+            Err(_) => self.errors += 1,
+        }
+    }
+
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             ops: self.ops - before.ops,
@@ -70,22 +88,10 @@ impl Meter {
         self.now_ns
     }
 
-    /// Counts a completed operation. `result` is a byte count, or negative for a failure, as
-    /// the kernel gives it.
+    /// Counts a completed operation, as [`Counters::complete`] does.
     #[inline]
     pub(crate) fn complete(&mut self, result: i32, wanted: u32) {
-        match u32::try_from(result) {
-            Ok(got) if got == wanted => {
-                self.counters.ops += 1;
-                self.counters.bytes += u64::from(got);
-            }
-            Ok(got) => {
-                self.counters.ops += 1;
-                self.counters.bytes += u64::from(got);
-                self.counters.short += 1;
-            }
-            Err(_) => self.counters.errors += 1,
-        }
+        self.counters.complete(result, wanted);
     }
 
     /// Records how long an operation took.

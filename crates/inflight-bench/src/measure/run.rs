@@ -12,7 +12,7 @@ use crate::measure::meter::{Counters, Meter};
 use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceBytes;
-use crate::measure::{alone, crew};
+use crate::measure::{alone, crew, tasks};
 use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way, mix};
 
 /// One measured stretch of one cell.
@@ -164,6 +164,7 @@ fn stretch(cell: &Running, job: &Job<'_>, device: &DeviceBytes) -> Result<Stretc
     };
     match cell.strategy.way() {
         Way::Program(measure) => measure(&job),
+        Way::Tasks(strategy) => tasks::measure(strategy, &job, sampling, device),
         Way::Lanes(with_lane) if threads <= 1 => alone::measure(with_lane, &job, sampling, device),
         Way::Lanes(with_lane) => {
             let mut sample_every = 1;

@@ -50,7 +50,8 @@ fn calibrate(lane: &mut dyn Lane, clock: Clock) -> Result<u32> {
     }
 }
 
-fn sample_every(op_ps: u64, clock_ps: u64) -> u32 {
+/// For operations that take this long, where reading the clock takes that long.
+pub(crate) fn sample_every(op_ps: u64, clock_ps: u64) -> u32 {
     let every = (2 * clock_ps * CLOCK_SHARE).div_ceil(op_ps.max(1));
     u32::try_from(every)
         .unwrap_or(MOST_UNTIMED)

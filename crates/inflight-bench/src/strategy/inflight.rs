@@ -13,13 +13,11 @@ use anyhow::{Context, Result};
 
 use super::offsets::Offsets;
 use super::one_by_one::{OneByOne, ReadBlock};
-use super::{Body, Job, Lane, Modes, Strategy, Unavailable, Way, modes};
+use super::{Body, Job, Lane, Modes, Strategy, Unavailable, Way, as_answer, least_every, modes};
 use crate::measure::meter::Meter;
 
 /// What the library has in flight on a thread unless it is told otherwise.
 const USUAL_DEPTH: u32 = 128;
-/// Operations of which one is timed, where there are enough in flight.
-const TIMED_ONE_IN: u32 = 8;
 
 pub(crate) struct Inflight;
 
@@ -97,14 +95,6 @@ fn effective(engine: &Engine) -> Modes {
     effective
 }
 
-/// As the kernel would say it: a byte count, or a negated errno.
-fn as_answer(result: &std::io::Result<usize>) -> i32 {
-    match result {
-        Ok(bytes) => i32::try_from(*bytes).unwrap_or(i32::MAX),
-        Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
-    }
-}
-
 /// One operation at a time.
 struct Alone<'f> {
     file: &'f File,
@@ -160,7 +150,7 @@ impl<'a, 'q, 's, 'f> Several<'a, 'q, 's, 'f> {
             calls_before: calls(engine),
             sample_every: 1,
             until_timed: 0,
-            least_every: (job.depth / 4).clamp(1, TIMED_ONE_IN),
+            least_every: least_every(job.depth),
         }
     }
 

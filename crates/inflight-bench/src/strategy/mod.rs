@@ -1,7 +1,8 @@
 //! How I/O is done: the list of strategies and what each of them provides.
 //!
 //! A strategy is one file and one entry in [`STRATEGIES`]. It hands a [`Lane`] to the measuring
-//! loop, which turns it; it has never heard of rounds, cells or records.
+//! loop, which turns it; or, where it is asynchronous, it is handed [`tasks`], which it runs. It
+//! has never heard of rounds, cells or records.
 //!
 //! Reap policy, the same for all that keep several operations in flight: one turn hands over what
 //! is queued, waits, and collects everything that has completed. The clock is read once per turn,
@@ -9,22 +10,26 @@
 //! of those queued in their place.
 
 pub(crate) mod arena;
-mod blocked;
+pub(crate) mod blocked;
 mod fio;
 mod fio_output;
 mod inflight;
+mod inflight_tasks;
 mod mmap;
 mod null;
-mod offsets;
+pub(crate) mod offsets;
 mod one_by_one;
 mod pread;
 mod slots;
+pub(crate) mod tasks;
 mod threads;
+mod tokio;
 mod uring;
 mod uring_tuned;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::time::Duration;
@@ -37,36 +42,57 @@ use crate::measure::run::Stretch;
 
 pub(crate) use fio::check as check_fio;
 pub(crate) use offsets::mix;
+use tasks::TaskStrategy;
 
 /// Every strategy, in the order of `--help`: from simple to complex, the outside check last.
 pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &null::Null,
     &pread::Pread,
     &threads::Threads,
+    &tokio::TOKIO,
     &mmap::Mmap,
     &uring::Uring,
     &uring_tuned::UringTuned,
     &inflight::Inflight,
+    &inflight_tasks::LOCAL,
+    &inflight_tasks::ASYNC,
+    &inflight_tasks::ASYNC_1,
     &fio::Fio,
 ];
 
+/// Every strategy of this command, and `extra` ones from outside.
+pub(crate) fn known(extra: &'static [TaskStrategy]) -> Vec<&'static dyn Strategy> {
+    let extra = extra.iter().map(|strategy| strategy as &dyn Strategy);
+    STRATEGIES.iter().copied().chain(extra).collect()
+}
+
 /// The strategy of this name.
-pub(crate) fn find(name: &str) -> Option<&'static dyn Strategy> {
-    STRATEGIES
+pub(crate) fn find(known: &[&'static dyn Strategy], name: &str) -> Option<&'static dyn Strategy> {
+    known
         .iter()
         .copied()
         .find(|strategy| strategy.name() == name)
 }
 
+/// The names of these strategies, as a sentence has them.
+pub(crate) fn names(known: &[&'static dyn Strategy]) -> String {
+    let names: Vec<&str> = known.iter().map(|strategy| strategy.name()).collect();
+    names.join(", ")
+}
+
 /// Names of modes and their values, as they are stored.
-pub(crate) type Modes = BTreeMap<String, String>;
+pub type Modes = BTreeMap<String, String>;
 
 /// Modes from a list of names and values.
-pub(crate) fn modes(list: &[(&str, &str)]) -> Modes {
+#[must_use]
+pub fn modes(list: &[(&str, &str)]) -> Modes {
     list.iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect()
 }
+
+/// Operations of which one is timed, where there are enough in flight.
+const TIMED_ONE_IN: u32 = 8;
 
 /// How many operations are in flight, on how many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +156,25 @@ pub(crate) enum Way {
     /// In this process: opens a lane on the calling thread, hands it over, and leaves
     /// nothing in flight behind.
     Lanes(fn(&Job<'_>, Body<'_>) -> Result<()>),
+    /// In tasks of an asynchronous runtime, which is started and ended for it.
+    Tasks(TaskStrategy),
     /// In a program of its own, which measures itself.
     Program(fn(&Job<'_>) -> Result<Stretch>),
+}
+
+/// Strategies whose results come one by one time one operation in so many, or fewer: reading the
+/// clock for each would cost what the ring strategies do not pay.
+pub(crate) fn least_every(depth: u32) -> u32 {
+    (depth / 4).clamp(1, TIMED_ONE_IN)
+}
+
+/// As the kernel would say it: a byte count, or a negated errno.
+#[inline]
+pub(crate) fn as_answer(result: &io::Result<usize>) -> i32 {
+    match result {
+        Ok(bytes) => i32::try_from(*bytes).unwrap_or(i32::MAX),
+        Err(error) => -error.raw_os_error().unwrap_or(libc::EIO),
+    }
 }
 
 /// One thread that does I/O and keeps its queue at its depth.

@@ -4,14 +4,18 @@ use inflight_report::record::{Cell, Severity};
 
 use crate::support::{directory, record, run, stderr};
 
-const STRATEGIES: [&str; 7] = [
+const STRATEGIES: [&str; 11] = [
     "null",
     "pread",
     "threads",
+    "tokio",
     "mmap",
     "uring",
     "uring-tuned",
     "inflight",
+    "inflight-local",
+    "inflight-async",
+    "inflight-async-1",
 ];
 const SMALL: &[&str] = &["--size", "16m", "--rounds", "2", "--cell-time", "20"];
 
@@ -76,8 +80,9 @@ fn check_cached(cell: &Cell) {
     }
     assert!(cell.latency.as_ref().unwrap().samples > 0, "{id}");
     let Some(calls) = calls_per_op(cell) else {
-        // The threads of the library's pool do not count theirs.
-        assert_eq!(cell.strategy, "inflight");
+        // The threads of a pool do not count theirs.
+        let has_pool = cell.strategy.starts_with("inflight") || cell.strategy == "tokio";
+        assert!(has_pool, "{id}");
         return;
     };
     match (cell.strategy.as_str(), cell.depth) {
@@ -149,6 +154,30 @@ fn a_direct_run_reads_from_the_device_and_shuffles_its_rounds() {
         first != sorted || order(1).1 != sorted,
         "the order of the list was never changed"
     );
+}
+
+#[test]
+fn a_runtime_reads_what_was_asked_and_times_it() {
+    let directory = directory();
+    let args = with(&[
+        "--profile",
+        "cached-random-read",
+        "--strategy",
+        "tokio",
+        "--depth",
+        "1,3,64,600",
+    ]);
+    let (code, record) = record(directory.path(), &args);
+    assert_eq!(code, 0);
+    let depths: Vec<u32> = record.cells.iter().map(|cell| cell.depth).collect();
+    assert_eq!(depths, [1, 3, 64, 600]);
+    for cell in &record.cells {
+        check_cached(cell);
+        assert_eq!(calls_per_op(cell), None, "{}", cell.id);
+        assert!(cell.effective.contains_key("worker-threads"), "{}", cell.id);
+        let sample_every = cell.latency.as_ref().unwrap().sample_every;
+        assert!(sample_every >= (cell.depth / 4).clamp(1, 8), "{}", cell.id);
+    }
 }
 
 #[test]

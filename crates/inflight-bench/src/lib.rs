@@ -1,0 +1,52 @@
+//! The `inflight` command: which way of doing I/O is fastest on this disk, by how much, and how
+//! sure that is.
+//!
+//! This library is the command; its program only calls [`run`]. It is a library so that ways of
+//! reading which should not be part of the command, because of what they depend on, can be
+//! measured by the same loop, in the same rounds as its own: each is a [`TaskStrategy`], and
+//! `peers/` at the root of the repository has some. Nothing else is public.
+//!
+//! In order of flow: `cli` reads flags, `plan` turns them and the `profile`s into cells, `target`
+//! makes the test data, `measure` runs each `strategy` and fills a record, `show` hands it to the
+//! reports of `inflight-report`. Only `progress` and `show` print.
+
+mod cli;
+mod profile;
+mod size;
+
+mod plan;
+
+mod leftover;
+mod scratch;
+mod target;
+
+mod measure;
+mod strategy;
+
+mod assemble;
+mod bench;
+mod findings;
+mod progress;
+mod show;
+
+mod exit;
+mod signals;
+
+use std::process::ExitCode;
+
+pub use strategy::tasks::{ReadJob, Task, TaskStrategy};
+pub use strategy::{Modes, modes};
+
+/// Runs the command with the arguments of this process; `extra` strategies can be chosen, and are
+/// by default, like its own.
+#[must_use]
+pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
+    let known = strategy::known(extra);
+    match cli::parse(&known).and_then(|options| bench::bench(&options)) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            anstream::eprintln!("inflight: {error:#}");
+            ExitCode::from(exit::code_of(&error))
+        }
+    }
+}

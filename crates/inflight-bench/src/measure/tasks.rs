@@ -1,0 +1,353 @@
+//! Tasks of an asynchronous runtime, started before and stopped after the measured time.
+//!
+//! The runtime has a thread of its own; the measuring thread sleeps, and reads from outside what
+//! the tasks have counted. A runtime that does not end is left behind, thread and all, so that a
+//! strategy that hangs costs its own cell and not the run. It owns what it uses for that reason.
+
+use std::any::Any;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::measure::clock::Clock;
+use crate::measure::histogram::Latencies;
+use crate::measure::host;
+use crate::measure::meter::Counters;
+use crate::measure::published::{self, Published};
+use crate::measure::run::Stretch;
+use crate::measure::sampling::{self, Sampling};
+use crate::measure::snapshot::Snapshot;
+use crate::measure::usage::DeviceBytes;
+use crate::strategy::offsets::Offsets;
+use crate::strategy::tasks::{ReadJob, Task, TaskStrategy};
+use crate::strategy::{Job, Modes, blocked, least_every, mix};
+
+/// How long a runtime may take to start, and to finish what is in flight, before it counts as
+/// hanging: 4096 reads of a slow disk take 40 seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What part of the stretch it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    WarmUp,
+    Measure,
+    Stop,
+}
+
+/// What the tasks of one stretch share with the measuring thread.
+pub(crate) struct Crowd {
+    clock: Clock,
+    phase: AtomicU8,
+    sample_every: AtomicU32,
+    /// One for each task. A runtime may move a task to another thread, but it runs on one at a
+    /// time, and what it wrote on the last is seen on the next.
+    published: Vec<Published>,
+    /// A few for all tasks, so that hardly ever two of them want the same one.
+    latencies: Vec<Mutex<Latencies>>,
+}
+
+impl Crowd {
+    fn new(depth: u32, clock: Clock, sample_every: u32) -> Self {
+        Self {
+            clock,
+            phase: AtomicU8::new(Phase::WarmUp as u8),
+            sample_every: AtomicU32::new(sample_every),
+            published: (0..depth).map(|_| Published::default()).collect(),
+            latencies: (0..depth.min(host::cpus()))
+                .map(|_| Mutex::new(Latencies::new()))
+                .collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            phase if phase == Phase::WarmUp as u8 => Phase::WarmUp,
+            phase if phase == Phase::Measure as u8 => Phase::Measure,
+            _ => Phase::Stop,
+        }
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// Every how many operations of a task one is timed, at least 1.
+    #[inline]
+    pub(crate) fn sample_every(&self) -> u32 {
+        self.sample_every.load(Relaxed)
+    }
+
+    /// Shows what a task has counted; only that task may call this.
+    #[inline]
+    pub(crate) fn publish(&self, task: usize, counters: &Counters) {
+        self.published[task].store(counters);
+    }
+
+    fn counters(&self) -> Counters {
+        published::sum(&self.published)
+    }
+
+    /// Takes over what a task has timed.
+    pub(crate) fn record(&self, task: usize, samples_ns: &[u64]) {
+        let latencies = &self.latencies[task % self.latencies.len()];
+        // A histogram stays one, wherever a panic came from.
+        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
+        for &ns in samples_ns {
+            latencies.record(ns);
+        }
+    }
+
+    fn latencies(&self) -> Latencies {
+        let mut all = Latencies::new();
+        for some in &self.latencies {
+            all.merge(&some.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        all
+    }
+}
+
+/// Runs as many tasks as operations are to be in flight, and measures them together.
+pub(crate) fn measure(
+    strategy: TaskStrategy,
+    job: &Job<'_>,
+    sampling: Sampling,
+    device: &DeviceBytes,
+) -> Result<Stretch> {
+    measure_within(PATIENCE, strategy, job, sampling, device)
+}
+
+fn measure_within(
+    patience: Duration,
+    strategy: TaskStrategy,
+    job: &Job<'_>,
+    sampling: Sampling,
+    device: &DeviceBytes,
+) -> Result<Stretch> {
+    if strategy.needs_ring {
+        // The reason for a refusal is better told here than by a panic in there.
+        blocked::open_ring(|| io_uring::IoUring::new(1)).map(drop)?;
+    }
+    let least_every = least_every(job.depth);
+    let first_every = sampling.known.unwrap_or(least_every);
+    let crowd = Arc::new(Crowd::new(job.depth, job.clock, first_every));
+    let (runner, all_ready) = start(strategy, job, &crowd)?;
+    // Nothing is ever sent: it ends when every task has dropped its end.
+    if all_ready.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+        crowd.enter(Phase::Stop);
+        bail!(
+            "not all of its tasks were started within {patience:?}; its threads were left behind"
+        );
+    }
+    let warm_ns = job.clock.now_ns();
+    sleep(job.warmup);
+    let mut sample_every = first_every;
+    if sampling.known.is_none() {
+        let took_ns = job.clock.now_ns() - warm_ns;
+        sample_every = calibrated(took_ns, crowd.counters().ops, job.clock).max(least_every);
+        crowd.sample_every.store(sample_every, Relaxed);
+    }
+    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    crowd.enter(Phase::Measure);
+    sleep(job.measured);
+    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    let ended_early = runner.is_finished();
+    crowd.enter(Phase::Stop);
+    let effective = end(runner, patience)?;
+    if ended_early {
+        bail!("its tasks ended before they were told to");
+    }
+    let latencies = crowd.latencies();
+    let stretch = Stretch::between(&before, &after, latencies, effective, sample_every);
+    // Runtimes do not count their system calls.
+    Ok(Stretch {
+        syscalls: None,
+        ..stretch
+    })
+}
+
+type Runner = JoinHandle<Result<Modes>>;
+
+/// Starts a thread on which the strategy runs its runtime.
+fn start(
+    strategy: TaskStrategy,
+    job: &Job<'_>,
+    crowd: &Arc<Crowd>,
+) -> Result<(Runner, std::sync::mpsc::Receiver<()>)> {
+    let (ready, all_ready) = channel();
+    let task = |index: u32| {
+        let seed = mix(job.seed.wrapping_add(u64::from(index)));
+        let offsets = Offsets::new(seed, job.size_bytes, job.block_bytes);
+        let index = usize::try_from(index).expect("u32 fits into usize");
+        Task::new(index, crowd, offsets, job.block_bytes, ready.clone())
+    };
+    let tasks: Vec<Task> = (0..job.depth).map(task).collect();
+    let read_job = ReadJob {
+        path: job.path.to_owned(),
+        direct: job.direct,
+        block_bytes: usize::try_from(job.block_bytes)?,
+        depth: job.depth,
+    };
+    let runner = std::thread::Builder::new()
+        .name(strategy.name.to_owned())
+        .spawn(move || (strategy.run)(&read_job, tasks))
+        .context("a thread cannot be started")?;
+    Ok((runner, all_ready))
+}
+
+/// Waits for a runtime that was told to end.
+fn end(runner: Runner, patience: Duration) -> Result<Modes> {
+    let told = Instant::now();
+    while !runner.is_finished() {
+        if told.elapsed() > patience {
+            bail!("it did not end within {patience:?}; its threads were left behind");
+        }
+        sleep(Duration::from_micros(500));
+    }
+    let ended = runner.join();
+    ended.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", message(&*panic))))
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+/// Every how many operations one can be timed, from those of the warm-up. They are taken for the
+/// work of one thread: where there are several, each has more time than this allows for.
+fn calibrated(took_ns: u64, ops: u64, clock: Clock) -> u32 {
+    let op_ps = took_ns.saturating_mul(1_000) / ops.max(1);
+    sampling::sample_every(op_ps, clock.cost_ps())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    const BLOCK_BYTES: u32 = 512;
+
+    type Run = fn(&ReadJob, Vec<Task>) -> Result<Modes>;
+
+    /// Measures two tasks for a moment.
+    fn measured(patience: Duration, run: Run) -> Result<Stretch> {
+        let strategy = TaskStrategy {
+            name: "test",
+            needs_ring: false,
+            run,
+        };
+        let job = Job {
+            fd: -1,
+            path: Path::new("/dev/null"),
+            size_bytes: 1 << 20,
+            block_bytes: BLOCK_BYTES,
+            direct: false,
+            depth: 2,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: Duration::from_millis(1),
+            measured: Duration::from_millis(50),
+        };
+        let (device, sampling) = (DeviceBytes::open(), Sampling { known: None });
+        measure_within(patience, strategy, &job, sampling, &device)
+    }
+
+    /// The smallest of runtimes: it asks again and again.
+    fn run_to_end(future: impl Future<Output = ()>) {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        while future.as_mut().poll(&mut context) == Poll::Pending {}
+    }
+
+    fn on_two_threads(tasks: Vec<Task>, result: fn() -> std::io::Result<usize>) {
+        std::thread::scope(|scope| {
+            for task in tasks {
+                scope.spawn(move || run_to_end(task.run((), async |(), _offset| (result(), ()))));
+            }
+        });
+    }
+
+    fn refusal(patience: Duration, run: Run) -> String {
+        let refused = measured(patience, run).err();
+        refused.expect("it cannot be measured").to_string()
+    }
+
+    #[test]
+    fn reads_are_counted_and_timed() {
+        let stretch = measured(PATIENCE, |job, tasks| {
+            assert_eq!((job.block_bytes, job.depth), (512, 2));
+            on_two_threads(tasks, || Ok(512));
+            Ok(crate::strategy::modes(&[("threads", "2")]))
+        })
+        .unwrap();
+        let counters = stretch.counters;
+        assert!(counters.ops > 0);
+        assert_eq!(counters.bytes, counters.ops * u64::from(BLOCK_BYTES));
+        assert_eq!((counters.errors, counters.short), (0, 0));
+        assert!(stretch.latencies.store(1).unwrap().is_some());
+        assert_eq!(stretch.effective["threads"], "2");
+        assert!(stretch.syscalls.is_none());
+    }
+
+    #[test]
+    fn failed_and_short_reads_are_counted_as_such() {
+        let stretch = measured(PATIENCE, |_, tasks| {
+            on_two_threads(tasks, || Err(std::io::Error::from_raw_os_error(5)));
+            Ok(Modes::new())
+        })
+        .unwrap();
+        assert_eq!(stretch.counters.ops, 0);
+        assert!(stretch.counters.errors > 0);
+        let stretch = measured(PATIENCE, |_, tasks| {
+            on_two_threads(tasks, || Ok(511));
+            Ok(Modes::new())
+        })
+        .unwrap();
+        assert!(stretch.counters.short > 0);
+    }
+
+    #[test]
+    fn why_a_runtime_failed_is_told() {
+        assert_eq!(
+            refusal(PATIENCE, |_, _| bail!("no such runtime")),
+            "no such runtime"
+        );
+        let told = refusal(PATIENCE, |_, tasks| {
+            panic!("{} tasks are too many", tasks.len())
+        });
+        assert_eq!(told, "it panicked: 2 tasks are too many");
+        let told = refusal(PATIENCE, |_, _| Ok(Modes::new()));
+        assert!(told.contains("before they were told to"), "{told}");
+    }
+
+    #[test]
+    fn a_runtime_that_hangs_is_left_behind() {
+        let short = Duration::from_secs(1);
+        let told = refusal(short, |_, mut tasks| {
+            run_to_end(tasks.remove(0).run((), async |(), _| (Ok(512), ())));
+            Ok(Modes::new())
+        });
+        assert!(told.contains("started within 1s"), "{told}");
+        let told = refusal(short, |_, tasks| {
+            on_two_threads(tasks, || Ok(512));
+            sleep(Duration::from_secs(3600));
+            Ok(Modes::new())
+        });
+        assert!(told.contains("did not end within 1s"), "{told}");
+    }
+}
