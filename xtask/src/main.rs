@@ -3,10 +3,12 @@
 //! [`check`] is the one command before a commit and the one that CI runs; [`tidy`] holds the house
 //! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away from
 //! a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a block
-//! device fast enough for software cost to show. Nothing here is part of the library.
+//! device fast enough for software cost to show; [`models`] runs loom and Miri. Nothing here is
+//! part of the library.
 
 mod check;
 mod loop_disk;
+mod models;
 mod probe;
 mod sys;
 mod tidy;
@@ -32,6 +34,15 @@ enum Task {
     Check,
     /// The house rules that rustfmt and clippy do not know.
     Tidy,
+    /// Every order of a few threads around the mailbox, with `loom`.
+    Loom,
+    /// The tests beside the code under Miri, on the nightly toolchain.
+    Miri {
+        /// Runs, each with other choices where the language leaves one.
+        #[arg(long, value_name = "COUNT", default_value_t = 1)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+        seeds: u32,
+    },
     /// Run a command where io_uring or locked memory is denied: `under eperm -- COMMAND ARGS...`.
     Under {
         /// What is denied.
@@ -70,6 +81,8 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Check => check::run(),
         Task::Tidy => tidy::run(),
+        Task::Loom => models::loom(),
+        Task::Miri { seeds } => models::miri(seeds),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),
         Task::LoopDisk(LoopDisk::Up {

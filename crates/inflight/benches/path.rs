@@ -139,6 +139,66 @@ fn nops() {
     );
 }
 
+/// No-ops that are awaited by 32 tasks, in a run loop and on a driver.
+fn awaited_nops() {
+    let engine = Engine::new().unwrap();
+    let mut bare = Bare::new();
+    const OPS: usize = 64_000;
+    let loop_engine = engine.clone();
+    let tasks = move || {
+        let engine = loop_engine.clone();
+        let run = async {
+            let tasks: Vec<_> = (0..BATCH)
+                .map(|_| {
+                    let engine = loop_engine.clone();
+                    inflight::local::spawn(async move {
+                        for _ in 0..OPS / BATCH {
+                            engine.nop().await.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+        };
+        engine.run(run).unwrap();
+    };
+    compare("no-op, 32 tasks of a run loop", OPS, tasks, || {
+        bare.nops(OPS, BATCH)
+    });
+    let mut single = tokio::runtime::Builder::new_current_thread();
+    let single = single.build().unwrap();
+    let mut multi = tokio::runtime::Builder::new_multi_thread();
+    let multi = multi.worker_threads(2).build().unwrap();
+    for (name, runtime) in [("tokio, 1 thread", single), ("tokio, 2 threads", multi)] {
+        let enters = || (engine.stats().operations, engine.stats().enters);
+        let before = enters();
+        let run = || {
+            let tasks: Vec<_> = (0..BATCH)
+                .map(|_| {
+                    let engine = engine.clone();
+                    runtime.spawn(async move {
+                        for _ in 0..OPS / BATCH {
+                            engine.nop().await.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            runtime.block_on(async {
+                for task in tasks {
+                    task.await.unwrap();
+                }
+            });
+        };
+        let what = format!("no-op, 32 tasks of {name}");
+        compare(&what, OPS, run, || bare.nops(OPS, BATCH));
+        let after = enters();
+        let per_op = (after.1 - before.1) as f64 / (after.0 - before.0) as f64;
+        println!("{:38} {per_op:.3} enters an operation", "");
+    }
+}
+
 /// Offsets in a fixed order that no read-ahead follows.
 fn offset(at: usize) -> u64 {
     (at as u64).wrapping_mul(2_654_435_761) % BLOCKS * BLOCK as u64
@@ -216,6 +276,7 @@ fn cached_reads(path: &std::path::Path) {
 
 fn main() {
     nops();
+    awaited_nops();
     if std::env::args().any(|argument| argument == "nops") {
         return;
     }

@@ -72,6 +72,15 @@ impl Answer {
         }
     }
 
+    /// Bytes that were moved, from the first on, also if an error came after them.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        match usize::try_from(self.0) {
+            Ok(bytes) => bytes,
+            Err(_) => self.done(),
+        }
+    }
+
     /// Bytes moved before the error.
     fn done(self) -> usize {
         usize::try_from(-self.0 >> 12).expect("a shifted positive number")
@@ -144,5 +153,7 @@ mod tests {
         );
         assert_eq!(Answer::moved(7).errno(), None);
         assert_eq!(Answer::from_result(7), Answer::moved(7));
+        assert_eq!((answer.bytes(), Answer::moved(7).bytes()), (123_456, 7));
+        assert_eq!(Answer::refused(Refusal::Forked).bytes(), 0);
     }
 }

@@ -156,6 +156,32 @@ impl fmt::Display for Forked {
 
 impl Error for Forked {}
 
+/// The engine's pool has no thread, and none could be started, so what blocks cannot be awaited
+/// (pthread_create(3), `EAGAIN`). Try later, raise the limit on threads, or wait for the operation
+/// on a thread of your own.
+#[derive(Clone, Debug)]
+pub struct NoThread {
+    /// Why no thread could be started.
+    pub cause: Arc<io::Error>,
+}
+
+impl fmt::Display for NoThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no thread could be started for a call that blocks ({}); raise the limit on threads \
+             (ulimit -u, pids.max), or use wait() on a thread of your own",
+            self.cause
+        )
+    }
+}
+
+impl Error for NoThread {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
 /// Direct I/O is required for the file, and the request does not fit its alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misaligned {

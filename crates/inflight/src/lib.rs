@@ -80,8 +80,8 @@ pub use api::queue::Queue;
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
-pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf};
-pub use error::{Forked, Misaligned, Partial, RefusedBy, SetupError, SyncFailed};
+pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare};
+pub use error::{Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed};
 pub use stats::{Fallback, Stats};
 
 /// Operations that were still in flight when their engine had waited long enough for them
@@ -95,11 +95,16 @@ pub mod local {
     pub use crate::api::local::{JoinHandle, run, sleep, spawn, yield_now};
 }
 
-/// Files and the operations on them.
+/// Files, names, and the operations on them.
 pub mod fs {
+    pub use crate::api::calls::Call;
+    pub use crate::api::close::{Close, Closing};
     pub use crate::api::file::{Alignment, File};
-    pub use crate::api::open::{Direct, OpenOptions};
+    pub use crate::api::names::{
+        MetadataOf, NameOp, create_dir, metadata, remove_dir, remove_file, rename, sync_dir,
+    };
+    pub use crate::api::open::{Direct, Open, OpenOptions};
     pub use crate::api::transfer::{ReadAt, WriteAt};
-    pub use crate::api::upkeep::{Allocate, AllocateRange, Metadata, ReadMetadata, Sync};
+    pub use crate::api::upkeep::{Allocate, AllocateRange, Metadata, ReadMetadata, Sync, Truncate};
     pub use crate::api::vectored::{ReadVectoredAt, WriteVectoredAt};
 }

@@ -28,6 +28,9 @@ struct Environment {
     other_user: bool,
 }
 
+/// Operations of `tests/torture` here.
+const TORTURE_OPERATIONS: &str = "100000";
+
 const THREADS: Option<&str> = Some("threads");
 
 const ENVIRONMENTS: [Environment; 5] = [
@@ -96,6 +99,8 @@ impl Environment {
             }
         };
         command.current_dir(&site.work);
+        // All of them in every environment would take most of the time of the check.
+        command.env("INFLIGHT_TORTURE_OPERATIONS", TORTURE_OPERATIONS);
         command
             .env("TMPDIR", &site.work)
             .env("INFLIGHT_TEST_DIR", &site.work);

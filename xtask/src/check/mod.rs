@@ -15,7 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{probe, tidy};
+use crate::{models, probe, tidy};
 use steps::Steps;
 
 /// The targets with tests: libraries, programs and `tests/`. Examples are built by clippy.
@@ -51,6 +51,7 @@ pub(crate) fn run() -> Result<()> {
         Ok(())
     })?;
     steps.step("tests", tests)?;
+    steps.step("models of the mailbox", models::loom)?;
     steps.step("tests in documentation", || {
         let doc_tests = ["--workspace", "--all-features", "--doc"];
         run_to_success(cargo("test").args(doc_tests).args(locked()))
@@ -100,7 +101,7 @@ fn cargo_tests() -> Command {
 }
 
 /// The cargo that runs this program, at the root of the repository.
-fn cargo(subcommand: &str) -> Command {
+pub(crate) fn cargo(subcommand: &str) -> Command {
     let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.current_dir(crate::repository()).arg(subcommand);
@@ -108,7 +109,7 @@ fn cargo(subcommand: &str) -> Command {
 }
 
 /// CI builds what the lock file says, and fails if that is not what the manifests say.
-fn locked() -> Option<&'static str> {
+pub(crate) fn locked() -> Option<&'static str> {
     let lock_file = crate::repository().join("Cargo.lock");
     (in_ci() && lock_file.exists()).then_some("--locked")
 }
@@ -117,7 +118,7 @@ fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-fn run_to_success(command: &mut Command) -> Result<()> {
+pub(crate) fn run_to_success(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot run cargo")?;
     let subcommand = command.get_args().next().unwrap_or_default().display();
     ensure!(status.success(), "cargo {subcommand}: {status}");

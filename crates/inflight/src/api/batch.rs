@@ -71,8 +71,11 @@ impl<O: Operation> Batch<O> {
         self.operations.is_empty()
     }
 
-    pub(super) fn into_operations(self) -> Vec<O> {
-        self.operations
+    /// The engine that runs the batch, unless there is no operation, and the operations.
+    pub(super) fn into_parts(self) -> (Option<Engine>, Vec<O>) {
+        let first = self.operations.first();
+        let engine = self.engine.or_else(|| Some(first?.engine().clone()));
+        (engine, self.operations)
     }
 
     /// Runs the operations on this thread and blocks until all are over. The batch is empty

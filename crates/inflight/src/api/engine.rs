@@ -204,7 +204,13 @@ impl Engine {
     pub fn drain(&self, at_most: Duration) -> u32 {
         let until = Instant::now().checked_add(at_most);
         loop {
-            let left = self.shared.started_drivers().map_or(0, Drivers::unanswered);
+            if self.shared.is_forked() {
+                // What is in flight is the parent's, and so are the locks.
+                return 0;
+            }
+            let of_drivers = self.shared.started_drivers().map_or(0, Drivers::unanswered);
+            let calls = u32::try_from(self.shared.pool().calls()).unwrap_or(u32::MAX);
+            let left = of_drivers.saturating_add(calls);
             if left == 0 || until.is_some_and(|until| until <= Instant::now()) {
                 return left;
             }

@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::close::Close;
 use super::engine::Engine;
 use super::handle::{Handle, Opened};
 use super::open::OpenOptions;
 use super::transfer::{ReadAt, WriteAt};
-use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync};
+use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync, Truncate};
 use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::Explain;
@@ -83,7 +84,8 @@ impl Alignment {
 /// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR`; any
 ///   transfer on a pipe, socket or terminal is `ESPIPE`.
 ///
-/// Dropping the file closes it. Operations borrow it, so none can be in flight then.
+/// Dropping the file closes it, once no operation is in flight whose future was dropped;
+/// [`File::close`] also tells how that went.
 #[derive(Debug)]
 pub struct File {
     handle: Arc<Handle>,
@@ -140,6 +142,39 @@ impl File {
             Ok(handle) => Ok(handle.into_fd().into()),
             Err(handle) => Err(Self { handle, engine }),
         }
+    }
+
+    /// Closes the file, and tells of errors that the file system kept back until then. Operations
+    /// in flight whose futures were dropped are waited for.
+    ///
+    /// A closed file is not a durable one: that is what [`File::sync_all`] is for. A future that
+    /// was forgotten ([`std::mem::forget`]) keeps its file open, and closing then has no end.
+    ///
+    /// # Errors
+    ///
+    /// As close(2): `EIO`, `ENOSPC` or `EDQUOT` for earlier writes on network file systems and
+    /// with quotas. The file is closed all the same. In a forked child [`crate::Forked`].
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future lets the closing go on; before it was polled, that is as dropping the
+    /// file.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use inflight::fs::File;
+    ///
+    /// # let path = std::env::current_exe()?;
+    /// let file = File::open(path)?;
+    /// file.close().wait()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn close(self) -> Close {
+        Close { file: self }
+    }
+
+    pub(super) fn into_parts(self) -> (Arc<Handle>, Engine) {
+        (self.handle, self.engine)
     }
 
     /// A read of up to `buf.len()` bytes at `offset`; it may be short, as read(2) is.
@@ -277,6 +312,21 @@ impl File {
             offset,
             len,
         }
+    }
+
+    /// Sets the length of the file to `len` bytes (ftruncate(2)): what lies beyond is cut off, what
+    /// is added reads as zeros.
+    ///
+    /// # Errors
+    ///
+    /// As ftruncate(2): `EINVAL` if the file was not opened for writing, is no plain file, or
+    /// `len` exceeds `i64::MAX`; `EFBIG`. In a forked child [`crate::Forked`].
+    ///
+    /// # Cancellation
+    ///
+    /// As [`crate::fs::Call`] says. One that a thread has begun takes place.
+    pub fn truncate(&self, len: u64) -> Truncate<'_> {
+        Truncate { file: self, len }
     }
 
     /// Asks for the size and for what direct I/O needs (statx(2)).

@@ -5,7 +5,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use super::close::Closer;
 use super::file::Alignment;
 use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
@@ -15,7 +17,9 @@ use crate::policy::{Facts, Warmth, road};
 /// See the module.
 #[derive(Debug)]
 pub struct Handle {
-    fd: OwnedFd,
+    /// The number of `owned`, which is there until this is dropped.
+    fd: RawFd,
+    owned: Option<OwnedFd>,
     /// For requests that do not fit direct I/O, where that is optional.
     buffered: Option<OwnedFd>,
     facts: Facts,
@@ -27,6 +31,8 @@ pub struct Handle {
     warmth: Warmth,
     /// The errno of the first sync that failed; 0 if none has.
     sync_errno: AtomicI32,
+    /// Who closes the descriptors when this is dropped and tells of errors, if somebody does.
+    closer: OnceLock<Arc<Closer>>,
 }
 
 /// What opening has found out.
@@ -43,19 +49,36 @@ impl Handle {
     pub(super) fn new(opened: Opened) -> Self {
         Self {
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
-            fd: opened.fd,
+            fd: opened.fd.as_raw_fd(),
+            owned: Some(opened.fd),
             buffered: opened.buffered,
             facts: opened.facts,
             alignment: opened.alignment,
             has_positions: opened.has_positions,
             warmth: Warmth::default(),
             sync_errno: AtomicI32::new(0),
+            closer: OnceLock::new(),
         }
     }
 
     /// The descriptor alone.
-    pub(super) fn into_fd(self) -> OwnedFd {
-        self.fd
+    pub(super) fn into_fd(mut self) -> OwnedFd {
+        self.owned.take().expect("it is there until the end")
+    }
+
+    /// The descriptors, to be closed.
+    pub(super) fn into_fds(mut self) -> [Option<OwnedFd>; 2] {
+        self.take_fds()
+    }
+
+    fn take_fds(&mut self) -> [Option<OwnedFd>; 2] {
+        [self.owned.take(), self.buffered.take()]
+    }
+
+    /// From now on the descriptors are left to this closer when nobody needs them any more.
+    pub(super) fn leave_to(&self, closer: Arc<Closer>) {
+        let set = self.closer.set(closer);
+        debug_assert!(set.is_ok(), "a file is closed once");
     }
 
     pub(super) fn alignment(&self) -> Alignment {
@@ -69,7 +92,7 @@ impl Handle {
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd
     }
 
     pub(super) fn warmth(&self) -> &Warmth {
@@ -189,6 +212,15 @@ impl Handle {
 
 impl AsFd for Handle {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        let owned = self.owned.as_ref();
+        owned.expect("it is there until the end").as_fd()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(closer) = self.closer.take() {
+            closer.take_over(self.take_fds());
+        }
     }
 }

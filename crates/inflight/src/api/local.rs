@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::engine::Engine;
 use super::timeout::Sleep;
 use crate::host::local;
+use crate::host::mail::contain;
 
 /// Runs a future to its end on this thread, with the tasks it spawns, on the global engine.
 ///
@@ -67,13 +68,10 @@ where
     F: Future + 'static,
 {
     let join = Rc::new(RefCell::new(Join::Running(None)));
-    let told = Rc::clone(&join);
+    let teller = Teller(Rc::clone(&join));
     let task = async move {
-        let output = Caught(Box::pin(future)).await;
-        let before = told.replace(Join::Over(output));
-        if let Join::Running(Some(waker)) = before {
-            waker.wake();
-        }
+        let output = Caught(Some(Box::pin(future))).await;
+        teller.tell(Join::Over(output));
     };
     match local::spawn(Box::pin(task)) {
         Ok(()) => JoinHandle { join },
@@ -105,7 +103,35 @@ pub fn yield_now() -> impl Future<Output = ()> {
 enum Join<T> {
     Running(Option<Waker>),
     Over(thread::Result<T>),
+    /// The task was dropped with its loop.
+    Dropped,
     Taken,
+}
+
+/// Tells the [`JoinHandle`] how its task has ended, also when it is dropped. Foreign code in there
+/// must not end the loop.
+struct Teller<T>(Rc<RefCell<Join<T>>>);
+
+impl<T> Teller<T> {
+    fn tell(&self, end: Join<T>) {
+        if !matches!(*self.0.borrow(), Join::Running(_)) {
+            return;
+        }
+        if let Join::Running(Some(waker)) = self.0.replace(end) {
+            contain(|| waker.wake());
+        }
+        if Rc::strong_count(&self.0) == 1 {
+            // Nobody takes the result, so it is dropped here.
+            let unwanted = self.0.replace(Join::Taken);
+            contain(|| drop(unwanted));
+        }
+    }
+}
+
+impl<T> Drop for Teller<T> {
+    fn drop(&mut self) {
+        self.tell(Join::Dropped);
+    }
 }
 
 /// The result of a task. Made by [`spawn`].
@@ -128,7 +154,7 @@ impl<T> Future for JoinHandle<T> {
 
     /// # Panics
     ///
-    /// With the panic of the task, if it has panicked.
+    /// With the panic of the task, if it has panicked, and if the task was dropped with its loop.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let mut join = self.join.borrow_mut();
         if let Join::Running(waker) = &mut *join {
@@ -142,22 +168,33 @@ impl<T> Future for JoinHandle<T> {
         match over {
             Join::Over(Ok(output)) => Poll::Ready(output),
             Join::Over(Err(panic)) => resume_unwind(panic),
+            Join::Dropped => panic!("the run loop of this task has ended before it"),
             Join::Running(_) | Join::Taken => panic!("a future is not polled after it is ready"),
         }
     }
 }
 
-/// A future whose panics are its result.
-struct Caught<F>(Pin<Box<F>>);
+/// A future whose panics are its result, also those when it is dropped after it is over.
+struct Caught<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for Caught<F> {
     type Output = thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Err(panic) => Poll::Ready(Err(panic)),
-        }
+        let future = self.0.as_mut().expect("polled until it is ready");
+        let output = match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(output)) => Ok(output),
+            Err(panic) => Err(panic),
+        };
+        let future = self.0.take();
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(future)));
+        Poll::Ready(match dropped {
+            Ok(()) => output,
+            Err(panic) => {
+                contain(|| drop(output));
+                Err(panic)
+            }
+        })
     }
 }

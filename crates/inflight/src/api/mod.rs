@@ -4,14 +4,19 @@
 
 pub(crate) mod any;
 pub(crate) mod batch;
+pub(crate) mod calls;
+pub(crate) mod close;
 pub(crate) mod engine;
 pub(crate) mod file;
 pub(crate) mod handle;
 pub(crate) mod local;
 pub(crate) mod many;
+pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod operation;
 pub(crate) mod pending;
+#[cfg(test)]
+mod pending_test;
 pub(crate) mod queue;
 pub(crate) mod timeout;
 pub(crate) mod transfer;

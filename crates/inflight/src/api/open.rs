@@ -1,16 +1,22 @@
 //! Opening files, past the page cache or through it.
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::future::IntoFuture;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::calls::Call;
 use super::engine::Engine;
 use super::file::{Alignment, File};
-use super::handle::Opened;
+use super::handle::{Handle, Opened};
+use super::names::or_global;
+use super::upkeep::Metadata;
 use crate::policy::{self, Facts};
 
 /// Whether a file is opened past the page cache (`O_DIRECT`, open(2)).
@@ -105,7 +111,8 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file, and asks the file system for what direct I/O needs.
+    /// Opens the file, and asks the file system for what direct I/O needs. Shorthand for
+    /// [`OpenOptions::opening`] and [`Open::wait`].
     ///
     /// # Errors
     ///
@@ -113,21 +120,34 @@ impl OpenOptions {
     /// I/O; the file may have been created then. A [`crate::SetupError`] if the global engine
     /// cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        let engine = match &self.engine {
-            Some(engine) => engine.clone(),
-            None => Engine::global()?.clone(),
-        };
+        let engine = or_global(self.engine.clone())?;
+        Ok(File::new(engine, self.open_here(path.as_ref())?))
+    }
+
+    /// As [`OpenOptions::open`], as an operation that can be awaited.
+    ///
+    /// A FIFO is opened when somebody opens its other end (fifo(7)), and occupies a thread of the
+    /// pool until then.
+    pub fn opening(&self, path: impl AsRef<Path>) -> Open {
+        Open {
+            options: self.clone(),
+            path: path.as_ref().to_owned(),
+        }
+    }
+
+    /// Opens the file on this thread.
+    fn open_here(&self, path: &Path) -> io::Result<Opened> {
         let mut inner = self.inner.clone();
         let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
         match self.direct {
-            Direct::Off => describe(engine, fd, None, false),
+            Direct::Off => describe(fd, None, false),
             Direct::Required => {
                 make_direct(&fd)?;
-                describe(engine, fd, None, true)
+                describe(fd, None, true)
             }
             Direct::Auto => match self.reopen_direct(&fd) {
-                Some(direct) => describe(engine, direct, Some(fd), false),
-                None => describe(engine, fd, None, false),
+                Some(direct) => describe(direct, Some(fd), false),
+                None => describe(fd, None, false),
             },
         }
     }
@@ -143,6 +163,45 @@ impl OpenOptions {
         let direct: OwnedFd = inner.open(path).ok()?.into();
         let can = alignment(direct.as_raw_fd()).ok()? != Alignment::Refused;
         can.then_some(direct)
+    }
+}
+
+/// Opens a file. Made by [`OpenOptions::opening`].
+///
+/// # Cancellation
+///
+/// As [`Call`] says: a file that is being opened when the future is dropped is closed again, but
+/// may have been created or emptied.
+#[derive(Clone, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Open {
+    options: OpenOptions,
+    path: PathBuf,
+}
+
+impl Open {
+    /// Opens the file on this thread, and blocks until it is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenOptions::open`].
+    pub fn wait(self) -> io::Result<File> {
+        self.options.open(&self.path)
+    }
+}
+
+impl IntoFuture for Open {
+    type Output = io::Result<File>;
+    type IntoFuture = Call<'static, File>;
+
+    fn into_future(self) -> Call<'static, File> {
+        let Self { mut options, path } = self;
+        // The engine stays with the future, so that the pool does not keep it alive.
+        let engine = or_global(options.engine.take());
+        let open = move || options.open_here(&path);
+        Call::new(engine, open, |opened, engine| {
+            File::new(engine.clone(), opened)
+        })
     }
 }
 
@@ -193,16 +252,11 @@ fn no_direct() -> io::Error {
 pub(super) fn adopt(engine: &Engine, fd: OwnedFd) -> io::Result<File> {
     // An `O_DIRECT` descriptor from elsewhere is as strict as `Direct::Required`: there is no
     // second one to fall back to.
-    describe(engine.clone(), fd, None, true)
+    Ok(File::new(engine.clone(), describe(fd, None, true)?))
 }
 
 /// Finds out what has to be known of a descriptor.
-fn describe(
-    engine: Engine,
-    fd: OwnedFd,
-    buffered: Option<OwnedFd>,
-    required: bool,
-) -> io::Result<File> {
+fn describe(fd: OwnedFd, buffered: Option<OwnedFd>, required: bool) -> io::Result<Opened> {
     let flags = flags(&fd)?;
     if flags & libc::O_APPEND != 0 {
         let what = "a file opened for appending ignores positions; open it without append";
@@ -224,15 +278,14 @@ fn describe(
     // SAFETY: no memory is involved.
     let position = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
     let alignment = Alignment::from_statx(&statx);
-    let opened = Opened {
+    Ok(Opened {
         fd,
         buffered,
         facts,
         alignment,
         required,
         has_positions: position >= 0,
-    };
-    Ok(File::new(engine, opened))
+    })
 }
 
 fn alignment(fd: RawFd) -> io::Result<Alignment> {
@@ -240,23 +293,59 @@ fn alignment(fd: RawFd) -> io::Result<Alignment> {
 }
 
 fn statx(fd: RawFd) -> io::Result<libc::statx> {
+    statx_at(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+fn statx_at(fd: RawFd, path: &CStr, flags: i32) -> io::Result<libc::statx> {
     let mut out = MaybeUninit::zeroed();
     let mask = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
-    // SAFETY: the path is a constant, and `out` is ours to be filled.
-    let answer = unsafe {
-        libc::statx(
-            fd,
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            mask,
-            out.as_mut_ptr(),
-        )
-    };
+    // SAFETY: the path is a string for as long as this takes, and `out` is ours to be filled.
+    let answer = unsafe { libc::statx(fd, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: it was zeroed, and the kernel has filled it.
     Ok(unsafe { out.assume_init() })
+}
+
+/// What the file system tells of what has this name.
+pub(super) fn metadata_of(path: &Path) -> io::Result<Metadata> {
+    let path = CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
+    statx_at(libc::AT_FDCWD, &path, 0).map(|statx| Metadata::from_statx(&statx))
+}
+
+/// Sets the length of a file.
+pub(super) fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
+    // ftruncate(2), EINVAL: it is larger than the largest file.
+    let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    loop {
+        // SAFETY: no memory is involved, and the handle keeps the descriptor open.
+        let answer = unsafe { libc::ftruncate64(handle.raw_fd(), len) };
+        if answer == 0 {
+            return Ok(());
+        }
+        let cause = io::Error::last_os_error();
+        // ftruncate(2), EINTR: it was interrupted, and setting the length again does no harm.
+        if cause.kind() != io::ErrorKind::Interrupted {
+            return Err(cause);
+        }
+    }
+}
+
+/// Closes a descriptor, and tells of the error that dropping it would hide.
+///
+/// # Source
+///
+/// close(2), NOTES: it reports errors of earlier writes on some file systems (EIO, ENOSPC, EDQUOT).
+/// The descriptor is gone whatever the answer, so it is not tried again, after a signal neither.
+pub(super) fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: the descriptor is owned, and nobody has it after this.
+    let answer = unsafe { libc::close(fd.into_raw_fd()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// What the device below a file takes in one request, if sysfs tells.

@@ -19,7 +19,8 @@ use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
 use crate::host::cells::{Kept, Left};
-use crate::host::flight::{Flight, Launch, launch, launch_all, try_here};
+use crate::host::flight::{Flight, Launch, launch, launch_all, must_yield, try_here};
+use crate::host::shared::Shared;
 use crate::op::Prepare;
 
 /// An operation that can be awaited: what it owns can outlive its future.
@@ -149,6 +150,10 @@ impl<O: Detach> Future for Pending<O> {
                     None => Poll::Pending,
                 }
             }
+            Stage::Fresh if must_yield() => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Stage::Fresh => {
                 // SAFETY: it is initialised until the stage is `Over`.
                 let operation = unsafe { this.operation.assume_init_mut() };
@@ -179,15 +184,19 @@ impl<O: Detach> Drop for Pending<O> {
             Stage::InFlight(flight) => {
                 let handle = self.handle.take();
                 let operation = self.take();
-                leave(operation, handle, flight);
+                leave(operation.engine().shared(), operation, handle, flight);
             }
         }
     }
 }
 
-/// Leaves an operation in flight.
-fn leave<O: Detach>(operation: O, handle: Option<Arc<Handle>>, flight: Flight) {
-    let shared = operation.engine().shared();
+/// Leaves an operation in flight, in this engine.
+fn leave<O: Detach>(
+    shared: &Arc<Shared>,
+    operation: O,
+    handle: Option<Arc<Handle>>,
+    flight: Flight,
+) {
     let mut operation = Some(operation);
     let keep = || {
         let operation = operation.take().expect("asked once");
@@ -211,6 +220,8 @@ fn leave<O: Detach>(operation: O, handle: Option<Arc<Handle>>, flight: Flight) {
 /// As for [`Pending`], for each operation.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PendingBatch<O: Detach> {
+    /// The engine that has them all, which need not be that of each; absent if there are none.
+    engine: Option<Engine>,
     /// Those that have no answer yet are initialised with their flight below.
     operations: Vec<Pending<O>>,
     answers: Vec<Answer>,
@@ -221,9 +232,10 @@ pub struct PendingBatch<O: Detach> {
 }
 
 impl<O: Detach> PendingBatch<O> {
-    pub(super) fn new(operations: Vec<O>) -> Self {
+    pub(super) fn new(engine: Option<Engine>, operations: Vec<O>) -> Self {
         let answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
         Self {
+            engine,
             operations: operations.into_iter().map(Pending::new).collect(),
             answers,
             left: Vec::new(),
@@ -232,15 +244,13 @@ impl<O: Detach> PendingBatch<O> {
     }
 
     fn start(&mut self) {
-        let Some(first) = self.operations.first() else {
+        let Some(engine) = &self.engine else {
             return;
         };
-        // SAFETY: it is initialised until the stage is `Over`.
-        let first = unsafe { first.operation.assume_init_ref() };
-        let shared = first.engine().shared();
+        let shared = engine.shared();
         let mut requests = Vec::new();
         for (number, pending) in self.operations.iter_mut().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: it is initialised until the stage is `Over`.
             let operation = unsafe { pending.operation.assume_init_mut() };
             if shared.is_forked() {
                 self.answers[number] = Answer::refused(Refusal::Forked);
@@ -291,9 +301,8 @@ impl<O: Detach> Future for PendingBatch<O> {
             let Stage::InFlight(flight) = pending.stage else {
                 unreachable!("what is left is in flight");
             };
-            // SAFETY: it is initialised while it is in flight.
-            let operation = unsafe { pending.operation.assume_init_ref() };
-            match flight.poll(operation.engine().shared(), cx.waker()) {
+            let engine = this.engine.as_ref().expect("it was started there");
+            match flight.poll(engine.shared(), cx.waker()) {
                 Some(answer) => {
                     // From here on it is like one that has not been started: it owns what it names.
                     pending.stage = Stage::Fresh;
@@ -314,20 +323,23 @@ impl<O: Detach> Drop for PendingBatch<O> {
     /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
     fn drop(&mut self) {
         let Self {
+            engine,
             operations,
             answers,
             left,
             is_fresh,
         } = self;
-        if *is_fresh {
+        let (Some(engine), false) = (engine, *is_fresh) else {
             return;
-        }
+        };
         for (number, (mut pending, answer)) in
             operations.drain(..).zip(answers.drain(..)).enumerate()
         {
-            // Those that are left are in flight, and are left so.
             if left.binary_search(&number).is_err() {
                 drop(pending.finish(answer));
+            } else if let Stage::InFlight(flight) = pending.stage {
+                let handle = pending.handle.take();
+                leave(engine.shared(), pending.take(), handle, flight);
             }
         }
     }
@@ -410,6 +422,7 @@ impl<O: Detach> IntoFuture for Batch<O> {
     type IntoFuture = PendingBatch<O>;
 
     fn into_future(self) -> PendingBatch<O> {
-        PendingBatch::new(self.into_operations())
+        let (engine, operations) = self.into_parts();
+        PendingBatch::new(engine, operations)
     }
 }

@@ -8,21 +8,27 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use super::calls::Call;
+use super::close::{Close, Closing};
 use super::engine::Engine;
+use super::file::File;
+use super::names::{MetadataOf, NameOp};
+use super::open::Open;
 use super::pending::{Detach, Pending};
+use super::upkeep::{Metadata, Truncate};
 use crate::completion::Answer;
 use crate::host::flight::Timer;
 
-/// An operation that is waited for until an instant. Made by [`Pending::timeout`] and
-/// [`Pending::deadline`], which every operation has too.
+/// An operation that is waited for until an instant. Made by [`Awaited::timeout`] and
+/// [`Awaited::deadline`].
 ///
 /// # Cancellation
 ///
-/// As for [`Pending`].
+/// As for the operation's own future: [`Pending`], [`Call`] or [`Closing`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Timeout<O: Detach> {
-    pending: Option<Pending<O>>,
+pub struct Timeout<O: Limited> {
+    pending: Option<O::Future>,
     at: At,
     timer: Alarm,
 }
@@ -55,39 +61,58 @@ enum At {
 /// # }
 /// ```
 #[must_use = "the operation goes on: await it, or drop it on purpose"]
-pub struct Late<O: Detach>(Pending<O>);
+pub struct Late<O: Limited>(O::Future);
 
-impl<O: Detach> IntoFuture for Late<O> {
-    type Output = O::Output;
-    type IntoFuture = Pending<O>;
+impl<O: Limited> IntoFuture for Late<O> {
+    type Output = <O::Future as Future>::Output;
+    type IntoFuture = O::Future;
 
-    fn into_future(self) -> Pending<O> {
+    fn into_future(self) -> O::Future {
         self.0
     }
 }
 
-impl<O: Detach> fmt::Debug for Late<O> {
+impl<O: Limited> fmt::Debug for Late<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Late").field(&self.0).finish()
     }
 }
 
-impl<O: Detach> fmt::Display for Late<O> {
+impl<O: Limited> fmt::Display for Late<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the operation was not over in time; it goes on")
     }
 }
 
-impl<O: Detach> Error for Late<O> {}
+impl<O: Limited> Error for Late<O> {}
 
-impl<O: Detach> From<Late<O>> for io::Error {
+impl<O: Limited> From<Late<O>> for io::Error {
     /// For those who leave the buffer behind: an error of the kind `TimedOut`.
     fn from(late: Late<O>) -> Self {
         Self::new(io::ErrorKind::TimedOut, late.to_string())
     }
 }
 
-/// What every operation can do when it is awaited.
+/// An operation that can be waited for no longer than so long.
+pub trait Limited {
+    /// What it becomes when it is awaited.
+    type Future: Future + Unpin + fmt::Debug;
+
+    /// Whose timers are used. Where there is no engine, the first poll is the last.
+    #[doc(hidden)]
+    fn timed_by(future: &Self::Future) -> Option<&Engine>;
+}
+
+impl<O: Detach> Limited for O {
+    type Future = Pending<O>;
+
+    fn timed_by(pending: &Pending<O>) -> Option<&Engine> {
+        Some(pending.engine())
+    }
+}
+
+/// What every operation of a backend can do when it is awaited. The others, as
+/// [`Open`], have methods of these names.
 pub trait Awaited: Detach {
     /// Waits for the operation no longer than so long, counted from when it is first polled.
     ///
@@ -116,18 +141,55 @@ impl<O: Detach> Pending<O> {
     }
 }
 
-impl<O: Detach> Timeout<O> {
-    fn new(pending: Pending<O>, at: At) -> Self {
+/// Gives operations that are not for a backend, and their futures, the methods of [`Awaited`].
+macro_rules! limited {
+    ($([$($generics:tt)*] $operation:ty => $future:ty, |$this:ident| $engine:expr;)*) => {$(
+        impl<$($generics)*> Limited for $operation {
+            type Future = $future;
+
+            #[allow(clippy::needless_lifetimes, reason = "some futures have another one")]
+            fn timed_by<'a>($this: &'a $future) -> Option<&'a Engine> {
+                $engine
+            }
+        }
+
+        impl<$($generics)*> $operation {
+            /// Waits no longer than so long, counted from when it is first polled; it goes on
+            /// after that, unless what is [`Late`] is dropped.
+            pub fn timeout(self, at_most: Duration) -> Timeout<Self> {
+                Timeout::new(self.into_future(), At::After(at_most))
+            }
+
+            /// As `timeout`, until an instant.
+            pub fn deadline(self, at: Instant) -> Timeout<Self> {
+                Timeout::new(self.into_future(), At::Instant(at))
+            }
+        }
+    )*};
+}
+
+limited! {
+    [] Open => Call<'static, File>, |call| call.engine();
+    [] NameOp => Call<'static, ()>, |call| call.engine();
+    [] MetadataOf => Call<'static, Metadata>, |call| call.engine();
+    ['f] Truncate<'f> => Call<'f, ()>, |call| call.engine();
+    ['f, T] Call<'f, T> => Call<'f, T>, |call| call.engine();
+    [] Close => Closing, |closing| Some(closing.engine());
+    [] Closing => Closing, |closing| Some(closing.engine());
+}
+
+impl<O: Limited> Timeout<O> {
+    fn new(pending: O::Future, at: At) -> Self {
         Self {
-            timer: Alarm::of(pending.engine()),
+            timer: Alarm::of(O::timed_by(&pending)),
             pending: Some(pending),
             at,
         }
     }
 }
 
-impl<O: Detach> Future for Timeout<O> {
-    type Output = Result<O::Output, Late<O>>;
+impl<O: Limited> Future for Timeout<O> {
+    type Output = Result<<O::Future as Future>::Output, Late<O>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -165,14 +227,14 @@ impl<O: Detach> Future for Timeout<O> {
 /// A timer of an engine, set when it is first polled.
 #[derive(Debug)]
 struct Alarm {
-    engine: Engine,
+    engine: Option<Engine>,
     timer: Option<Timer>,
 }
 
 impl Alarm {
-    fn of(engine: &Engine) -> Self {
+    fn of(engine: Option<&Engine>) -> Self {
         Self {
-            engine: engine.clone(),
+            engine: engine.cloned(),
             timer: None,
         }
     }
@@ -182,11 +244,18 @@ impl Alarm {
             self.cancel();
             return Poll::Ready(Ok(()));
         }
-        let shared = self.engine.shared();
+        let Some(engine) = &self.engine else {
+            return Poll::Pending;
+        };
+        let shared = engine.shared();
         if let Some(timer) = self.timer
             && timer.update(shared, cx.waker())
         {
             return Poll::Pending;
+        }
+        // One that is set where this future was before.
+        if let Some(timer) = self.timer.take() {
+            timer.cancel(shared);
         }
         match Timer::set(shared, at, cx.waker()) {
             Ok(timer) => {
@@ -194,15 +263,15 @@ impl Alarm {
                 Poll::Pending
             }
             Err(refusal) => {
-                let error = Answer::refused(refusal).decode(&self.engine);
+                let error = Answer::refused(refusal).decode(engine);
                 Poll::Ready(error.map(drop))
             }
         }
     }
 
     fn cancel(&mut self) {
-        if let Some(timer) = self.timer.take() {
-            timer.cancel(self.engine.shared());
+        if let (Some(timer), Some(engine)) = (self.timer.take(), &self.engine) {
+            timer.cancel(engine.shared());
         }
     }
 }
@@ -231,7 +300,7 @@ pub struct Sleep {
 impl Sleep {
     pub(super) fn new(engine: &Engine, at_least: Duration) -> Self {
         Self {
-            alarm: Alarm::of(engine),
+            alarm: Alarm::of(Some(engine)),
             at: Instant::now().checked_add(at_least),
         }
     }

@@ -1,11 +1,12 @@
 //! Reads and writes at a position.
+#![allow(unsafe_code)]
 
 use std::io;
 
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
-use crate::buf::{IoBuf, IoBufMut, span_of, span_of_mut};
+use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Prepared, SeenOf, Span};
 
@@ -51,15 +52,12 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     }
 
     #[inline(always)]
-    fn finish(self, answer: Answer) -> Self::Output {
+    fn finish(mut self, answer: Answer) -> Self::Output {
+        // SAFETY: hosts finish an operation with the answer to its own request, once.
+        let room = unsafe { note_filled(&mut self.buf, answer) };
         let result = answer.decode(self.file);
         (
-            full(
-                result,
-                self.exact,
-                self.buf.len(),
-                io::ErrorKind::UnexpectedEof,
-            ),
+            full(result, self.exact, room, io::ErrorKind::UnexpectedEof),
             self.buf,
         )
     }

@@ -1,8 +1,11 @@
-//! What is done to a file beside moving bytes: sync, allocate, metadata.
+//! What is done to a file beside moving bytes: sync, allocate, truncate, metadata.
 
+use std::future::IntoFuture;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
+use super::calls::{Call, forked};
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::operation::Sealed;
@@ -26,6 +29,44 @@ pub struct Allocate<'f> {
     pub(super) mode: AllocateMode,
     pub(super) offset: u64,
     pub(super) len: u64,
+}
+
+/// Sets the length of a file. Made by [`File::truncate`].
+///
+/// It is not an operation of a backend, so it is in no batch: no ring knows it before Linux 6.9,
+/// and it always blocks. When it is awaited, a thread of the pool does it; see [`Call`].
+#[derive(Clone, Copy, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Truncate<'f> {
+    pub(super) file: &'f File,
+    pub(super) len: u64,
+}
+
+impl Truncate<'_> {
+    /// Does it on this thread, and blocks until it is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`File::truncate`].
+    pub fn wait(self) -> io::Result<()> {
+        if self.file.engine().shared().is_forked() {
+            return Err(forked());
+        }
+        super::open::truncate(self.file.handle(), self.len)
+    }
+}
+
+impl<'f> IntoFuture for Truncate<'f> {
+    type Output = io::Result<()>;
+    type IntoFuture = Call<'f, ()>;
+
+    fn into_future(self) -> Call<'f, ()> {
+        let Self { file, len } = self;
+        // The descriptor stays open while a call goes on whose future has been dropped.
+        let handle = Arc::clone(file.handle());
+        let truncate = move || super::open::truncate(&handle, len);
+        Call::new(Ok(file.engine().clone()), truncate, |(), _| ())
+    }
 }
 
 /// Asks for size and alignment. Made by [`File::metadata`].
@@ -64,6 +105,17 @@ pub struct Metadata {
     pub block_size_bytes: u32,
     /// What direct I/O needs.
     pub direct: Alignment,
+}
+
+impl Metadata {
+    pub(super) fn from_statx(statx: &libc::statx) -> Self {
+        Self {
+            len: statx.stx_size,
+            allocated_bytes: statx.stx_blocks.saturating_mul(512),
+            block_size_bytes: statx.stx_blksize,
+            direct: Alignment::from_statx(statx),
+        }
+    }
 }
 
 /// How [`File::allocate`] treats the range.
@@ -166,12 +218,7 @@ impl Prepare for ReadMetadata<'_> {
         answer.decode(self.file)?;
         // SAFETY: `Out` was zeroed when it was made, and the kernel has filled it.
         let statx = unsafe { *self.out.0.assume_init_ref() };
-        Ok(Metadata {
-            len: statx.stx_size,
-            allocated_bytes: statx.stx_blocks.saturating_mul(512),
-            block_size_bytes: statx.stx_blksize,
-            direct: Alignment::from_statx(&statx),
-        })
+        Ok(Metadata::from_statx(&statx))
     }
 }
 

@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
 use super::transfer::full;
-use crate::buf::{IoBuf, IoBufMut, span_of, span_of_mut};
+use crate::buf::{IoBuf, IoBufMut, note_all_filled, span_of, span_of_mut};
 use crate::completion::Answer;
 use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, Span};
 
@@ -90,11 +90,12 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
             })
     }
 
-    fn finish(self, answer: Answer) -> Self::Output {
+    fn finish(mut self, answer: Answer) -> Self::Output {
+        // SAFETY: hosts finish an operation with the answer to its own request, once.
+        let room = unsafe { note_all_filled(&mut self.bufs, answer) };
         let result = answer.decode(self.file);
-        let len = total(&self.bufs);
         (
-            full(result, self.exact, len, io::ErrorKind::UnexpectedEof),
+            full(result, self.exact, room, io::ErrorKind::UnexpectedEof),
             self.bufs,
         )
     }

@@ -67,6 +67,7 @@ impl Event {
 }
 
 /// Waits until a descriptor is readable, a signal comes, or the time is over.
+#[cfg(not(miri))]
 pub(super) fn wait_readable(fd: libc::c_int, at_most: Option<Duration>) {
     let mut poll = libc::pollfd {
         fd,
@@ -81,4 +82,11 @@ pub(super) fn wait_readable(fd: libc::c_int, at_most: Option<Duration>) {
     // SAFETY: one entry, and a time or none. A failure is a signal, after which the caller looks
     // again.
     let _ = unsafe { libc::ppoll(&raw mut poll, 1, limit, std::ptr::null()) };
+}
+
+/// As above for Miri, which has no ppoll(2): as if a signal came after a millisecond.
+#[cfg(miri)]
+pub(super) fn wait_readable(_fd: libc::c_int, at_most: Option<Duration>) {
+    let moment = Duration::from_millis(1);
+    std::thread::sleep(at_most.map_or(moment, |at_most| at_most.min(moment)));
 }

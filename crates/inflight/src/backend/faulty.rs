@@ -4,6 +4,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use super::Broken;
@@ -24,6 +26,7 @@ pub struct Faults {
     failures: Vec<Failure>,
     breaks_after: Option<u64>,
     loses: bool,
+    hold: Option<Arc<AtomicBool>>,
 }
 
 #[derive(Clone, Debug)]
@@ -108,6 +111,24 @@ impl Faults {
         self.loses = true;
         self
     }
+
+    /// While this is true, nothing is executed: what has been handed over stays in flight, as on a
+    /// device that does not answer.
+    pub fn hold_while(mut self, hold: &Arc<AtomicBool>) -> Self {
+        self.hold = Some(Arc::clone(hold));
+        self
+    }
+}
+
+/// How often a backend that holds looks whether it still has to.
+const HOLD_STEP: Duration = Duration::from_millis(1);
+
+/// An operation that has been handed over.
+enum Held {
+    /// Executed, and not told yet.
+    Told(Completion),
+    /// To be executed when it is let go.
+    Waits(u64, Op),
 }
 
 /// See the module.
@@ -115,8 +136,7 @@ pub(crate) struct Faulty {
     faults: Faults,
     random: u64,
     handed_over: u64,
-    /// Executed, and not told yet.
-    held: Vec<Completion>,
+    held: Vec<Held>,
     /// Can be reaped.
     released: Vec<Completion>,
     event: Option<Arc<Event>>,
@@ -187,19 +207,23 @@ impl Faulty {
             Some(errno) => -errno,
             None => {
                 let op = self.shortened(*op);
+                if self.faults.hold.is_some() {
+                    self.handed_over += 1;
+                    return self.held.push(Held::Waits(user_data, op));
+                }
                 // SAFETY: passed on from the caller; a shorter span is part of the span.
                 unsafe { execute(&op) }
             }
         };
         self.handed_over += 1;
-        self.held.push(Completion { user_data, result });
+        self.held.push(Held::Told(Completion { user_data, result }));
         if self.happens(self.faults.stray_per_mille) {
             let unknown = Completion {
                 user_data: self.below(u64::MAX),
                 result: 1,
             };
-            self.held.push(unknown);
-            self.held.push(Completion { user_data, result });
+            self.held.push(Held::Told(unknown));
+            self.held.push(Held::Told(Completion { user_data, result }));
         }
     }
 
@@ -227,14 +251,33 @@ impl Faulty {
                 may_pass: false,
             });
         }
+        if self.holds() {
+            if at_least > 0 {
+                thread::sleep(HOLD_STEP);
+            }
+            return Ok(());
+        }
         let held = self.held.len() as u64;
         let more = self.below(held + 1);
         for _ in 0..(u64::from(at_least) + more).min(held) {
             let any = self.below(self.held.len() as u64);
             let any = usize::try_from(any).expect("below a usize");
-            self.released.push(self.held.swap_remove(any));
+            let released = match self.held.swap_remove(any) {
+                Held::Told(completion) => completion,
+                Held::Waits(user_data, op) => {
+                    // SAFETY: it has not completed, so that its addresses are valid.
+                    let result = unsafe { execute(&op) };
+                    Completion { user_data, result }
+                }
+            };
+            self.released.push(released);
         }
         Ok(())
+    }
+
+    fn holds(&self) -> bool {
+        let hold = self.faults.hold.as_ref();
+        hold.is_some_and(|hold| hold.load(Ordering::Acquire))
     }
 
     /// As [`super::Backend::alarm`].
@@ -252,8 +295,14 @@ impl Faulty {
         at_most: Option<Duration>,
         is_idle: bool,
     ) -> Result<(), Broken> {
-        if let (Some(event), true) = (&self.event, is_idle) {
-            event.wait(at_most);
+        match &self.event {
+            Some(event) if is_idle => event.wait(at_most),
+            Some(event) if at_least > 0 && self.holds() => {
+                let step = at_most.map_or(HOLD_STEP, |at_most| at_most.min(HOLD_STEP));
+                event.wait(Some(step));
+                return Ok(());
+            }
+            _ => {}
         }
         self.turn(at_least)
     }

@@ -1,16 +1,20 @@
 //! Memory that the kernel reads and fills: who may be a buffer, aligned memory for direct I/O,
-//! and a pool whose memory the ring knows in advance.
+//! capacity that is not initialised yet, and a pool whose memory the ring knows in advance.
 //!
 //! `unsafe` is here because addresses are: an implementation of [`IoBuf`] promises that its
 //! address outlives a move. What is deliberately not here: any knowledge of files or rings.
 
 mod aligned;
+#[cfg(feature = "bytes")]
+mod bytes;
 mod registered;
+mod spare;
 mod traits;
 
 pub use aligned::AlignedBuf;
 pub use registered::{BufPool, PoolBuf};
+pub use spare::Spare;
 pub use traits::{IoBuf, IoBufMut};
 
 pub(crate) use registered::{Alive, Arena, arenas_dropped};
-pub(crate) use traits::{span_of, span_of_mut};
+pub(crate) use traits::{note_all_filled, note_filled, span_of, span_of_mut};

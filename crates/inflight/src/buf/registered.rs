@@ -9,9 +9,10 @@
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{AlignedBuf, IoBuf};
 
@@ -34,6 +35,8 @@ pub(crate) struct Arena {
     buf_len: usize,
     /// Numbers of the buffers that nobody has.
     free: Mutex<Vec<u32>>,
+    /// A ring that does nothing but hold the arena's registration, once one has been made.
+    source: OnceLock<Option<OwnedFd>>,
 }
 
 impl Arena {
@@ -46,6 +49,12 @@ impl Arena {
         &self.alive
     }
 
+    /// A ring that does nothing but hold the arena's registration, for others to take it over;
+    /// `make` is asked for one when none has been made. `None` if that failed.
+    pub(crate) fn source(&self, make: impl FnOnce() -> Option<OwnedFd>) -> Option<&OwnedFd> {
+        self.source.get_or_init(make).as_ref()
+    }
+
     /// The whole memory, as the kernel takes it.
     pub(crate) fn iovec(&self) -> libc::iovec {
         let base = self.memory.as_ptr().cast_mut().cast();
@@ -56,9 +65,13 @@ impl Arena {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        // The list is whole after every statement, so a panic elsewhere does not spoil it.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lives as long as its arena, whose end it counts when nobody can take it for living any more.
@@ -114,6 +127,7 @@ impl BufPool {
             memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
             buf_len,
             free: Mutex::new((0..count).rev().collect()),
+            source: OnceLock::new(),
         };
         Ok(Self {
             arena: Arc::new(arena),

@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 
 use super::{Arena, PoolBuf};
+use crate::completion::Answer;
 use crate::op::Span;
 
 /// Memory that the kernel may read while an operation is in flight.
@@ -39,14 +40,37 @@ pub unsafe trait IoBuf {
 
 /// Memory that the kernel may fill while an operation is in flight.
 ///
+/// For most buffers that is the memory of [`IoBuf`]: a `Vec<u8>` is filled from its first byte up
+/// to its length. It may also be other memory, which need not be initialised: [`super::Spare`] is
+/// filled behind its length.
+///
 /// # Safety
 ///
 /// As for [`IoBuf`], and
-/// - [`IoBufMut::as_mut_ptr`] points to the same bytes, which may be written,
+/// - [`IoBufMut::as_mut_ptr`] points to [`IoBufMut::room`] bytes, which may be written,
+/// - both stay the same, and the bytes stay valid, while the value is only moved about, and until
+///   it is dropped or used through `&mut` otherwise,
 /// - nobody else reads or writes those bytes meanwhile.
 pub unsafe trait IoBufMut: IoBuf {
-    /// The first byte, to be written.
+    /// The first byte to be written.
     fn as_mut_ptr(&mut self) -> *mut u8;
+
+    /// Number of bytes that may be written.
+    #[inline]
+    fn room(&self) -> usize {
+        self.len()
+    }
+
+    /// Is told how many bytes have been written, from the first on; with an error, those that
+    /// came before it.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes at [`IoBufMut::as_mut_ptr`] are initialised, and at most [`IoBufMut::room`].
+    #[inline]
+    unsafe fn filled(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
 }
 
 /// The arena of a [`PoolBuf`]; outside this crate it cannot be made or looked into.
@@ -71,9 +95,42 @@ pub(crate) fn span_of<B: IoBuf + ?Sized>(buf: &B) -> Span {
 pub(crate) fn span_of_mut<B: IoBufMut + ?Sized>(buf: &mut B) -> Span {
     Span {
         start: buf.as_mut_ptr(),
-        len: buf.len(),
+        len: buf.room(),
         arena: arena_of(buf),
     }
+}
+
+/// Tells the buffer of a read what has become of it; returns how many bytes there were room for.
+///
+/// # Safety
+///
+/// The answer is that of the request which was made of this buffer alone.
+#[inline(always)]
+pub(crate) unsafe fn note_filled<B: IoBufMut>(buf: &mut B, answer: Answer) -> usize {
+    let room = buf.room();
+    // SAFETY: an answer counts the bytes that were written, from the first on, without a gap;
+    // there is no more room than was asked for.
+    unsafe { buf.filled(answer.bytes().min(room)) };
+    room
+}
+
+/// As [`note_filled`], for buffers that are filled one after the other.
+///
+/// # Safety
+///
+/// As for [`note_filled`], of all of them.
+pub(crate) unsafe fn note_all_filled<B: IoBufMut>(bufs: &mut [B], answer: Answer) -> usize {
+    let mut left = answer.bytes();
+    let mut rooms = 0_usize;
+    for buf in bufs {
+        let room = buf.room();
+        let bytes = left.min(room);
+        // SAFETY: as above; what is left went to the next buffers, each of them filled up before.
+        unsafe { buf.filled(bytes) };
+        left -= bytes;
+        rooms = rooms.saturating_add(room);
+    }
+    rooms
 }
 
 // SAFETY: the bytes of a vector are on the heap and move only when it grows, which takes `&mut`.

@@ -163,6 +163,16 @@ impl Lease<'_> {
         Some(alarm)
     }
 
+    /// What interrupts this proactor.
+    ///
+    /// # Errors
+    ///
+    /// If io_uring is demanded and the ring cannot have an alarm.
+    pub(super) fn alarm(&mut self) -> Result<Alarm, Refusal> {
+        let alarm = self.shared.alarm_of(&mut self.owned.proactor);
+        alarm.map_err(|_| Refusal::Setup)
+    }
+
     /// Runs operations, keeping the queue full, and puts the answer for each at its place.
     #[inline]
     pub(crate) fn run<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {

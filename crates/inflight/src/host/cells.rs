@@ -17,7 +17,7 @@ use std::task::Waker;
 
 use crate::backend::threads::execute::to_usize;
 use crate::completion::Answer;
-use crate::op::Request;
+use crate::op::{Op, Request};
 
 /// No cell has this number.
 const NONE: u32 = u32::MAX;
@@ -136,7 +136,8 @@ impl Cells {
     /// until the cell has been withdrawn or is done: whoever has the ticket keeps them, or leaves
     /// them with [`Cells::abandon`].
     pub(crate) unsafe fn insert(&mut self, request: Request, wake: Wake) -> Ticket {
-        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(&request) };
         let index = self.occupy(Stage::Queued(request), wake);
         let last = self.last;
         let cell = &mut self.cells[to_usize(index)];
@@ -153,17 +154,15 @@ impl Cells {
         Ticket { index, generation }
     }
 
-    /// Whether a request may be handed over before any other.
+    /// Whether a request for so many bytes may be handed over before any other.
     #[inline]
-    pub(crate) fn may_start(&self, request: &Request) -> bool {
-        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+    pub(crate) fn may_start(&self, bytes: u64) -> bool {
         self.queued == 0 && self.has_room_for(bytes)
     }
 
-    /// A cell for a request that its host hands over at once, with the token.
+    /// A cell for a request of so many bytes that its host hands over at once, with the token.
     #[inline]
-    pub(crate) fn insert_in_flight(&mut self, request: &Request, wake: Wake) -> (u32, Ticket) {
-        let bytes = request.op.span().map_or(0, |span| span.len as u64);
+    pub(crate) fn insert_in_flight(&mut self, bytes: u64, wake: Wake) -> (u32, Ticket) {
         let index = self.occupy(Stage::InFlight, wake);
         let cell = &mut self.cells[to_usize(index)];
         cell.bytes = bytes;
@@ -213,21 +212,16 @@ impl Cells {
         cell.is_some_and(|cell| cell.generation == ticket.generation)
     }
 
-    /// The answer, which frees the cell; or keeps in mind whom to tell, and returns who was to be
-    /// told before.
+    /// The answer, which frees the cell; or the place of who is to be told.
     #[inline]
-    pub(crate) fn poll(
-        &mut self,
-        ticket: Ticket,
-        set: impl FnOnce(&mut Wake) -> Wake,
-    ) -> Result<Answer, Wake> {
+    pub(crate) fn poll(&mut self, ticket: Ticket) -> Result<Answer, &mut Wake> {
         let cell = &mut self.cells[to_usize(ticket.index)];
         assert_eq!(cell.generation, ticket.generation, "a ticket is used once");
         if let Stage::Done(answer) = cell.stage {
             self.vacate(ticket.index);
             return Ok(answer);
         }
-        Err(set(&mut cell.wake))
+        Err(&mut self.cells[to_usize(ticket.index)].wake)
     }
 
     /// The future is gone. `keep` is asked for what the request needs if it is in flight. Returns
@@ -325,12 +319,25 @@ impl Cells {
 }
 
 impl Wake {
-    /// Has this waker woken, unless it is the one that is. Returns the one before.
+    /// Whether this waker is woken.
     #[inline]
-    pub(crate) fn set(&mut self, waker: &Waker) -> Self {
-        match self {
-            Self::Waker(known) if known.will_wake(waker) => Self::Nobody,
-            _ => std::mem::replace(self, Self::Waker(waker.clone())),
-        }
+    pub(crate) fn is(&self, waker: &Waker) -> bool {
+        matches!(self, Self::Waker(known) if known.will_wake(waker))
     }
+}
+
+/// Bytes of memory that a request names.
+///
+/// # Safety
+///
+/// Its list of buffers, if it has one, is valid.
+#[inline]
+pub(crate) unsafe fn bytes_of(request: &Request) -> u64 {
+    let (Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) = request.op
+    else {
+        return request.op.span().map_or(0, |span| span.len as u64);
+    };
+    // SAFETY: the caller says that the list is valid; an empty one has an address too.
+    let list = unsafe { std::slice::from_raw_parts(iovecs.first, to_usize(iovecs.count)) };
+    list.iter().map(|iovec| iovec.iov_len as u64).sum()
 }

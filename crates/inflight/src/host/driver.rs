@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::mail::{Mailbox, Next, Taken};
 use super::shared::Shared;
 use crate::error::SetupError;
-use crate::policy::wait_for;
+use crate::policy::driver_waits_for;
 use crate::proactor::Proactor;
 
 /// From so many in flight on, completions come so often that mail need not ring.
@@ -122,9 +122,7 @@ fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), Set
 
 fn set_up(shared: &Shared) -> Result<(Proactor, Arc<Mailbox>), SetupError> {
     let mut proactor = shared.new_proactor()?;
-    let alarm = proactor.alarm().map_err(|cause| SetupError::Refused {
-        cause: Arc::new(cause),
-    })?;
+    let alarm = shared.alarm_of(&mut proactor)?;
     let mailbox = Mailbox::new(alarm, shared.config.bytes_in_flight);
     Ok((proactor, Arc::new(mailbox)))
 }
@@ -160,10 +158,16 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
         let in_flight = proactor.in_flight();
         match next {
             Next::End => break,
-            Next::Park => proactor.turn_or(1, until, deliver),
+            Next::Park => {
+                if proactor.is_idle() {
+                    // Pools that are gone are let go.
+                    proactor.sweep();
+                }
+                proactor.turn_or(1, until, deliver);
+            }
             Next::Work if in_flight >= MANY => {
                 let at_most = until.map_or(UNSEEN_MAX, |until| until.min(UNSEEN_MAX));
-                proactor.turn_or(wait_for(in_flight), Some(at_most), deliver);
+                proactor.turn_or(driver_waits_for(in_flight), Some(at_most), deliver);
             }
             Next::Work if proactor.needs_turn() => proactor.turn(0, deliver),
             Next::Work if in_flight == 0 => look_for_mail(mailbox, &mut spin),

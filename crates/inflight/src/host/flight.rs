@@ -1,5 +1,5 @@
-//! One awaited operation, wherever it was handed over: to a driver, or to the run loop of the thread
-//! that polled it first.
+//! One awaited operation, wherever it was handed over: to a driver, or to the run loop of the
+//! thread that polled it first.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -35,6 +35,8 @@ pub(crate) enum Launch {
 thread_local! {
     /// Reads that this thread has had to decide on, for taking samples.
     static LOOKED: Cell<u32> = const { Cell::new(0) };
+    /// Operations of this thread that were answered when they were first polled.
+    static AT_ONCE: Cell<u32> = const { Cell::new(0) };
     /// Which driver serves this thread.
     static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -44,6 +46,28 @@ fn is_sample() -> bool {
         looked.set(looked.get().wrapping_add(1));
         looked.get().is_multiple_of(SAMPLE_EVERY)
     })
+}
+
+/// So many operations are answered at once before one has to let the other tasks have their turn.
+const AT_ONCE_MAX: u32 = 64;
+
+/// Whether a future is to yield before it starts its operation. A task whose operations are all
+/// answered at once, because the page cache has what they read, would never return to its
+/// runtime otherwise, and starve the others.
+#[inline]
+pub(crate) fn must_yield() -> bool {
+    AT_ONCE.with(|at_once| {
+        let must = at_once.get() >= AT_ONCE_MAX;
+        if must {
+            at_once.set(0);
+        }
+        must
+    })
+}
+
+#[inline]
+fn count_at_once() {
+    AT_ONCE.with(|at_once| at_once.set(at_once.get() + 1));
 }
 
 /// What can be answered without waiting for a device is answered at once; the request of the
@@ -65,9 +89,14 @@ pub(crate) fn try_here<O: Prepare>(
     };
     if looks {
         shared.counters.plain_call();
-        return look(operation, &request).ok_or(request);
+        let answer = look(operation, &request).ok_or(request);
+        if answer.is_ok() {
+            count_at_once();
+        }
+        return answer;
     }
     if matches!(request.op, Op::Metadata { .. }) {
+        count_at_once();
         shared.counters.plain_call();
         // SAFETY: the addresses point into what the operation owns, and it is over when this
         // returns. Metadata of an open file is in memory.
@@ -214,6 +243,9 @@ pub(crate) enum Timer {
 impl Timer {
     /// Has the waker woken at an instant, by the run loop of this thread or a driver.
     pub(crate) fn set(shared: &Arc<Shared>, at: Instant, waker: &Waker) -> Result<Self, Refusal> {
+        if shared.is_forked() {
+            return Err(Refusal::Forked);
+        }
         if let Some((home, key)) = local::set_timer(at, waker) {
             return Ok(Self::Local(home, key));
         }
@@ -227,6 +259,9 @@ impl Timer {
 
     /// Has another waker woken; false when the timer has gone off or cannot be reached from here.
     pub(crate) fn update(self, shared: &Arc<Shared>, waker: &Waker) -> bool {
+        if shared.is_forked() {
+            return false;
+        }
         match self {
             Self::Local(home, key) => local::update_timer(home, key, waker),
             Self::Driver(number, key) => shared

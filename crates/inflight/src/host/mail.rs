@@ -47,6 +47,8 @@ struct Mail<A> {
     /// Whether the driver is to end when nothing is left to do.
     ending: bool,
     ended: bool,
+    /// Operations left behind that are over, and that the driver is letting go of.
+    letting_go: usize,
 }
 
 /// What a driver takes out of the mailbox; its memory is used again and again.
@@ -80,6 +82,7 @@ impl<A: Rouse> Mailbox<A> {
                 parked: false,
                 ending: false,
                 ended: false,
+                letting_go: 0,
             }),
             hint: AtomicBool::new(false),
             ended: Condvar::new(),
@@ -139,9 +142,22 @@ impl<A: Rouse> Mailbox<A> {
 
     /// The answer, if it has come; else the waker is kept.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
-        let polled = self.lock().cells.poll(ticket, |wake| wake.set(waker));
-        // Whoever was to be told before is dropped here, after the lock.
-        polled.ok()
+        let mut mail = self.lock();
+        match mail.cells.poll(ticket) {
+            Ok(answer) => return Some(answer),
+            Err(wake) if wake.is(waker) => return None,
+            Err(_) => drop(mail),
+        }
+        // Cloning a waker is foreign code.
+        let wake = Wake::Waker(waker.clone());
+        let mut mail = self.lock();
+        let before = match mail.cells.poll(ticket) {
+            Ok(answer) => return Some(answer),
+            Err(known) => std::mem::replace(known, wake),
+        };
+        drop(mail);
+        drop(before);
+        None
     }
 
     /// The future is gone. `keep` is asked for what the request needs if it is in flight.
@@ -149,12 +165,13 @@ impl<A: Rouse> Mailbox<A> {
         let mut mail = self.lock();
         let (left, waker) = mail.cells.abandon(ticket, keep);
         drop(mail);
-        drop(waker);
+        contain(|| drop(waker));
         left
     }
 
     /// Has the waker woken at an instant.
     pub(crate) fn set_timer(&self, at: Instant, waker: &Waker) -> TimerKey {
+        let waker = waker.clone();
         let mut mail = self.lock();
         let (key, is_first) = mail.timers.set(at, waker);
         if is_first {
@@ -165,17 +182,21 @@ impl<A: Rouse> Mailbox<A> {
 
     /// Has another waker woken; false when the timer has gone off.
     pub(crate) fn update_timer(&self, key: TimerKey, waker: &Waker) -> bool {
-        self.lock().timers.update(key, waker)
+        let waker = waker.clone();
+        let updated = self.lock().timers.update(key, waker);
+        updated.is_ok()
     }
 
     pub(crate) fn cancel_timer(&self, key: TimerKey) {
         let waker = self.lock().timers.cancel(key);
-        drop(waker);
+        contain(|| drop(waker));
     }
 
-    /// Requests without an answer.
+    /// Requests without an answer, and those whose answer is being taken note of.
     pub(crate) fn unanswered(&self) -> u32 {
-        self.lock().cells.unanswered()
+        let mail = self.lock();
+        let letting_go = u32::try_from(mail.letting_go).unwrap_or(u32::MAX);
+        mail.cells.unanswered().saturating_add(letting_go)
     }
 
     /// Whether there may be mail; without the lock.
@@ -202,6 +223,7 @@ impl<A: Rouse> Mailbox<A> {
                 Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
             }
         }
+        mail.letting_go = taken.overs.len();
         let mut next_timer = mail.timers.next();
         if next_timer.is_some() {
             let now = Instant::now();
@@ -279,5 +301,12 @@ impl Taken {
 
 /// Runs foreign code whose panics are not ours to die of; the panic hook has told of them.
 pub(crate) fn contain(foreign: impl FnOnce()) {
-    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign));
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) else {
+        return;
+    };
+    // What was thrown is foreign too, and may panic when it is dropped.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
 }

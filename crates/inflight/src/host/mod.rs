@@ -12,7 +12,11 @@ pub(crate) mod driver;
 pub(crate) mod local;
 
 pub(crate) mod cells;
+#[cfg(test)]
+mod cells_test;
 pub(crate) mod mail;
+#[cfg(all(test, loom))]
+mod mail_loom;
 mod timers;
 
 pub(crate) mod fork;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::driver::Drivers;
 use super::{caller, fork};
 use crate::backend::Backend;
+use crate::backend::alarm::Alarm;
 use crate::backend::threads::pool::{Lane, Pool};
 use crate::backend::uring::probe::{self, Features};
 use crate::backend::uring::ring::Uring;
@@ -208,6 +209,28 @@ impl Shared {
             .expect("taken when the engine is dropped only")
     }
 
+    /// The alarm of a new or idle proactor, which is replaced by one without a ring if it cannot
+    /// have one.
+    ///
+    /// # Errors
+    ///
+    /// If io_uring is demanded.
+    pub(crate) fn alarm_of(&self, proactor: &mut Proactor) -> Result<Alarm, SetupError> {
+        let cause = match proactor.alarm() {
+            Ok(alarm) => return Ok(alarm),
+            Err(cause) => cause,
+        };
+        let refusal = probe::explain(cause);
+        self.counters
+            .fallback(format!("a ring has no alarm: {refusal}"));
+        if self.config.wish == Wish::Uring {
+            *lock(&self.last_refusal) = Some(refusal.clone());
+            return Err(refusal);
+        }
+        *proactor = self.new_proactor_on_threads();
+        proactor.alarm().map_err(probe::explain)
+    }
+
     fn on_threads(&self) -> Proactor {
         let pool = self.pool();
         let lane = Lane::new(Arc::clone(pool), self.config.queue_depth);
@@ -265,22 +288,39 @@ impl Drop for Shared {
             std::mem::forget((pool, drivers));
             return;
         }
+        let now = Instant::now();
+        // Beyond what the clock counts: as long as nobody can wait.
+        let deadline = now
+            .checked_add(self.config.drain_for)
+            .unwrap_or(now + FOR_EVER);
         if let Some(drivers) = drivers {
-            let left = drivers.end(Instant::now() + self.config.drain_for);
+            let left = drivers.end(deadline);
             if left > 0 {
-                LEAKED.fetch_add(u64::from(left), Ordering::Relaxed);
-                eprintln!(
-                    "inflight: {left} operations were still in flight {:?} after their engine was \
-                     dropped; their memory stays with the kernel until they are over",
-                    self.config.drain_for
-                );
+                self.tell_of_leak(u64::from(left));
                 // Its threads may be busy with these operations.
                 std::mem::forget(pool);
                 return;
             }
         }
         caller::forget_dead();
-        pool.inspect(|pool| pool.close());
+        let left = pool.map_or(0, |pool| pool.close(deadline));
+        if left > 0 {
+            self.tell_of_leak(left as u64);
+        }
+    }
+}
+
+/// A time that nobody waits for and the clock can count.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+impl Shared {
+    fn tell_of_leak(&self, left: u64) {
+        LEAKED.fetch_add(left, Ordering::Relaxed);
+        eprintln!(
+            "inflight: {left} operations were still in flight {:?} after their engine was \
+             dropped; their memory stays with the kernel until they are over",
+            self.config.drain_for
+        );
     }
 }
 

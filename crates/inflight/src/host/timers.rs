@@ -16,20 +16,20 @@ pub(crate) struct Timers {
 
 impl Timers {
     /// Sets a timer. True when it is now the first.
-    pub(crate) fn set(&mut self, at: Instant, waker: &Waker) -> (TimerKey, bool) {
+    pub(crate) fn set(&mut self, at: Instant, waker: Waker) -> (TimerKey, bool) {
         self.numbers += 1;
         let key = (at, self.numbers);
-        self.timers.insert(key, waker.clone());
+        self.timers.insert(key, waker);
         (key, self.next() == Some(at))
     }
 
-    /// Has another waker woken; false when the timer has gone off.
-    pub(crate) fn update(&mut self, key: TimerKey, waker: &Waker) -> bool {
-        let Some(known) = self.timers.get_mut(&key) else {
-            return false;
-        };
-        known.clone_from(waker);
-        true
+    /// Has another waker woken and returns the one before, to be dropped outside any lock; gives
+    /// it back when the timer has gone off.
+    pub(crate) fn update(&mut self, key: TimerKey, waker: Waker) -> Result<Waker, Waker> {
+        match self.timers.get_mut(&key) {
+            Some(known) => Ok(std::mem::replace(known, waker)),
+            None => Err(waker),
+        }
     }
 
     /// Cancels a timer and gives its waker back, to be dropped outside any lock.

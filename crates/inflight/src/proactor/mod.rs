@@ -204,7 +204,8 @@ impl Proactor {
         deliver: impl FnMut(u32, Answer),
     ) {
         if self.is_idle() && self.broken.is_none() {
-            if let Err(broken) = self.backend.turn_or(1, at_most, true) {
+            let turn = |backend: &mut Backend, at_least| backend.turn_or(at_least, at_most, true);
+            if let Err(broken) = self.hand_over(1, turn) {
                 self.salvage(broken, &mut |_, _| {});
             }
             // Only the alarm can be there.

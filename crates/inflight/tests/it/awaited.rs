@@ -1,6 +1,17 @@
 //! Operations that are awaited: on drivers from any runtime, and in a run loop.
 
+#[cfg(feature = "faulty")]
+mod bounds;
+#[cfg(feature = "faulty")]
 mod dropped;
 mod everywhere;
+mod hands;
 mod hostile;
+#[cfg(feature = "faulty")]
+mod left;
 mod loops;
+mod moved;
+mod refused;
+mod steady;
+#[cfg(feature = "faulty")]
+mod timers;

@@ -1,6 +1,7 @@
-//! Every kind of buffer; pools of registered ones are in [`pools`].
+//! Every kind of buffer; pools of registered ones are in [`pools`], those that grow in [`spare`].
 
 mod pools;
+mod spare;
 
 use std::fs;
 use std::ops::DerefMut;

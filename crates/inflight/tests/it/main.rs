@@ -24,6 +24,8 @@ mod buffers;
 
 mod metadata;
 
+mod names;
+
 mod errors;
 
 mod roads;

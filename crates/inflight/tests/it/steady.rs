@@ -1,7 +1,7 @@
 //! The steady state: what one operation costs when everything is warm, and what is left when
 //! threads have ended. Counts only.
 
-mod allocations;
+pub(crate) mod allocations;
 mod threads;
 
 use inflight::fs::{Alignment, File};

@@ -22,7 +22,7 @@ const FLOW: [(&str, &[&str]); 6] = [
 ];
 
 /// Plain data that every module reads; these import only each other.
-const SHARED: [&str; 4] = ["op", "completion", "buf", "error"];
+const SHARED: [&str; 5] = ["op", "completion", "buf", "error", "sync"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();

@@ -217,11 +217,29 @@ unsafe fn call(op: &Op) -> isize {
 ///
 /// The caller vouches for `span`.
 #[inline]
+#[cfg(not(miri))]
 unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> isize {
     let len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
     // SAFETY: passed on from the caller. Each argument has the width of a register.
     let result = unsafe { libc::syscall(call, i64::from(fd), span.start, len, signed(offset)) };
     isize::try_from(result).expect("isize has 64 bits")
+}
+
+/// As above; Miri knows these calls by the names of their functions only.
+///
+/// # Safety
+///
+/// The caller vouches for `span`.
+#[cfg(miri)]
+unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> isize {
+    let (start, len, offset) = (span.start.cast(), span.len, signed(offset));
+    if call == libc::SYS_pread64 {
+        // SAFETY: passed on from the caller.
+        unsafe { libc::pread64(fd, start, len, offset) }
+    } else {
+        // SAFETY: passed on from the caller.
+        unsafe { libc::pwrite64(fd, start, len, offset) }
+    }
 }
 
 /// What is asked of statx: the basics and the alignment for direct I/O.

@@ -3,10 +3,17 @@
 //! A lane belongs to one proactor. Its owner puts operations in, helps to execute them while it
 //! waits, and collects the completions; threads of the pool are woken only for what the owner
 //! cannot do at once. The pool starts its threads when they are first needed and ends them when
-//! it is dropped.
+//! it is closed.
+//!
+//! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. A call
+//! may block for as long as a FIFO has no writer, so calls leave one thread to the lanes where
+//! there are two.
 #![allow(unsafe_code)]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -25,13 +32,72 @@ pub(crate) struct Pool {
 struct PoolShared {
     state: Mutex<PoolState>,
     work: Condvar,
+    /// Told of every call that is over and every thread that ends, once the pool is closed.
+    over: Condvar,
+    /// Whether there is a call that a thread may take, for those that are busy with a lane.
+    calls_wait: AtomicBool,
+    /// Most threads that are in calls at the same time.
+    calls_max: usize,
 }
 
 struct PoolState {
     /// One entry for each thread that a lane could use.
-    calls: VecDeque<Arc<LaneShared>>,
+    lanes: VecDeque<Arc<LaneShared>>,
+    /// Calls that wait for a thread, by numbers that grow.
+    calls: BTreeMap<u64, Arc<dyn Run>>,
+    next_number: u64,
+    /// Threads that are in a call.
+    calling: usize,
+    /// Whether a call was taken last: then it is the turn of the lanes.
+    called_last: bool,
     idle: usize,
+    /// Threads that have been started and have not ended.
+    living: usize,
     closed: bool,
+}
+
+/// A call, for a thread of the pool. Foreign code in it is contained.
+pub(crate) trait Run: Send + Sync {
+    fn run(&self);
+}
+
+/// What a thread of the pool does next.
+enum Work {
+    Lane(Arc<LaneShared>),
+    Call(Arc<dyn Run>),
+}
+
+impl PoolState {
+    fn new(threads_max: usize) -> Self {
+        Self {
+            lanes: VecDeque::with_capacity(2 * threads_max),
+            calls: BTreeMap::new(),
+            next_number: 0,
+            calling: 0,
+            called_last: false,
+            idle: 0,
+            living: 0,
+            closed: false,
+        }
+    }
+
+    /// Calls that could be taken now.
+    fn calls_to_take(&self, calls_max: usize) -> usize {
+        self.calls.len().min(calls_max.saturating_sub(self.calling))
+    }
+
+    /// Calls and lanes by turns, so that neither keeps the other waiting for long.
+    fn take(&mut self, calls_max: usize) -> Option<Work> {
+        let takes_call = self.lanes.is_empty() || !self.called_last;
+        if takes_call && self.calls_to_take(calls_max) > 0 {
+            let (_, call) = self.calls.pop_first()?;
+            self.called_last = true;
+            self.calling += 1;
+            return Some(Work::Call(call));
+        }
+        self.called_last = false;
+        self.lanes.pop_front().map(Work::Lane)
+    }
 }
 
 /// A proactor's side of the pool.
@@ -91,16 +157,13 @@ impl Pool {
     /// A pool of at most `threads_max` threads, none of them started yet.
     pub(crate) fn new(threads_max: u32) -> Self {
         let threads_max = super::execute::to_usize(threads_max.max(1));
-        let calls = VecDeque::with_capacity(2 * threads_max);
-        let state = Mutex::new(PoolState {
-            calls,
-            idle: 0,
-            closed: false,
-        });
         Self {
             shared: Arc::new(PoolShared {
-                state,
+                state: Mutex::new(PoolState::new(threads_max)),
                 work: Condvar::new(),
+                over: Condvar::new(),
+                calls_wait: AtomicBool::new(false),
+                calls_max: (threads_max - 1).max(1),
             }),
             threads: Mutex::new(Vec::with_capacity(threads_max)),
             threads_max,
@@ -110,39 +173,132 @@ impl Pool {
     /// Calls up to `count` threads to a lane. False when there is none and none can be started.
     fn call(&self, lane: &Arc<LaneShared>, count: usize) -> bool {
         let mut state = lock(&self.shared.state);
-        // More entries than threads would only keep them busy finding empty lanes.
-        let room = (2 * self.threads_max).saturating_sub(state.calls.len());
-        let count = count.min(self.threads_max).min(room);
+        // More entries than threads would only keep them busy finding empty lanes. One is needed
+        // all the same: the others may all be for lanes that do not concern this one.
+        let room = (2 * self.threads_max).saturating_sub(state.lanes.len());
+        let count = count.min(self.threads_max).min(room.max(1));
         for _ in 0..count {
-            state.calls.push_back(Arc::clone(lane));
+            state.lanes.push_back(Arc::clone(lane));
         }
-        let (waiting, idle) = (state.calls.len(), state.idle);
+        // An idle thread may have been woken for a call before.
+        let waiting = state.lanes.len() + state.calls_to_take(self.shared.calls_max);
+        let idle = state.idle;
         drop(state);
         for _ in 0..count.min(idle) {
             self.shared.work.notify_one();
         }
         if waiting > idle {
-            return self.start_threads(waiting - idle) > 0;
+            return self.start_threads(waiting - idle).is_ok();
         }
         true
     }
 
-    /// Ends the threads. Lanes that are left execute their operations themselves.
-    pub(crate) fn close(&self) {
-        let mut threads = lock(&self.threads);
-        lock(&self.shared.state).closed = true;
-        self.shared.work.notify_all();
-        for thread in threads.drain(..) {
-            // A thread of the pool runs no foreign code, so it cannot have panicked.
-            let _ = thread.join();
+    /// Has a thread of the pool make a call. Returns the number by which it can be taken back.
+    ///
+    /// # Errors
+    ///
+    /// When there is no thread and none can be started, or the pool is closed; nothing is kept of
+    /// the call then.
+    pub(crate) fn give(&self, call: Arc<dyn Run>) -> io::Result<u64> {
+        let shared = &*self.shared;
+        let mut state = lock(&shared.state);
+        if state.closed {
+            return Err(io::Error::other("the pool of threads is closed"));
         }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.calls.insert(number, call);
+        shared.show_calls(&state);
+        let idle = state.idle;
+        let waiting = state.lanes.len() + state.calls_to_take(shared.calls_max);
+        drop(state);
+        if idle > 0 {
+            shared.work.notify_one();
+        }
+        if waiting > idle
+            && let Err(cause) = self.start_threads(waiting - idle)
+            && self.take_back(number).is_some()
+        {
+            return Err(cause);
+        }
+        Ok(number)
     }
 
-    /// Starts up to `count` more threads; returns how many there are.
+    /// Takes back a call that no thread has taken.
+    pub(crate) fn take_back(&self, number: u64) -> Option<Arc<dyn Run>> {
+        let mut state = lock(&self.shared.state);
+        let call = state.calls.remove(&number);
+        self.shared.show_calls(&state);
+        call
+    }
+
+    /// Calls that are not over.
+    pub(crate) fn calls(&self) -> usize {
+        let state = lock(&self.shared.state);
+        state.calls.len() + state.calling
+    }
+
+    /// Ends the threads when all calls are over, but waits for that no longer than until
+    /// `deadline`. Returns how many calls are left; they go on alone. Lanes that are left execute
+    /// their operations themselves.
+    pub(crate) fn close(&self, deadline: Instant) -> usize {
+        let threads = {
+            // As when threads are started: none is started any more after this.
+            let mut threads = lock(&self.threads);
+            lock(&self.shared.state).closed = true;
+            std::mem::take(&mut *threads)
+        };
+        self.shared.work.notify_all();
+        // What a call wakes may drop the last handle of the engine on this very thread.
+        let this = thread::current().id();
+        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == this;
+        let own = usize::from(threads.iter().any(is_this));
+        let mut state = lock(&self.shared.state);
+        loop {
+            // What is queued when there is no other thread is done by this one, later.
+            let queued = if state.living > own {
+                state.calls.len()
+            } else {
+                0
+            };
+            let left = queued + state.calling.saturating_sub(own);
+            if left == 0 {
+                break;
+            }
+            let time = deadline.saturating_duration_since(Instant::now());
+            if time.is_zero() {
+                return left;
+            }
+            let waited = self.shared.over.wait_timeout(state, time);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        for thread in threads {
+            if !is_this(&thread) {
+                // A thread of the pool runs no foreign code that is not contained, so it cannot
+                // have panicked.
+                let _ = thread.join();
+            }
+        }
+        0
+    }
+
+    /// Starts up to `count` more threads.
+    ///
+    /// # Errors
+    ///
+    /// If there is no thread then.
     #[cold]
-    fn start_threads(&self, count: usize) -> usize {
+    fn start_threads(&self, count: usize) -> io::Result<()> {
         let mut threads = lock(&self.threads);
+        let mut refusal = None;
         for _ in 0..count.min(self.threads_max - threads.len()) {
+            let mut state = lock(&self.shared.state);
+            if state.closed {
+                break;
+            }
+            state.living += 1;
+            drop(state);
             let shared = Arc::clone(&self.shared);
             let name = "inflight-pool".to_owned();
             match thread::Builder::new()
@@ -152,10 +308,18 @@ impl Pool {
                 Ok(thread) => threads.push(thread),
                 // Thread limits are met with the threads there are; the owner of the lane
                 // executes what no thread takes.
-                Err(_) => break,
+                Err(cause) => {
+                    lock(&self.shared.state).living -= 1;
+                    refusal = Some(cause);
+                    break;
+                }
             }
         }
-        threads.len()
+        if threads.is_empty() {
+            let closed = || io::Error::other("the pool of threads is closed");
+            return Err(refusal.unwrap_or_else(closed));
+        }
+        Ok(())
     }
 }
 
@@ -164,27 +328,61 @@ impl PoolShared {
     fn work(&self) {
         let mut state = lock(&self.state);
         loop {
-            if let Some(lane) = state.calls.pop_front() {
-                drop(state);
-                lane.work();
-                state = lock(&self.state);
-            } else if state.closed {
-                return;
-            } else {
-                state.idle += 1;
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-                state.idle -= 1;
+            match state.take(self.calls_max) {
+                Some(Work::Lane(lane)) => {
+                    drop(state);
+                    let has_more = lane.work(&self.calls_wait);
+                    state = lock(&self.state);
+                    if has_more {
+                        state.lanes.push_back(lane);
+                    }
+                }
+                Some(Work::Call(call)) => {
+                    self.show_calls(&state);
+                    drop(state);
+                    // Calls contain what is foreign in them; were it otherwise, the pool would
+                    // still be whole.
+                    let _ = catch_unwind(AssertUnwindSafe(|| {
+                        call.run();
+                        drop(call);
+                    }));
+                    state = lock(&self.state);
+                    state.calling -= 1;
+                    self.show_calls(&state);
+                    self.tell_if_closed(&state);
+                }
+                None if state.closed => break,
+                None => {
+                    state.idle += 1;
+                    state = self
+                        .work
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    state.idle -= 1;
+                }
             }
+        }
+        state.living -= 1;
+        self.tell_if_closed(&state);
+    }
+
+    /// Lets threads that are busy with a lane know whether a call waits for one of them.
+    fn show_calls(&self, state: &PoolState) {
+        let wait = state.calls_to_take(self.calls_max) > 0;
+        self.calls_wait.store(wait, Ordering::Relaxed);
+    }
+
+    fn tell_if_closed(&self, state: &PoolState) {
+        if state.closed {
+            self.over.notify_all();
         }
     }
 }
 
 impl LaneShared {
-    /// Executes operations of this lane until none is left.
-    fn work(&self) {
+    /// Executes operations of this lane until none is left, or something else waits. True if there
+    /// may be more.
+    fn work(&self, others_wait: &AtomicBool) -> bool {
         let mut state = lock(&self.state);
         while let Some(task) = state.submitted.pop_front() {
             drop(state);
@@ -195,7 +393,11 @@ impl LaneShared {
                 state.wanted = 0;
                 self.done.notify_one();
             }
+            if others_wait.load(Ordering::Relaxed) {
+                return !state.submitted.is_empty();
+            }
         }
+        false
     }
 }
 

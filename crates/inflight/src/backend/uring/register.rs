@@ -6,10 +6,12 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use io_uring::Submitter;
+use io_uring::types::CloneBuffersFlags;
+use io_uring::{IoUring, Submitter};
 
 use crate::buf::{Alive, Arena, arenas_dropped};
 
@@ -104,6 +106,9 @@ impl Arenas {
             self.refuse("a thread uses more pools than a ring can know (16)");
             return None;
         };
+        if clone(ring, place, arena) {
+            return Some(place);
+        }
         match update(ring, place, iovec) {
             Ok(()) => Some(place),
             Err(cause) => {
@@ -164,6 +169,30 @@ fn by_kernel(cause: &io::Error) -> String {
         Some(libc::ENOMEM) => format!("{cause}; RLIMIT_MEMLOCK is the usual reason"),
         _ => format!("{cause}"),
     }
+}
+
+/// Takes over the arena's registration: its pages are pinned and charged against RLIMIT_MEMLOCK
+/// once for all rings (io_uring_register(2), `IORING_REGISTER_CLONE_BUFFERS`). False where the
+/// kernel does not know how (before 6.13 it clones whole tables only), or refuses the ring for it.
+fn clone(ring: &Submitter<'_>, place: u16, arena: &Arena) -> bool {
+    let Some(source) = arena.source(|| register_alone(arena).ok()) else {
+        return false;
+    };
+    let flags = CloneBuffersFlags::DST_REPLACE;
+    ring.register_buffers_clone_offset(source.as_raw_fd(), 0, u32::from(place), 1, flags)
+        .is_ok()
+}
+
+/// A ring that has the arena registered and is never entered. It has no owner, because the kernel
+/// lets nobody else take over what a ring with `SINGLE_ISSUER` has (`EEXIST`, seen on 6.18).
+fn register_alone(arena: &Arena) -> io::Result<OwnedFd> {
+    let ring = IoUring::new(1)?;
+    // SAFETY: the memory is the arena's. The kernel pins its pages until the ring is closed, which
+    // happens with the arena.
+    unsafe { ring.submitter().register_buffers(&[arena.iovec()]) }?;
+    // SAFETY: the ring is open.
+    let fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
+    fd.try_clone_to_owned()
 }
 
 /// Puts memory into a place of the ring's table.

@@ -37,6 +37,8 @@ pub(crate) struct Uring {
     event: Option<Arc<Event>>,
     /// Whether the ring watches the event.
     listens: bool,
+    /// Whether the entry for that may still be in the queue.
+    listen_queued: bool,
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
@@ -65,13 +67,14 @@ impl Uring {
             flags |= EnterFlags::REGISTERED_RING;
         }
         Self {
+            arenas: Arenas::default(),
             ring,
             registered,
             flags,
-            arenas: Arenas::default(),
             files: Files::default(),
             event: None,
             listens: false,
+            listen_queued: false,
             enters: 0,
             fruitless: 0,
         }
@@ -92,6 +95,10 @@ impl Uring {
     /// more than [`Uring::capacity`] are in flight.
     #[inline(always)]
     pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
+        if self.listen_queued {
+            // It has the place of an operation. A failure shows at the next turn.
+            let _ = self.enter(0);
+        }
         let (submitter, mut queue, _) = self.ring.split();
         while let Some((user_data, op)) = next() {
             let mut known = Known {
@@ -127,10 +134,9 @@ impl Uring {
             queue.sync();
             u32::try_from(queue.len()).expect("a queue has at most 32768 places")
         };
-        let mut flags = self.flags;
-        if at_least > 0 {
-            flags |= EnterFlags::GETEVENTS;
-        }
+        // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
+        // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
+        let mut flags = self.flags | EnterFlags::GETEVENTS;
         let target = match self.registered {
             Some(index) => i64::from(index),
             None => i64::from(self.ring.as_raw_fd()),
@@ -163,6 +169,7 @@ impl Uring {
         };
         if answer >= 0 {
             self.fruitless = 0;
+            self.listen_queued &= answer != libc::c_long::from(to_submit);
             return Ok(());
         }
         let cause = io::Error::last_os_error();
@@ -196,6 +203,8 @@ impl Uring {
         let event = Arc::new(Event::new()?);
         self.event = Some(Arc::clone(&event));
         self.listen();
+        // Handed over at once: the queue has places for operations only.
+        self.enter(0).map_err(|failed| failed.cause)?;
         Ok(event)
     }
 
@@ -212,6 +221,7 @@ impl Uring {
             .user_data(ALARM);
         // SAFETY: no memory is named. If the queue is full, the next wait tries again.
         self.listens = unsafe { self.ring.submission().push(&entry) }.is_ok();
+        self.listen_queued |= self.listens;
     }
 
     /// As [`Uring::enter`], but it comes back when the alarm is rung, and when the time is over.
@@ -270,7 +280,8 @@ impl Uring {
 
     /// Queued operations that the kernel has not taken yet.
     pub(crate) fn unsubmitted(&mut self) -> u32 {
-        u32::try_from(self.ring.submission().len()).expect("a queue has at most 32768 places")
+        let queued = self.ring.submission().len() - usize::from(self.listen_queued);
+        u32::try_from(queued).expect("a queue has at most 32768 places")
     }
 
     /// The table of fixed files.

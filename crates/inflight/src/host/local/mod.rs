@@ -14,11 +14,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWakerVTable, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::caller::{Lease, lease, once};
-use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
+use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
 use super::mail::contain;
 use super::shared::Shared;
 use super::timers::{TimerKey, Timers};
@@ -42,6 +43,12 @@ const UNSEEN_MAX: Duration = Duration::from_micros(50);
 /// Rounds of polling after which completions are looked for although tasks are ready.
 const ROUNDS_MAX: u32 = 16;
 
+/// No waker is made of this.
+const NO_TASK: (u32, *const (), *const RawWakerVTable) = (MAIN, std::ptr::null(), std::ptr::null());
+
+/// How often a loop that has been forked away polls its tasks.
+const CHILD_STEP: Duration = Duration::from_millis(1);
+
 /// See the module.
 struct Loop<'s> {
     shared: &'s Arc<Shared>,
@@ -51,8 +58,8 @@ struct Loop<'s> {
     timers: RefCell<Timers>,
     tasks: RefCell<Tasks>,
     ready: RefCell<VecDeque<u32>>,
-    /// The task that is polled, and what its waker refers to.
-    polled: Cell<(u32, *const ())>,
+    /// The task that is polled, and what its waker is made of.
+    polled: Cell<(u32, *const (), *const RawWakerVTable)>,
     answers: RefCell<Vec<(u32, Answer)>>,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
@@ -154,6 +161,7 @@ pub(crate) fn abandon(home: Home, ticket: Ticket, keep: impl FnOnce() -> Box<dyn
 /// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
 pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
     with_current(|current| {
+        let waker = waker.clone();
         let (key, _) = current.timers.borrow_mut().set(at, waker);
         (current.remote.id, key)
     })
@@ -162,17 +170,20 @@ pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> 
 /// Has another waker woken; false when the timer has gone off, or is not of this thread.
 pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
     let updated = with_home(home, |current| {
-        current.timers.borrow_mut().update(key, waker)
+        let waker = waker.clone();
+        let updated = current.timers.borrow_mut().update(key, waker);
+        updated.is_ok()
     });
     updated.unwrap_or(false)
 }
 
-/// A timer that is not of this thread goes off for nothing, later.
+/// Cancels a timer; one of another thread, as soon as its loop looks.
 pub(crate) fn cancel_timer(home: Home, key: TimerKey) {
-    with_home(home, |current| {
-        let waker = current.timers.borrow_mut().cancel(key);
-        drop(waker);
-    });
+    if with_home(home, |current| current.cancel_timer(key)).is_none()
+        && let Some(remote) = remote::find(home)
+    {
+        remote.cancel_timer(key);
+    }
 }
 
 /// Adds a task to the loop of this thread. Gives it back where there is none.
@@ -199,7 +210,7 @@ pub(crate) fn spawn(
 /// descriptor is left.
 pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, Refusal> {
     let mut lease = lease(shared)?;
-    let alarm = lease.proactor().alarm().map_err(|_| Refusal::Setup)?;
+    let alarm = lease.alarm()?;
     let remote = Remote::register(alarm);
     let this = Loop {
         shared,
@@ -209,7 +220,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         tasks: RefCell::new(Tasks::new(Arc::clone(&remote))),
         remote,
         ready: RefCell::default(),
-        polled: Cell::new((MAIN, std::ptr::null())),
+        polled: Cell::new(NO_TASK),
         answers: RefCell::default(),
         outer: CURRENT.get(),
     };
@@ -233,16 +244,21 @@ impl<'l, 's> Entered<'l, 's> {
 impl Drop for Entered<'_, '_> {
     fn drop(&mut self) {
         let this = self.0;
-        this.drop_tasks();
-        this.drain();
-        let untaken: Vec<_> = this.cells.borrow().untaken().collect();
-        let messages = this.remote.end(untaken.into_iter());
-        for message in messages {
-            this.answer(message);
+        this.polled.set(NO_TASK);
+        loop {
+            this.drop_tasks();
+            this.drop_timers();
+            if this.is_forked() {
+                break;
+            }
+            this.drain();
+            // What was dropped or woken may have begun something new. Once nothing is left, no
+            // foreign code runs any more.
+            let is_empty = this.tasks.borrow().is_empty() && this.timers.borrow().next().is_none();
+            if is_empty && this.remote.end(this.cells.borrow().untaken()) {
+                break;
+            }
         }
-        // What dropping those has begun.
-        this.drop_tasks();
-        this.drain();
         CURRENT.set(this.outer);
     }
 }
@@ -251,11 +267,13 @@ impl Loop<'_> {
     #[inline]
     unsafe fn submit(&self, request: Request, waker: &Waker) -> Ticket {
         let wake = self.wake_of(waker);
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(&request) };
         let mut cells = self.cells.borrow_mut();
         let mut lease = self.lease.borrow_mut();
         let proactor = lease.proactor();
-        if proactor.has_room() && cells.may_start(&request) {
-            let (token, ticket) = cells.insert_in_flight(&request, wake);
+        if proactor.has_room() && cells.may_start(bytes) {
+            let (token, ticket) = cells.insert_in_flight(bytes, wake);
             // SAFETY: passed on from the caller; the cell is done only by the answer that the
             // proactor delivers.
             unsafe { proactor.fill(once(token, request)) };
@@ -268,8 +286,8 @@ impl Loop<'_> {
     /// Whom a waker wakes. A task of this loop is named by its number, without a count.
     #[inline]
     fn wake_of(&self, waker: &Waker) -> Wake {
-        let (task, data) = self.polled.get();
-        if std::ptr::eq(waker.data(), data) {
+        let (task, data, table) = self.polled.get();
+        if std::ptr::eq(waker.data(), data) && std::ptr::eq(waker.vtable(), table) {
             Wake::Task(task)
         } else {
             Wake::Waker(waker.clone())
@@ -278,22 +296,41 @@ impl Loop<'_> {
 
     #[inline]
     fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        if self.remote.has_messages() {
+            // An older wish of this future must not come after this one.
+            self.hear(false);
+        }
         let mut cells = self.cells.borrow_mut();
         if !cells.knows(ticket) {
             drop(cells);
             return self.remote.take(ticket);
         }
-        let (task, data) = self.polled.get();
-        let set = |wake: &mut Wake| {
-            if std::ptr::eq(waker.data(), data) {
-                std::mem::replace(wake, Wake::Task(task))
-            } else {
-                wake.set(waker)
-            }
+        match cells.poll(ticket) {
+            Ok(answer) => return Some(answer),
+            Err(wake) if wake.is(waker) => return None,
+            Err(_) => drop(cells),
+        }
+        // Cloning a waker is foreign code.
+        let wake = self.wake_of(waker);
+        let mut cells = self.cells.borrow_mut();
+        let before = match cells.poll(ticket) {
+            Ok(answer) => return Some(answer),
+            Err(known) => std::mem::replace(known, wake),
         };
-        let polled = cells.poll(ticket, set);
         drop(cells);
-        polled.ok()
+        drop(before);
+        None
+    }
+
+    fn cancel_timer(&self, key: TimerKey) {
+        let waker = self.timers.borrow_mut().cancel(key);
+        contain(|| drop(waker));
+    }
+
+    /// Whether this is a forked child, in which neither the ring nor what other threads see of the
+    /// loop may be touched.
+    fn is_forked(&self) -> bool {
+        self.lease.borrow().is_forked()
     }
 
     fn abandon(&self, ticket: Ticket, keep: &mut dyn FnMut() -> Box<dyn Kept>) -> Left {
@@ -305,7 +342,7 @@ impl Loop<'_> {
         }
         let (left, waker) = cells.abandon(ticket, keep);
         drop(cells);
-        drop(waker);
+        contain(|| drop(waker));
         left
     }
 
@@ -325,7 +362,7 @@ impl Loop<'_> {
                     break;
                 };
                 let (future, waker) = self.tasks.borrow_mut().begin(task);
-                self.polled.set((task, waker.data()));
+                self.polled.set((task, waker.data(), waker.vtable()));
                 let mut context = Context::from_waker(&waker);
                 if task == MAIN {
                     if let Poll::Ready(output) = main.as_mut().poll(&mut context) {
@@ -335,7 +372,7 @@ impl Loop<'_> {
                     self.poll_task(task, future, &mut context);
                 }
             }
-            self.polled.set((MAIN, std::ptr::null()));
+            self.polled.set(NO_TASK);
             rounds += 1;
             let is_busy = !self.ready.borrow().is_empty();
             let looks = rounds >= ROUNDS_MAX;
@@ -361,6 +398,9 @@ impl Loop<'_> {
 
     /// Hands over what is queued, and waits if no task is ready.
     fn turn(&self, is_busy: bool, looks: bool) {
+        if self.is_forked() {
+            return self.turn_in_child();
+        }
         self.hand_over();
         let next_timer = self.timers.borrow().next();
         let in_flight = self.lease.borrow_mut().proactor().in_flight();
@@ -384,6 +424,7 @@ impl Loop<'_> {
             };
             let parked = self.hear(!waits_for_many);
             if parked {
+                self.sweep();
                 self.turn_proactor(|proactor, deliver| proactor.turn_or(1, until, deliver));
             }
         }
@@ -392,6 +433,24 @@ impl Loop<'_> {
             self.ring_timers();
         }
         self.look_for_news();
+    }
+
+    /// What is in flight is the parent's, so operations answer when they are polled; nothing else
+    /// can wake a task but a timer.
+    #[cold]
+    fn turn_in_child(&self) {
+        let count = self.tasks.borrow().count();
+        (0..count).for_each(|task| self.wake(task));
+        self.ring_timers();
+        thread::sleep(CHILD_STEP);
+    }
+
+    /// Lets pools go that are gone, when nothing is in flight.
+    fn sweep(&self) {
+        let mut lease = self.lease.borrow_mut();
+        if lease.proactor().is_idle() {
+            lease.proactor().sweep();
+        }
     }
 
     fn turn_proactor(
@@ -465,25 +524,31 @@ impl Loop<'_> {
         match message {
             Message::Watch(ticket, waker) => {
                 let mut cells = self.cells.borrow_mut();
-                let polled = match cells.knows(ticket) {
-                    true => cells.poll(ticket, |wake| wake.set(&waker)),
-                    false => Err(Wake::Nobody),
+                // What is no longer known has been left there by an earlier message.
+                let left = match cells.knows(ticket).then(|| cells.poll(ticket)) {
+                    Some(Err(wake)) => {
+                        let before = std::mem::replace(wake, Wake::Waker(waker));
+                        drop(cells);
+                        return contain(|| drop(before));
+                    }
+                    Some(Ok(answer)) => Some(answer),
+                    None => None,
                 };
                 drop(cells);
-                if let Ok(answer) = polled {
+                if let Some(answer) = left {
                     self.remote.leave(ticket, answer);
-                    contain(|| waker.wake());
                 }
+                contain(|| waker.wake());
             }
             Message::Abandon(ticket, kept) => {
                 let mut kept = Some(kept);
                 let left = self.abandon(ticket, &mut || kept.take().expect("asked once"));
-                if let (Left::Answered(answer), Some(kept)) = (left, kept.take()) {
-                    // Of a loop that ends, it is also among the answers that nobody took.
-                    self.remote.take(ticket);
-                    contain(|| kept.over(answer));
+                match (left, kept) {
+                    (Left::Answered(answer), Some(kept)) => contain(|| kept.over(answer)),
+                    (_, kept) => contain(|| drop(kept)),
                 }
             }
+            Message::CancelTimer(key) => self.cancel_timer(key),
         }
     }
 
@@ -504,6 +569,11 @@ impl Loop<'_> {
                 None => return,
             }
         }
+    }
+
+    fn drop_timers(&self) {
+        let timers = self.timers.take();
+        contain(|| drop(timers));
     }
 
     /// Waits until nothing is in flight.

@@ -2,13 +2,14 @@
 //! and have been moved away.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
 use crate::host::cells::{Kept, Ticket};
+use crate::host::timers::TimerKey;
 
 /// The loops that live, and those that are gone while futures that began there are not.
 static HOMES: Mutex<Option<HashMap<u64, Arc<Remote>>>> = Mutex::new(None);
@@ -16,6 +17,8 @@ static HOMES: Mutex<Option<HashMap<u64, Arc<Remote>>>> = Mutex::new(None);
 /// The side of a run loop that other threads see.
 pub(super) struct Remote {
     pub(super) id: u64,
+    /// Whether a message waits. Whoever has been handed a future sees what was asked for it before.
+    has_messages: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -35,6 +38,8 @@ pub(super) enum Message {
     Watch(Ticket, Waker),
     /// To keep this until the operation is over.
     Abandon(Ticket, Box<dyn Kept>),
+    /// To forget a timer.
+    CancelTimer(TimerKey),
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,6 +63,7 @@ impl Remote {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let remote = Arc::new(Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
+            has_messages: AtomicBool::new(false),
             state: Mutex::new(State {
                 alarm: Some(alarm),
                 parked: false,
@@ -102,6 +108,7 @@ impl Remote {
         let mut state = lock(&self.state);
         let answer = state.answers.remove(&ticket);
         if answer.is_none() && !state.ended {
+            self.has_messages.store(true, Ordering::Relaxed);
             state.messages.push(Message::Watch(ticket, waker));
             Self::deliver(state);
             return None;
@@ -136,6 +143,15 @@ impl Remote {
         answer
     }
 
+    /// A timer of this loop is cancelled elsewhere.
+    pub(super) fn cancel_timer(&self, key: TimerKey) {
+        let mut state = lock(&self.state);
+        if !state.ended {
+            state.messages.push(Message::CancelTimer(key));
+            Self::deliver(state);
+        }
+    }
+
     /// The answer for a future that is polled at home again.
     pub(super) fn take(&self, ticket: Ticket) -> Option<Answer> {
         let mut state = lock(&self.state);
@@ -146,6 +162,12 @@ impl Remote {
             forget(self.id);
         }
         answer
+    }
+
+    /// For the loop: whether a future that is polled at home may have been polled elsewhere before.
+    #[inline]
+    pub(super) fn has_messages(&self) -> bool {
+        self.has_messages.load(Ordering::Relaxed)
     }
 
     /// For the loop: leaves an answer for a future that has been moved away.
@@ -164,6 +186,7 @@ impl Remote {
         let mut state = lock(&self.state);
         woken.append(&mut state.woken);
         messages.append(&mut state.messages);
+        self.has_messages.store(false, Ordering::Relaxed);
         state.parked = may_park && woken.is_empty() && messages.is_empty();
         state.parked
     }
@@ -174,19 +197,21 @@ impl Remote {
         drop(before);
     }
 
-    /// The loop ends. Returns the messages that came last; after this, none come.
-    pub(super) fn end(&self, untaken: impl Iterator<Item = (Ticket, Answer)>) -> Vec<Message> {
+    /// The loop ends, unless there are messages; after this, none come.
+    pub(super) fn end(&self, untaken: impl Iterator<Item = (Ticket, Answer)>) -> bool {
         let mut state = lock(&self.state);
+        if !state.messages.is_empty() {
+            return false;
+        }
         state.ended = true;
         state.answers.extend(untaken);
         let alarm = state.alarm.take();
-        let messages = std::mem::take(&mut state.messages);
         let is_over = state.answers.is_empty();
         drop(state);
         drop(alarm);
         if is_over {
             forget(self.id);
         }
-        messages
+        true
     }
 }

@@ -141,11 +141,23 @@ impl Tasks {
         self.free.push(task);
     }
 
-    /// Any task, to be dropped.
+    /// Any task, to be dropped: the loop ends, and the places of those before are no more.
     pub(super) fn pop(&mut self) -> Option<Spawned> {
-        self.tasks.iter_mut().find_map(|task| {
-            task.lives = false;
-            task.future.take()
-        })
+        self.free.clear();
+        loop {
+            if let Some(future) = self.tasks.pop()?.future {
+                return Some(future);
+            }
+        }
+    }
+
+    /// Whether there is no place that could have a task, as after [`Tasks::pop`].
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How many places there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.tasks.len()).expect("fewer tasks than a u32 counts")
     }
 }

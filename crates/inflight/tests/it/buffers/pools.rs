@@ -1,18 +1,22 @@
 //! Pools of buffers whose memory a ring knows in advance.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
 use inflight::fs::File;
-use inflight::{Batch, BufPool, Engine, PoolBuf, WriteFrom, write_many};
+use inflight::{AlignedBuf, Batch, BufPool, Engine, Operation, PoolBuf, WriteFrom, write_many};
+use io_uring::IoUring;
+use io_uring::types::CloneBuffersFlags;
 use tempfile::NamedTempFile;
 
 use super::{BLOCK, assert_carried, file_past_the_cache};
 use crate::support::{
-    chill, on_every_backend, pattern, read_write, skip, temp_path, uring_of_depth_or_skip,
-    uring_or_skip,
+    chill, is_rerun, on_every_backend, pattern, read_write, rerun, skip, temp_path,
+    uring_of_depth_or_skip, uring_or_skip,
 };
 
 #[test]
@@ -269,4 +273,82 @@ fn pools_that_a_ring_cannot_know_are_told() {
             .any(|fallback| fallback.reason.contains("registered")),
         "{fallbacks:?}"
     );
+}
+
+/// Memory that the kernel has pinned for this process, in KiB (proc_pid_status(5), `VmPin`).
+fn pinned_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("it is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    number.expect("a number").trim().parse().expect("a number")
+}
+
+/// Whether one ring can take over a registration of another.
+fn kernel_can_clone() -> bool {
+    let rings = [2, 2].map(|entries| IoUring::new(entries).expect("there is a ring"));
+    let mut page = AlignedBuf::new(BLOCK, BLOCK).expect("memory");
+    let iovec = libc::iovec {
+        iov_base: page.as_mut_ptr().cast(),
+        iov_len: BLOCK,
+    };
+    for ring in &rings {
+        let sparse = ring.submitter().register_buffers_sparse(2);
+        sparse.expect("a table of nothing");
+    }
+    // SAFETY: the page lives longer than the rings that know it, and nothing is submitted.
+    let known = unsafe {
+        rings[0]
+            .submitter()
+            .register_buffers_update(0, &[iovec], None)
+    };
+    known.expect("a page can be registered");
+    let [from, to] = &rings;
+    let flags = CloneBuffersFlags::DST_REPLACE;
+    let to = to.submitter();
+    to.register_buffers_clone_offset(from.as_raw_fd(), 0, 1, 1, flags)
+        .is_ok()
+}
+
+#[test]
+fn the_rings_of_all_threads_share_one_registration() {
+    const NAME: &str = "buffers::pools::the_rings_of_all_threads_share_one_registration";
+    const ALONE: &str = "INFLIGHT_TEST_PINNED";
+    if !is_rerun(ALONE) {
+        // Alone in a process: others pin memory too.
+        assert!(rerun(NAME, ALONE).status().unwrap().success());
+        return;
+    }
+    let Some(engine) = uring_or_skip(NAME) else {
+        return;
+    };
+    if !kernel_can_clone() {
+        return skip(NAME, "this kernel cannot clone registrations");
+    }
+    let (_path, file) = file_past_the_cache(&engine);
+    file.write_all_at(pattern(2 * BLOCK), 0).wait().0.unwrap();
+    let pool = BufPool::new(8, 1 << 20).unwrap();
+    let read_two = || {
+        let mut batch = Batch::new();
+        (0..2).for_each(|_| batch.push(file.read_at(pool.take().unwrap(), 0)));
+        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+    };
+    let before = pinned_kib();
+    read_two();
+    let pool_kib = pinned_kib() - before;
+    if pool_kib < 8 << 10 {
+        return skip(NAME, "the pool is not registered here");
+    }
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(read_two).join().unwrap();
+        }
+        let other = scope.spawn(|| {
+            read_two();
+            pinned_kib()
+        });
+        let pinned = other.join().unwrap();
+        assert!(pinned < before + pool_kib * 3 / 2, "{pinned} KiB");
+    });
+    pollster::block_on(async { file.read_at(pool.take().unwrap(), 0).await.0 }).unwrap();
+    assert!(pinned_kib() < before + pool_kib * 3 / 2);
 }

@@ -3,12 +3,13 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
+static ALL: AtomicU64 = AtomicU64::new(0);
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
@@ -20,6 +21,7 @@ static COUNTING: Counting = Counting;
 fn count(allocations: u64, grown: usize, freed: usize) {
     // A thread that ends may have lost its counter.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + allocations));
+    ALL.fetch_add(allocations, Ordering::Relaxed);
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
     LIVE_BYTES.fetch_add(signed(grown) - signed(freed), Ordering::Relaxed);
 }
@@ -52,13 +54,23 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Allocations that this thread makes in `body`, growing ones included.
-pub(super) fn allocations_in(body: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
+pub(crate) fn allocations_in(body: impl FnOnce()) -> u64 {
+    let before = allocations();
     body();
-    ALLOCATIONS.get() - before
+    allocations() - before
+}
+
+/// Allocations that this thread has made.
+pub(crate) fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+/// Allocations that all threads have made.
+pub(crate) fn allocations_of_all() -> u64 {
+    ALL.load(Ordering::Relaxed)
 }
 
 /// Bytes that all threads have allocated and not freed.
-pub(super) fn live_bytes() -> i64 {
+pub(crate) fn live_bytes() -> i64 {
     LIVE_BYTES.load(Ordering::Relaxed)
 }

@@ -1,0 +1,304 @@
+//! Operations that are a few system calls which always block: opening, truncating, renaming. They
+//! have no request for a backend; who waits for them makes the calls, and who awaits them has a
+//! thread of the engine's pool make them (`docs/design/calls.md`).
+//!
+//! A call is one allocation, the [`Desk`], which its future and the pool share. No foreign code
+//! runs under its lock: wakers are woken and dropped, and results are dropped, after it has been
+//! released. Closing a file waits for more than a thread, and is in [`super::close`].
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use super::engine::Engine;
+use super::file::File;
+use crate::backend::threads::pool::Run;
+use crate::error::{Forked, NoThread, SetupError};
+use crate::host::mail::contain;
+
+/// A call that is awaited: an operation that blocks, made by a thread of the engine's pool.
+///
+/// Nothing happens until it is polled for the first time. At most as many calls are made at the
+/// same time as the pool has threads but one ([`crate::Builder::threads`]); the others wait their
+/// turn. It may be polled and dropped on any thread, by any runtime.
+///
+/// # Errors
+///
+/// Those of the operation; [`crate::Forked`] in a forked child; [`crate::NoThread`] if the pool
+/// has no thread and cannot start one.
+///
+/// # Cancellation
+///
+/// Dropping it before it has been polled does nothing. Later, a call that no thread has taken is
+/// taken back. One that a thread is making goes on to its end, and its result is dropped: a file
+/// that was being opened is closed, but it may have been created or emptied.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Call<'f, T> {
+    stage: Stage<T>,
+    /// An operation on a file borrows it until it is over, as all do.
+    _file: PhantomData<&'f File>,
+}
+
+enum Stage<T> {
+    /// There is no engine to make the call.
+    Refused(SetupError),
+    Fresh(Engine, Arc<dyn Answering<T>>),
+    /// The pool has it under this number.
+    Given(Engine, Arc<dyn Answering<T>>, u64),
+    Over,
+}
+
+impl<T: 'static> Call<'_, T> {
+    /// A call that `make` makes, and whose result `finish` makes of what it yields, where it is
+    /// awaited.
+    pub(super) fn new<F, R>(
+        engine: Result<Engine, SetupError>,
+        make: F,
+        finish: fn(R, &Engine) -> T,
+    ) -> Self
+    where
+        F: FnOnce() -> io::Result<R> + Send + 'static,
+        R: Send + 'static,
+    {
+        let stage = match engine {
+            Ok(engine) => Stage::Fresh(engine, Desk::of(make, finish)),
+            Err(refusal) => Stage::Refused(refusal),
+        };
+        Self {
+            stage,
+            _file: PhantomData,
+        }
+    }
+}
+
+impl<T> Call<'_, T> {
+    /// The engine that makes the call, if there is one and the call is not over.
+    pub(super) fn engine(&self) -> Option<&Engine> {
+        match &self.stage {
+            Stage::Fresh(engine, _) | Stage::Given(engine, _, _) => Some(engine),
+            Stage::Refused(_) | Stage::Over => None,
+        }
+    }
+
+    fn start(
+        engine: Engine,
+        desk: Arc<dyn Answering<T>>,
+        waker: &Waker,
+    ) -> Result<Stage<T>, io::Error> {
+        if engine.shared().is_forked() {
+            return Err(forked());
+        }
+        // Before the pool has it, so that there is somebody to be told.
+        let answer = desk.poll(waker, &engine);
+        debug_assert!(answer.is_none(), "nobody has made the call");
+        let call: Arc<dyn Run> = Arc::clone(&desk) as _;
+        match engine.shared().pool().give(call) {
+            Ok(number) => Ok(Stage::Given(engine, desk, number)),
+            Err(cause) => Err(no_thread(cause)),
+        }
+    }
+}
+
+/// In a forked child.
+#[cold]
+pub(super) fn forked() -> io::Error {
+    io::Error::other(Forked)
+}
+
+#[cold]
+fn no_thread(cause: io::Error) -> io::Error {
+    let kind = cause.kind();
+    let cause = Arc::new(cause);
+    io::Error::new(kind, NoThread { cause })
+}
+
+impl<T> Future for Call<'_, T> {
+    type Output = io::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let this = &mut *self;
+        if let Stage::Given(engine, desk, _) = &this.stage {
+            let answer = match engine.shared().is_forked() {
+                true => Some(Err(forked())),
+                false => desk.poll(cx.waker(), engine),
+            };
+            let Some(answer) = answer else {
+                return Poll::Pending;
+            };
+            this.end();
+            return Poll::Ready(answer);
+        }
+        match std::mem::replace(&mut this.stage, Stage::Over) {
+            Stage::Fresh(engine, desk) => match Self::start(engine, desk, cx.waker()) {
+                Ok(given) => {
+                    this.stage = given;
+                    Poll::Pending
+                }
+                Err(refusal) => Poll::Ready(Err(refusal)),
+            },
+            Stage::Refused(refusal) => Poll::Ready(Err(refusal.into())),
+            Stage::Given(..) | Stage::Over => panic!("a future is not polled after it is ready"),
+        }
+    }
+}
+
+impl<T> Call<'_, T> {
+    /// Lets go of the call, wherever it is.
+    fn end(&mut self) {
+        let Stage::Given(engine, desk, number) = std::mem::replace(&mut self.stage, Stage::Over)
+        else {
+            return;
+        };
+        if engine.shared().is_forked() {
+            // The thread that makes it is the parent's, and it may have held the lock.
+            std::mem::forget(desk);
+            return;
+        }
+        // Outside the pool's lock, what the call owns is dropped.
+        if engine.shared().pool().take_back(number).is_none() {
+            desk.leave();
+        }
+    }
+}
+
+impl<T> Drop for Call<'_, T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<T> fmt::Debug for Call<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::Refused(_) => "Refused",
+            Stage::Fresh(..) => "Fresh",
+            Stage::Given(..) => "Given",
+            Stage::Over => "Over",
+        };
+        f.debug_struct("Call")
+            .field("stage", &stage)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the future of a call asks of it.
+trait Answering<T>: Run {
+    /// The result, if it has come; else the waker is kept.
+    fn poll(&self, waker: &Waker, engine: &Engine) -> Option<io::Result<T>>;
+
+    /// The future is gone.
+    fn leave(&self);
+}
+
+/// What the future of a call and the pool share.
+struct Desk<F, R, T> {
+    state: Mutex<State<F, R>>,
+    finish: fn(R, &Engine) -> T,
+}
+
+struct State<F, R> {
+    progress: Progress<F, R>,
+    waker: Option<Waker>,
+}
+
+enum Progress<F, R> {
+    Ready(F),
+    Running,
+    Made(thread::Result<io::Result<R>>),
+    /// The future is gone, or has the result.
+    Left,
+}
+
+impl<F, R, T> Desk<F, R, T>
+where
+    F: FnOnce() -> io::Result<R> + Send + 'static,
+    R: Send + 'static,
+    T: 'static,
+{
+    fn of(make: F, finish: fn(R, &Engine) -> T) -> Arc<dyn Answering<T>> {
+        let state = State {
+            progress: Progress::Ready(make),
+            waker: None,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            finish,
+        })
+    }
+}
+
+impl<F, R, T> Desk<F, R, T> {
+    fn lock(&self) -> MutexGuard<'_, State<F, R>> {
+        // The data is whole after every statement, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F, R, T> Run for Desk<F, R, T>
+where
+    F: FnOnce() -> io::Result<R> + Send,
+    R: Send,
+{
+    fn run(&self) {
+        let mut state = self.lock();
+        let Progress::Ready(make) = std::mem::replace(&mut state.progress, Progress::Running)
+        else {
+            // A call is given to the pool once, so its future has just gone.
+            state.progress = Progress::Left;
+            return;
+        };
+        drop(state);
+        let made = catch_unwind(AssertUnwindSafe(make));
+        let mut state = self.lock();
+        if let Progress::Left = state.progress {
+            drop(state);
+            contain(|| drop(made));
+            return;
+        }
+        state.progress = Progress::Made(made);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            contain(|| waker.wake());
+        }
+    }
+}
+
+impl<F, R, T> Answering<T> for Desk<F, R, T>
+where
+    F: FnOnce() -> io::Result<R> + Send,
+    R: Send,
+{
+    fn poll(&self, waker: &Waker, engine: &Engine) -> Option<io::Result<T>> {
+        let waker = waker.clone();
+        let mut state = self.lock();
+        match std::mem::replace(&mut state.progress, Progress::Left) {
+            Progress::Made(made) => {
+                drop(state);
+                let made = made.unwrap_or_else(|panic| resume_unwind(panic));
+                Some(made.map(|made| (self.finish)(made, engine)))
+            }
+            other => {
+                state.progress = other;
+                let before = state.waker.replace(waker);
+                drop(state);
+                drop(before);
+                None
+            }
+        }
+    }
+
+    fn leave(&self) {
+        let mut state = self.lock();
+        let progress = std::mem::replace(&mut state.progress, Progress::Left);
+        let waker = state.waker.take();
+        drop(state);
+        drop((progress, waker));
+    }
+}

@@ -1,0 +1,265 @@
+//! Closing a file, and being told how it went.
+//!
+//! A file is closed when nobody needs its descriptors any more: operations in flight whose futures
+//! have been dropped do. So the descriptors go to a [`Closer`] from wherever the last of them
+//! ends, and it has a thread of the pool close them.
+
+use std::future::{Future, IntoFuture};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use super::calls::forked;
+use super::engine::Engine;
+use super::file::File;
+use super::handle::Handle;
+use super::open::close;
+use crate::backend::threads::pool::{Pool, Run};
+use crate::host::mail::contain;
+use crate::host::{fork, local};
+
+/// Closes a file. Made by [`File::close`].
+#[derive(Debug)]
+#[must_use = "an operation does nothing until it is run; dropping it closes without telling"]
+pub struct Close {
+    pub(super) file: File,
+}
+
+impl Close {
+    /// Closes the file and blocks until it is closed, and until then for the operations in flight
+    /// on it whose futures have been dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for the operation, see [`File::close`]. In a run loop, `EDEADLK` if such operations are
+    /// in flight: they end in the loop, which this call blocks. The file is then closed later.
+    pub fn wait(self) -> io::Result<()> {
+        let (handle, engine) = self.file.into_parts();
+        if engine.shared().is_forked() {
+            return Err(forked());
+        }
+        let handle = match Arc::try_unwrap(handle) {
+            Ok(handle) => return close_all(handle.into_fds()),
+            Err(handle) => handle,
+        };
+        let is_in_loop = local::is_current(engine.shared());
+        let closing = Closing::new(handle, engine);
+        if is_in_loop {
+            // It goes on when it has begun.
+            let mut closing = std::pin::pin!(closing);
+            let mut context = Context::from_waker(Waker::noop());
+            return match closing.as_mut().poll(&mut context) {
+                Poll::Ready(result) => result,
+                Poll::Pending => Err(io::Error::from_raw_os_error(libc::EDEADLK)),
+            };
+        }
+        block_on(closing)
+    }
+}
+
+impl IntoFuture for Close {
+    type Output = io::Result<()>;
+    type IntoFuture = Closing;
+
+    fn into_future(self) -> Closing {
+        let (handle, engine) = self.file.into_parts();
+        Closing::new(handle, engine)
+    }
+}
+
+/// A file that is being closed. Made by `.await` on a [`Close`].
+///
+/// # Cancellation
+///
+/// Dropping it lets the closing go on; dropping it before it has been polled closes the file as
+/// dropping the file does.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Closing {
+    engine: Engine,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Fresh(Arc<Handle>),
+    Begun(Arc<Closer>),
+    Over,
+}
+
+impl Closing {
+    fn new(handle: Arc<Handle>, engine: Engine) -> Self {
+        Self {
+            engine,
+            stage: Stage::Fresh(handle),
+        }
+    }
+
+    /// The engine whose pool closes the file.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Lets go of what is left.
+    fn end(&mut self) {
+        if let Stage::Begun(closer) = std::mem::replace(&mut self.stage, Stage::Over) {
+            if self.engine.shared().is_forked() {
+                // Whoever closes is in the parent, and may have held the lock.
+                std::mem::forget(closer);
+            } else {
+                closer.leave();
+            }
+        }
+    }
+}
+
+impl Future for Closing {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let shared = this.engine.shared();
+        if shared.is_forked() {
+            this.end();
+            return Poll::Ready(Err(forked()));
+        }
+        if matches!(this.stage, Stage::Fresh(_)) {
+            let closer = Arc::new(Closer::new(Arc::clone(shared.pool())));
+            let begun = Stage::Begun(Arc::clone(&closer));
+            if let Stage::Fresh(handle) = std::mem::replace(&mut this.stage, begun) {
+                // Whoever drops the last handle hands the descriptors over; that may be this.
+                handle.leave_to(closer);
+            }
+        }
+        let Stage::Begun(closer) = &this.stage else {
+            panic!("a future is not polled after it is ready");
+        };
+        match closer.poll(cx.waker()) {
+            None => Poll::Pending,
+            Some(result) => {
+                this.end();
+                Poll::Ready(result)
+            }
+        }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What closes the descriptors of a file.
+pub(super) struct Closer {
+    pool: Arc<Pool>,
+    fork_generation: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    fds: [Option<OwnedFd>; 2],
+    result: Option<io::Result<()>>,
+    waker: Option<Waker>,
+}
+
+impl Closer {
+    fn new(pool: Arc<Pool>) -> Self {
+        let state = State {
+            fds: [None, None],
+            result: None,
+            waker: None,
+        };
+        Self {
+            pool,
+            fork_generation: fork::generation(),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The data is whole after every statement, so a panic elsewhere does not spoil it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the descriptors closed, which nobody needs any more. This may be a driver, so it is
+    /// done elsewhere.
+    pub(super) fn take_over(self: Arc<Self>, fds: [Option<OwnedFd>; 2]) {
+        if self.fork_generation != fork::generation() {
+            // Nobody is to be told: whoever closed the file is in the parent.
+            return drop(fds);
+        }
+        self.lock().fds = fds;
+        if self.pool.give(Arc::clone(&self) as _).is_err() {
+            // There is no other thread; dropping the descriptors would close them here as well.
+            self.run();
+        }
+    }
+
+    /// The result, if it has come; else the waker is kept.
+    fn poll(&self, waker: &Waker) -> Option<io::Result<()>> {
+        let waker = waker.clone();
+        let mut state = self.lock();
+        let result = state.result.take();
+        let before = match result {
+            None => state.waker.replace(waker),
+            Some(_) => state.waker.take(),
+        };
+        drop(state);
+        drop(before);
+        result
+    }
+
+    fn leave(&self) {
+        let waker = self.lock().waker.take();
+        drop(waker);
+    }
+}
+
+impl Run for Closer {
+    fn run(&self) {
+        let fds = std::mem::take(&mut self.lock().fds);
+        let result = close_all(fds);
+        let mut state = self.lock();
+        state.result = Some(result);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            contain(|| waker.wake());
+        }
+    }
+}
+
+impl std::fmt::Debug for Closer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Closer")
+    }
+}
+
+/// Closes all of them; the first error counts.
+fn close_all(fds: [Option<OwnedFd>; 2]) -> io::Result<()> {
+    let results = fds.map(|fd| fd.map_or(Ok(()), close));
+    results.into_iter().collect()
+}
+
+/// Runs a future that another thread brings to its end.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

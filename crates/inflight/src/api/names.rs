@@ -1,0 +1,227 @@
+//! Operations on names: renaming, removing, folders.
+
+use std::fs;
+use std::future::IntoFuture;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::calls::Call;
+use super::engine::Engine;
+use super::open::metadata_of;
+use super::upkeep::Metadata;
+use crate::error::SetupError;
+
+/// Changes names in the file system, or makes such changes durable. Made by [`rename`],
+/// [`remove_file`], [`create_dir`], [`remove_dir`] and [`sync_dir`].
+///
+/// It is run by [`NameOp::wait`] on this thread, or by `.await`, which has a thread of the
+/// engine's pool do it: see [`Call`] for that, and for what dropping it does.
+#[derive(Clone, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct NameOp {
+    change: Change,
+    engine: Option<Engine>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Rename { from: PathBuf, to: PathBuf },
+    RemoveFile(PathBuf),
+    CreateDir(PathBuf),
+    RemoveDir(PathBuf),
+    SyncDir(PathBuf),
+}
+
+/// Asks for size and alignment of what has a name. Made by [`metadata`].
+///
+/// It is run as a [`NameOp`] is.
+#[derive(Clone, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct MetadataOf {
+    path: PathBuf,
+    engine: Option<Engine>,
+}
+
+/// Gives a file or folder another name, in place of a file that has it, if there is one
+/// (rename(2)). Both names are on the same file system.
+///
+/// Whoever looks sees the one or the other. That it survives a crash is made sure of by
+/// [`sync_dir`] of the folders of both names.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::{Operation, fs};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let folder = folder.path();
+/// # inflight::local::run(async {
+/// let (new, name) = (folder.join("config.new"), folder.join("config"));
+/// let options = fs::OpenOptions::new().write(true).create_new(true);
+/// let file = options.opening(&new).await?;
+/// file.write_all_at(b"depth = 32".to_vec(), 0).await.0?;
+/// file.sync_data().await?;
+/// file.close().await?;
+/// fs::rename(&new, &name).await?;
+/// fs::sync_dir(folder).await?;
+/// assert_eq!(fs::metadata(&name).await?.len, 10);
+/// # std::io::Result::Ok(())
+/// # })??;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// As rename(2): `ENOENT`, `EXDEV` across file systems, `ENOTEMPTY` if the new name is that of a
+/// folder with entries.
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> NameOp {
+    NameOp::new(Change::Rename {
+        from: from.as_ref().to_owned(),
+        to: to.as_ref().to_owned(),
+    })
+}
+
+/// Removes a name of a file; the file itself goes when it has no other name and nobody has it
+/// open (unlink(2)).
+///
+/// # Errors
+///
+/// As unlink(2): `ENOENT`, `EISDIR` for a folder.
+pub fn remove_file(path: impl AsRef<Path>) -> NameOp {
+    NameOp::new(Change::RemoveFile(path.as_ref().to_owned()))
+}
+
+/// Makes an empty folder, with the permissions 0o777 before the umask (mkdir(2)).
+///
+/// # Errors
+///
+/// As mkdir(2): `EEXIST` if the name is taken, `ENOENT` if the folder above is not there.
+pub fn create_dir(path: impl AsRef<Path>) -> NameOp {
+    NameOp::new(Change::CreateDir(path.as_ref().to_owned()))
+}
+
+/// Removes an empty folder (rmdir(2)).
+///
+/// # Errors
+///
+/// As rmdir(2): `ENOTEMPTY`, `ENOTDIR` for a file.
+pub fn remove_dir(path: impl AsRef<Path>) -> NameOp {
+    NameOp::new(Change::RemoveDir(path.as_ref().to_owned()))
+}
+
+/// Makes the entries of a folder durable: names created, changed and removed in it before this is
+/// run. Syncing a file does not do that for its name.
+///
+/// # Errors
+///
+/// `ENOTDIR` for a file; else as open(2) for reading, fsync(2) and close(2).
+///
+/// # Source
+///
+/// fsync(2), DESCRIPTION: an entry is on disk after an fsync of a descriptor of its folder.
+pub fn sync_dir(path: impl AsRef<Path>) -> NameOp {
+    NameOp::new(Change::SyncDir(path.as_ref().to_owned()))
+}
+
+/// Asks for the size of what has this name, and for what direct I/O on it needs (statx(2)). The
+/// target of a symbolic link is what is asked about.
+///
+/// # Errors
+///
+/// As statx(2): `ENOENT`, `EACCES` if a folder on the way cannot be searched, `ENOTDIR` if it is
+/// none.
+pub fn metadata(path: impl AsRef<Path>) -> MetadataOf {
+    MetadataOf {
+        path: path.as_ref().to_owned(),
+        engine: None,
+    }
+}
+
+impl NameOp {
+    fn new(change: Change) -> Self {
+        Self {
+            change,
+            engine: None,
+        }
+    }
+
+    /// The engine whose pool does it when it is awaited; [`Engine::global`] by default.
+    pub fn on(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// Does it on this thread, and blocks until it is done. No engine is asked, so this works in
+    /// a forked child too.
+    ///
+    /// # Errors
+    ///
+    /// See the function that made it.
+    pub fn wait(self) -> io::Result<()> {
+        self.change.make()
+    }
+}
+
+impl IntoFuture for NameOp {
+    type Output = io::Result<()>;
+    type IntoFuture = Call<'static, ()>;
+
+    fn into_future(self) -> Call<'static, ()> {
+        let Self { change, engine } = self;
+        Call::new(or_global(engine), move || change.make(), |(), _| ())
+    }
+}
+
+impl MetadataOf {
+    /// As [`NameOp::on`].
+    pub fn on(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// As [`NameOp::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`metadata`].
+    pub fn wait(self) -> io::Result<Metadata> {
+        metadata_of(&self.path)
+    }
+}
+
+impl IntoFuture for MetadataOf {
+    type Output = io::Result<Metadata>;
+    type IntoFuture = Call<'static, Metadata>;
+
+    fn into_future(self) -> Call<'static, Metadata> {
+        let Self { path, engine } = self;
+        let ask = move || metadata_of(&path);
+        Call::new(or_global(engine), ask, |metadata, _| metadata)
+    }
+}
+
+/// The engine that was named, or the global one.
+pub(super) fn or_global(engine: Option<Engine>) -> Result<Engine, SetupError> {
+    match engine {
+        Some(engine) => Ok(engine),
+        None => Engine::global().cloned(),
+    }
+}
+
+impl Change {
+    fn make(&self) -> io::Result<()> {
+        match self {
+            Self::Rename { from, to } => fs::rename(from, to),
+            Self::RemoveFile(path) => fs::remove_file(path),
+            Self::CreateDir(path) => fs::create_dir(path),
+            Self::RemoveDir(path) => fs::remove_dir(path),
+            Self::SyncDir(path) => {
+                let mut options = fs::OpenOptions::new();
+                options.read(true).custom_flags(libc::O_DIRECTORY);
+                let folder = options.open(path)?;
+                folder.sync_all()?;
+                super::open::close(folder.into())
+            }
+        }
+    }
+}

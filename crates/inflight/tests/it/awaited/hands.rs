@@ -1,0 +1,195 @@
+//! Polling by hand, wakers of all kinds, and engines whose operations stay in flight.
+#![allow(unsafe_code)]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inflight::Engine;
+
+/// Polls once, with a waker that does nothing.
+pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    poll_with(future, Waker::noop())
+}
+
+pub(super) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Far longer than anything here takes; then the test has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        thread::yield_now();
+    }
+}
+
+/// As [`until`], letting the run loop go on meanwhile, if there is one.
+pub(super) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        inflight::local::yield_now().await;
+    }
+}
+
+/// Waits until nothing is in flight on the drivers.
+pub(super) fn drained(engine: &Engine) {
+    assert_eq!(engine.drain(PATIENCE), 0);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A counter and its waker.
+pub(super) fn counting() -> (Arc<Counter>, Waker) {
+    let counter = Arc::new(Counter::default());
+    (Arc::clone(&counter), Waker::from(counter))
+}
+
+/// What is done to a waker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    Cloned,
+    Woken,
+    WokenByRef,
+    Dropped,
+}
+
+type Told = Arc<dyn Fn(Done) + Send + Sync>;
+
+/// A waker that tells `told` of all that is done to it, and may be anything but well-behaved.
+pub(super) fn telling(told: impl Fn(Done) + Send + Sync + 'static) -> Waker {
+    let told: Box<Told> = Box::new(Arc::new(told));
+    // SAFETY: the pointer is a box of the type that the functions of the table expect, and each
+    // waker has one of its own.
+    unsafe { Waker::from_raw(raw(Box::into_raw(told))) }
+}
+
+fn raw(told: *const Told) -> RawWaker {
+    RawWaker::new(told.cast(), &TELLING)
+}
+
+static TELLING: RawWakerVTable = RawWakerVTable::new(cloned, woken, woken_by_ref, dropped);
+
+fn told_of<'a>(data: *const ()) -> &'a Told {
+    // SAFETY: a live waker has a live box; see `telling`.
+    unsafe { &*data.cast::<Told>() }
+}
+
+unsafe fn cloned(data: *const ()) -> RawWaker {
+    let told = told_of(data);
+    told(Done::Cloned);
+    raw(Box::into_raw(Box::new(Arc::clone(told))))
+}
+
+unsafe fn woken(data: *const ()) {
+    // SAFETY: the waker is used up by this; see `telling`.
+    let told = unsafe { Box::from_raw(data.cast_mut().cast::<Told>()) };
+    told(Done::Woken);
+}
+
+unsafe fn woken_by_ref(data: *const ()) {
+    told_of(data)(Done::WokenByRef);
+}
+
+unsafe fn dropped(data: *const ()) {
+    // SAFETY: as in `woken`.
+    let told = unsafe { Box::from_raw(data.cast_mut().cast::<Told>()) };
+    told(Done::Dropped);
+}
+
+/// Keeps the operations of an engine in flight while it is closed.
+#[cfg(feature = "faulty")]
+pub(super) struct Gate(Arc<std::sync::atomic::AtomicBool>);
+
+#[cfg(feature = "faulty")]
+impl Gate {
+    /// A closed gate, and an engine behind it.
+    pub(super) fn closed(
+        configure: impl FnOnce(inflight::Builder) -> inflight::Builder,
+    ) -> (Self, Engine) {
+        Self::closed_with(inflight::Faults::new(1), configure)
+    }
+
+    /// As [`Gate::closed`], with other faults too.
+    pub(super) fn closed_with(
+        faults: inflight::Faults,
+        configure: impl FnOnce(inflight::Builder) -> inflight::Builder,
+    ) -> (Self, Engine) {
+        let hold = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let builder = Engine::builder().faults(faults.hold_while(&hold));
+        let engine = configure(builder).build().expect("nothing is demanded");
+        (Self(hold), engine)
+    }
+
+    pub(super) fn open(&self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+#[cfg(feature = "faulty")]
+impl Drop for Gate {
+    /// So that a test that fails ends.
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+/// Waits until so many operations are with the backends of an engine.
+pub(super) async fn in_flight(engine: &Engine, count: u64) {
+    until_turned("in flight", || engine.stats().in_flight == count).await;
+}
+
+/// Runs `body` behind a closed gate, outside a run loop and in one. It opens the gate itself.
+#[cfg(feature = "faulty")]
+pub(super) fn on_both_hosts(body: impl AsyncFn(&Engine, &Gate)) {
+    on_both_hosts_with(|faults| faults, |builder| builder, body);
+}
+
+/// As [`on_both_hosts`], with other faults and settings.
+#[cfg(feature = "faulty")]
+pub(super) fn on_both_hosts_with(
+    faults: impl Fn(inflight::Faults) -> inflight::Faults,
+    configure: impl Fn(inflight::Builder) -> inflight::Builder,
+    body: impl AsyncFn(&Engine, &Gate),
+) {
+    for in_loop in [false, true] {
+        let _named = crate::support::Named(format!("in a loop: {in_loop}"));
+        let made = faults(inflight::Faults::new(1));
+        let (gate, engine) = Gate::closed_with(made, &configure);
+        if in_loop {
+            engine.run(body(&engine, &gate)).unwrap();
+        } else {
+            pollster::block_on(body(&engine, &gate));
+        }
+        drained(&engine);
+        let stats = engine.stats();
+        assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    }
+}

@@ -1,0 +1,363 @@
+//! Where futures cannot have what they need: descriptors, a ring that may be entered, the process
+//! that they were made in. Each test in a process of its own.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::future::IntoFuture;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+use std::time::Duration;
+
+use inflight::{Awaited, BackendKind, Batch, Engine, Forked, SetupError, local};
+use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
+
+use super::hands::{poll_once, until_turned};
+use crate::support::{is_rerun, on_every_backend, pattern, rerun, temp_file, uring_or_skip};
+
+const CHILD: &str = "INFLIGHT_REFUSED_CHILD";
+
+/// Longer than any of these takes on a slow machine.
+const ALARM_SECONDS: u32 = 60;
+
+fn set_alarm() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::alarm(ALARM_SECONDS) };
+}
+
+/// Runs `body` in a process of its own, which is this test started again.
+fn in_own_process(test: &str, body: impl FnOnce()) {
+    if is_rerun(CHILD) {
+        set_alarm();
+        return body();
+    }
+    let output = rerun(&format!("awaited::refused::{test}"), CHILD).output();
+    let output = output.expect("this binary can be started");
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
+}
+
+async fn works(engine: &Engine) {
+    let content = pattern(64);
+    let file = temp_file(engine, &content);
+    for at in 0..64_u8 {
+        let (result, bufs) = file.read_vectored_at(vec![vec![0; 1]], at.into()).await;
+        assert_eq!((result.unwrap(), bufs[0][0]), (1, content[usize::from(at)]));
+    }
+    engine.sleep(Duration::from_millis(1)).await.unwrap();
+    engine
+        .nop()
+        .timeout(Duration::from_secs(60))
+        .await
+        .unwrap()
+        .unwrap();
+    let mut batch = Batch::on(engine);
+    (0..200).for_each(|_| batch.push(engine.nop()));
+    assert!(batch.await.into_iter().all(|result| result.is_ok()));
+}
+
+fn works_everywhere(engine: &Engine) {
+    pollster::block_on(works(engine));
+    engine.run(works(engine)).unwrap();
+}
+
+/// Forks and runs `body` in the child, which has to end well.
+fn in_forked_child(body: impl FnOnce()) {
+    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", io::Error::last_os_error());
+    if pid == 0 {
+        set_alarm();
+        let panicked = catch_unwind(AssertUnwindSafe(body)).is_err();
+        // SAFETY: ends the child without the exit handlers, which belong to the parent.
+        unsafe { libc::_exit(i32::from(panicked)) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is ours to be filled.
+    let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((answer, status), (pid, 0), "the child failed");
+}
+
+fn is_forked<T>(polled: Poll<io::Result<T>>) -> bool {
+    match polled {
+        Poll::Ready(Err(error)) => error.get_ref().is_some_and(|inner| inner.is::<Forked>()),
+        _ => false,
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_its_parent_unharmed() {
+    in_own_process("a_forked_child_is_refused_and_its_parent_unharmed", || {
+        on_every_backend(|engine| {
+            let file = temp_file(engine, &pattern(64));
+            let mut reads: Vec<_> = (0..20)
+                .map(|at| file.read_vectored_at(vec![vec![0; 4]], at).into_future())
+                .collect();
+            let mut sleep = engine.sleep(Duration::from_secs(3600));
+            assert!(poll_once(&mut sleep).is_pending());
+            for read in &mut reads {
+                assert!(poll_once(read).is_pending());
+            }
+            in_forked_child(|| {
+                for read in &mut reads[..10] {
+                    let polled = poll_once(read).map(|(result, bufs)| {
+                        assert_eq!(bufs[0].len(), 4);
+                        result
+                    });
+                    assert!(is_forked(polled));
+                }
+                drop(std::mem::take(&mut reads));
+                assert!(is_forked(poll_once(&mut sleep)), "it sleeps for ever");
+                assert!(is_forked(poll_once(
+                    &mut engine.sleep(Duration::from_secs(1))
+                )));
+                assert!(is_forked(poll_once(&mut engine.nop().into_future())));
+                let refused = engine.run(async {}).unwrap_err();
+                assert!(is_forked::<()>(Poll::Ready(Err(refused))));
+                let own = Engine::new().unwrap();
+                works_everywhere(&own);
+                drop(own);
+            });
+            for (read, at) in reads.into_iter().zip(0..) {
+                let (result, bufs) = pollster::block_on(read);
+                assert_eq!(
+                    (result.unwrap(), &bufs[0][..]),
+                    (4, &pattern(64)[at..at + 4])
+                );
+            }
+            assert!(poll_once(&mut sleep).is_pending());
+            works_everywhere(engine);
+        });
+    });
+}
+
+/// Forks with operations in flight, and awaits them in both processes.
+async fn fork_and_await(engine: &Engine) -> libc::pid_t {
+    let mut begun: Vec<_> = (0..9).map(|_| engine.nop().into_future()).collect();
+    for nop in &mut begun {
+        assert!(poll_once(nop).is_pending());
+    }
+    // SAFETY: as in `in_forked_child`.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        set_alarm();
+        drop(begun.split_off(5));
+    }
+    for nop in begun {
+        let result = nop.await;
+        assert_eq!(result.is_ok(), pid != 0);
+    }
+    let slept = engine.sleep(Duration::from_millis(2)).await;
+    assert_eq!(slept.is_ok(), pid != 0);
+    local::yield_now().await;
+    local::spawn(local::yield_now()).await;
+    pid
+}
+
+#[test]
+fn a_child_that_is_forked_within_a_run_loop_comes_out_of_it() {
+    let test = "a_child_that_is_forked_within_a_run_loop_comes_out_of_it";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            // SAFETY: no memory is involved.
+            let parent = unsafe { libc::getpid() };
+            let run = catch_unwind(AssertUnwindSafe(|| engine.run(fork_and_await(engine))));
+            // SAFETY: no memory is involved.
+            if unsafe { libc::getpid() } != parent {
+                let is_well = matches!(run, Ok(Ok(0)));
+                // SAFETY: ends the child without the exit handlers.
+                unsafe { libc::_exit(i32::from(!is_well)) }
+            }
+            let pid = run.unwrap().unwrap();
+            let mut status = 0;
+            // SAFETY: `status` is ours to be filled.
+            let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+            assert_eq!((answer, status), (pid, 0), "the child failed");
+            works_everywhere(engine);
+        });
+    });
+}
+
+/// From here on, these calls are refused to all threads.
+fn refuse(calls: &[i64]) {
+    let rules: BTreeMap<i64, _> = calls.iter().map(|call| (*call, Vec::new())).collect();
+    let arch = env::consts::ARCH.try_into().expect("a filter can be made");
+    let action = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch);
+    let program: seccompiler::BpfProgram = filter
+        .expect("the rules are sound")
+        .try_into()
+        .expect("a few rules fit");
+    apply_filter_all_threads(&program).expect("no_new_privs allows filters");
+}
+
+const ENTER: i64 = libc::SYS_io_uring_enter;
+const ALL: [i64; 3] = [libc::SYS_io_uring_setup, ENTER, libc::SYS_io_uring_register];
+
+fn expect_fallback(engine: &Engine) {
+    let stats = engine.stats();
+    assert!(!stats.fallbacks.is_empty(), "nothing tells of it");
+    assert_eq!((stats.in_flight, stats.strays), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn a_filter_that_comes_when_drivers_are_there_makes_plain_calls_take_over() {
+    let test = "a_filter_that_comes_when_drivers_are_there_makes_plain_calls_take_over";
+    if uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, || {
+        let engine = Engine::builder().drivers(2).build().unwrap();
+        works_everywhere(&engine);
+        let mut begun: Vec<_> = (0..9).map(|_| engine.nop().into_future()).collect();
+        for nop in &mut begun {
+            let _ = poll_once(nop);
+        }
+        engine
+            .run(async {
+                let mut here: Vec<_> = (0..9).map(|_| engine.nop().into_future()).collect();
+                for nop in &mut here {
+                    let _ = poll_once(nop);
+                }
+                refuse(&ALL);
+                for nop in here {
+                    nop.await.unwrap();
+                }
+                works(&engine).await;
+            })
+            .unwrap();
+        for nop in begun {
+            pollster::block_on(nop.into_future()).unwrap();
+        }
+        for _ in 0..3 {
+            works_everywhere(&engine);
+        }
+        std::thread::scope(|scope| _ = scope.spawn(|| works_everywhere(&engine)));
+        expect_fallback(&engine);
+        assert_eq!(engine.backend().kind, BackendKind::Threads);
+    });
+}
+
+#[test]
+fn a_filter_that_comes_before_the_drivers_makes_threads_take_over() {
+    let test = "a_filter_that_comes_before_the_drivers_makes_threads_take_over";
+    if uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, || {
+        let engine = Engine::new().unwrap();
+        let demanded = Engine::builder().backend(BackendKind::Uring).build();
+        let demanded = demanded.unwrap();
+        // Here is a ring that may be set up, but not entered.
+        refuse(&[ENTER]);
+        works_everywhere(&engine);
+        expect_fallback(&engine);
+        for result in [
+            pollster::block_on(demanded.nop().into_future()),
+            pollster::block_on(demanded.sleep(Duration::from_millis(1))),
+            demanded.run(async {}),
+        ] {
+            expect_forbidden(&result.expect_err("it is refused"));
+        }
+        // What is queued for the alarm is not taken for an operation that has been lost.
+        demanded.run(works_by_plain_calls(&demanded)).unwrap();
+    });
+}
+
+async fn works_by_plain_calls(engine: &Engine) {
+    for _ in 0..20 {
+        engine.nop().await.unwrap();
+    }
+}
+
+fn setup_error(error: &io::Error) -> &SetupError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    inner.unwrap_or_else(|| panic!("no SetupError: {error:?}"))
+}
+
+fn expect_forbidden(error: &io::Error) {
+    let refusal = setup_error(error);
+    assert!(
+        matches!(refusal, SetupError::Forbidden { .. }),
+        "{refusal:?}"
+    );
+}
+
+/// Takes all descriptors but `left`, and keeps them so that nobody else has them.
+fn all_descriptors_but(left: usize) -> Vec<fs::File> {
+    let limit = libc::rlimit {
+        rlim_cur: 128,
+        rlim_max: 128,
+    };
+    // SAFETY: `limit` is only read.
+    let answer = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    assert_eq!(answer, 0);
+    let mut taken = Vec::new();
+    while let Ok(file) = fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    taken.truncate(taken.len() - left);
+    taken
+}
+
+#[test]
+fn without_descriptors_threads_take_over_and_a_demand_is_refused_with_its_reason() {
+    let test = "without_descriptors_threads_take_over_and_a_demand_is_refused_with_its_reason";
+    if uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, || {
+        // A driver needs one for its ring and one for its alarm.
+        for left in 0..3 {
+            let engine = Engine::new().unwrap();
+            let demanded = Engine::builder().backend(BackendKind::Uring).build();
+            let demanded = demanded.unwrap();
+            let content = pattern(64);
+            let file = temp_file(&engine, &content);
+            let taken = all_descriptors_but(left);
+            let run = async || {
+                let (result, bufs) = file.read_vectored_at(vec![vec![0; 64]], 0).await;
+                assert_eq!((result.unwrap(), &bufs[0]), (64, &content));
+            };
+            pollster::block_on(run());
+            let refused = pollster::block_on(demanded.nop().into_future());
+            match refused {
+                Ok(()) => assert_eq!(left, 2, "it had no ring"),
+                Err(error) => {
+                    let refusal = setup_error(&error);
+                    let SetupError::Refused { cause } = refusal else {
+                        panic!("{refusal:?}");
+                    };
+                    assert_eq!(cause.raw_os_error(), Some(libc::EMFILE));
+                }
+            }
+            drop(demanded);
+            engine.run(run()).unwrap();
+            drop(taken);
+            works_everywhere(&engine);
+        }
+    });
+}
+
+#[test]
+fn a_driver_starts_once_there_are_descriptors_again() {
+    let test = "a_driver_starts_once_there_are_descriptors_again";
+    if uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, || {
+        let demanded = Engine::builder().backend(BackendKind::Uring).build();
+        let demanded = demanded.unwrap();
+        let taken = all_descriptors_but(0);
+        assert!(pollster::block_on(demanded.nop().into_future()).is_err());
+        assert!(demanded.run(async {}).is_err());
+        drop(taken);
+        works_everywhere(&demanded);
+        let is_idle = || demanded.stats().in_flight == 0;
+        pollster::block_on(until_turned("idle", is_idle));
+    });
+}

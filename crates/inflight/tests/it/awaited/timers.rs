@@ -1,0 +1,185 @@
+//! Timeouts that fire, and timers that move or are cancelled.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inflight::{Awaited, BufPool, local};
+
+use super::hands::{Counter, Done, counting, drained, in_flight, on_both_hosts};
+use super::hands::{poll_once, poll_with, telling, until_turned};
+use crate::support::{on_every_backend, open, temp_path};
+
+const PAGE: usize = 4096;
+const SOON: Duration = Duration::from_millis(2);
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+#[test]
+fn a_late_operation_can_be_awaited_after_all() {
+    on_both_hosts(async |engine, gate| {
+        let path = temp_path(b"");
+        let file = open(engine, path.path());
+        let write = file.write_all_at(b"late".to_vec(), 0).timeout(SOON);
+        let late = write.await.expect_err("the gate is closed");
+        assert!(late.to_string().contains("goes on"), "{late}");
+        gate.open();
+        let (result, buf) = late.await;
+        assert_eq!((result.unwrap(), &buf[..]), (4, &b"late"[..]));
+    });
+}
+
+#[test]
+fn a_late_operation_can_be_left_behind() {
+    on_both_hosts(async |engine, gate| {
+        let path = temp_path(b"");
+        let file = open(engine, path.path());
+        let pool = BufPool::new(2, PAGE).unwrap();
+        let write = |n: u64| file.write_at(pool.take().unwrap(), n * PAGE as u64);
+        let dropped = write(0)
+            .timeout(SOON)
+            .await
+            .expect_err("the gate is closed");
+        drop(dropped);
+        let error: std::io::Error = write(1)
+            .deadline(Instant::now() + SOON)
+            .await
+            .expect_err("the gate is closed")
+            .into();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(pool.available(), 0, "the memory is the device's");
+        gate.open();
+        until_turned("the buffers are back", || pool.available() == 2).await;
+    });
+}
+
+#[test]
+fn no_time_at_all_is_late_at_the_first_poll() {
+    on_both_hosts(async |engine, gate| {
+        let mut nop = engine.nop().timeout(Duration::ZERO);
+        let Poll::Ready(Err(late)) = poll_once(&mut nop) else {
+            panic!("it was not late");
+        };
+        gate.open();
+        late.await.unwrap();
+    });
+}
+
+#[test]
+fn timers_that_are_cancelled_leave_nothing() {
+    on_both_hosts(async |engine, gate| {
+        let (counter, waker) = counting();
+        let known: Weak<Counter> = Arc::downgrade(&counter);
+        drop(counter);
+        let mut sleeps: Vec<_> = (0..10).map(|_| engine.sleep(LONG)).collect();
+        let mut nops: Vec<_> = (0..10).map(|_| engine.nop().timeout(LONG)).collect();
+        for sleep in &mut sleeps {
+            assert!(poll_with(sleep, &waker).is_pending());
+        }
+        for nop in &mut nops {
+            assert!(poll_with(nop, &waker).is_pending());
+        }
+        drop(waker);
+        drop(sleeps.split_off(5));
+        drop(nops.split_off(5));
+        assert!(known.strong_count() > 0, "the others are still there");
+        gate.open();
+        for nop in nops {
+            nop.await.expect("a day has not passed").unwrap();
+        }
+        drop(sleeps);
+        until_turned("no waker is left", || known.strong_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_timer_that_is_moved_to_another_thread_leaves_its_first_loop() {
+    on_every_backend(|engine| {
+        let (counter, waker) = counting();
+        let known = Arc::downgrade(&counter);
+        drop(counter);
+        let left = engine.run(async {
+            let mut dropped = engine.sleep(LONG);
+            let mut moved = engine.sleep(LONG);
+            assert!(poll_with(&mut dropped, &waker).is_pending());
+            assert!(poll_with(&mut moved, &waker).is_pending());
+            drop(waker);
+            let moved = thread::scope(|scope| {
+                let elsewhere = scope.spawn(|| {
+                    drop(dropped);
+                    assert!(poll_once(&mut moved).is_pending());
+                    moved
+                });
+                elsewhere.join().unwrap()
+            });
+            until_turned("no waker is left", || known.strong_count() == 0).await;
+            moved
+        });
+        drop(left.unwrap());
+        drained(engine);
+    });
+}
+
+#[test]
+fn a_timer_goes_off_wherever_it_is() {
+    on_every_backend(|engine| {
+        let sleep = engine.run(async {
+            let mut sleep = engine.sleep(SOON);
+            assert!(poll_once(&mut sleep).is_pending());
+            sleep
+        });
+        pollster::block_on(sleep.unwrap()).unwrap();
+        let mut sleep = engine.sleep(SOON);
+        assert!(poll_once(&mut sleep).is_pending());
+        engine.run(sleep).unwrap().unwrap();
+        // In the loop of another engine.
+        let other = inflight::Engine::new().unwrap();
+        other.run(engine.sleep(SOON)).unwrap().unwrap();
+        local::run(local::sleep(SOON).unwrap()).unwrap().unwrap();
+    });
+}
+
+#[test]
+fn the_newest_waker_of_a_timer_is_woken_and_the_others_are_let_go() {
+    on_both_hosts(async |engine, gate| {
+        gate.open();
+        let (first, first_waker) = counting();
+        let (second, second_waker) = counting();
+        let mut sleep = engine.sleep(SOON);
+        assert!(poll_with(&mut sleep, &first_waker).is_pending());
+        if poll_with(&mut sleep, &second_waker).is_pending() {
+            drop(first_waker);
+            assert_eq!(Arc::strong_count(&first), 1, "the old waker is kept");
+            until_turned("it goes off", || second.count() == 1).await;
+            assert_eq!(first.count(), 0);
+        }
+        assert!(poll_with(&mut sleep, Waker::noop()).is_ready());
+        in_flight(engine, 0).await;
+    });
+}
+
+#[test]
+fn timers_go_off_in_their_order() {
+    on_every_backend(|engine| {
+        let in_order = async || {
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut sleeps = [4, 1, 3, 2].map(|n| (n, engine.sleep(SOON * n)));
+            for (n, sleep) in &mut sleeps {
+                let (n, order) = (*n, Arc::clone(&order));
+                let waker = telling(move |done| {
+                    if done == Done::Woken {
+                        order.lock().unwrap().push(n);
+                    }
+                });
+                // One whose time has come is not told to anybody.
+                if poll_with(sleep, &waker).is_ready() {
+                    return true;
+                }
+            }
+            until_turned("all are woken", || order.lock().unwrap().len() == 4).await;
+            *order.lock().unwrap() == [1, 2, 3, 4]
+        };
+        assert!(pollster::block_on(in_order()));
+        assert!(engine.run(in_order()).unwrap());
+    });
+}

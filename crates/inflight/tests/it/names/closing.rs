@@ -1,0 +1,186 @@
+//! Closing: what it waits for, and what it tells.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::future::IntoFuture;
+use std::os::fd::AsRawFd;
+use std::task::Poll;
+
+use inflight::Direct;
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+use super::{entries, errno, folder, in_own_process, is_open, open_file, poll_once};
+use crate::support::{on_every_backend, read_write, temp_path};
+
+#[test]
+fn a_closed_file_has_no_descriptor_left() {
+    in_own_process("closing::a_closed_file_has_no_descriptor_left", || {
+        on_every_backend(|engine| {
+            let folder = folder();
+            let (path, file) = open_file(engine, &folder);
+            file.close().wait().unwrap();
+            assert!(!is_open(&path));
+            let before = entries("/proc/self/fd");
+            for direct in [Direct::Off, Direct::Auto] {
+                let options = read_write(engine).direct(direct);
+                let file = options.open(&path).unwrap();
+                assert!(is_open(&path));
+                pollster::block_on(file.close().into_future()).unwrap();
+                assert!(!is_open(&path));
+                options.open(&path).unwrap().close().wait().unwrap();
+                // Not polled: as dropping the file.
+                drop(options.open(&path).unwrap().close().into_future());
+                assert!(!is_open(&path));
+            }
+            assert_eq!(entries("/proc/self/fd"), before);
+        });
+    });
+}
+
+/// In a run loop nothing completes between two polls, so that what is in flight stays so.
+#[test]
+fn closing_waits_for_operations_whose_futures_were_dropped() {
+    in_own_process(
+        "closing::closing_waits_for_operations_whose_futures_were_dropped",
+        || {
+            on_every_backend(|engine| {
+                let folder = folder();
+                let (path, file) = open_file(engine, &folder);
+                let result = engine.run(async {
+                    let mut sync = file.sync_all().into_future();
+                    assert!(poll_once(&mut sync).is_pending());
+                    drop(sync);
+                    let mut closing = file.close().into_future();
+                    assert!(poll_once(&mut closing).is_pending());
+                    // Whatever the pool had been given before this is over after it.
+                    let other = inflight::fs::metadata(&path).on(engine).into_future();
+                    pollster::block_on(other).unwrap();
+                    assert!(is_open(&path), "closed with an operation in flight");
+                    closing.await
+                });
+                result.unwrap().unwrap();
+                assert!(!is_open(&path));
+            });
+        },
+    );
+}
+
+#[test]
+fn a_dropped_close_goes_on() {
+    in_own_process("closing::a_dropped_close_goes_on", || {
+        on_every_backend(|engine| {
+            let folder = folder();
+            let (path, file) = open_file(engine, &folder);
+            let ran = engine.run(async {
+                let mut sync = file.sync_all().into_future();
+                assert!(poll_once(&mut sync).is_pending());
+                drop(sync);
+                let mut closing = file.close().into_future();
+                assert!(poll_once(&mut closing).is_pending());
+                drop(closing);
+            });
+            ran.unwrap();
+            assert_eq!(engine.drain(super::AT_MOST), 0);
+            assert!(!is_open(&path));
+        });
+    });
+}
+
+#[test]
+fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
+    let test = "closing::waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let folder = folder();
+            let (path, file) = open_file(engine, &folder);
+            let result = engine.run(async {
+                let mut sync = file.sync_all().into_future();
+                assert!(poll_once(&mut sync).is_pending());
+                drop(sync);
+                file.close().wait()
+            });
+            assert_eq!(errno(result.unwrap()), libc::EDEADLK);
+            assert_eq!(engine.drain(super::AT_MOST), 0);
+            assert!(!is_open(&path));
+        });
+    });
+}
+
+#[test]
+fn a_close_waits_for_what_drivers_have_in_flight() {
+    in_own_process(
+        "closing::a_close_waits_for_what_drivers_have_in_flight",
+        || {
+            on_every_backend(|engine| {
+                let folder = folder();
+                for turn in 0..20 {
+                    let (path, file) = open_file(engine, &folder);
+                    for _ in 0..3 {
+                        drop(poll_once(&mut file.sync_all().into_future()));
+                    }
+                    match turn % 2 {
+                        0 => file.close().wait().unwrap(),
+                        _ => pollster::block_on(file.close().into_future()).unwrap(),
+                    }
+                    assert!(!is_open(&path));
+                }
+            });
+        },
+    );
+}
+
+/// From here on, closing this descriptor answers EIO on this thread and those it starts.
+fn refuse_to_close(fd: i32) {
+    let number = u64::try_from(fd).expect("it is open");
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+        .expect("it is sound");
+    let rule = SeccompRule::new(vec![condition]).expect("it is sound");
+    let rules = BTreeMap::from([(libc::SYS_close, vec![rule])]);
+    let action = SeccompAction::Errno(libc::EIO.unsigned_abs());
+    let arch = env::consts::ARCH.try_into().expect("it is sound");
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).expect("it is sound");
+    let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
+    apply_filter(&program).expect("it is sound");
+}
+
+#[test]
+fn an_error_of_close_is_told() {
+    in_own_process("closing::an_error_of_close_is_told", || {
+        on_every_backend(|engine| {
+            let path = temp_path(b"");
+            let options = read_write(engine);
+            let (one, two, three) = (
+                options.open(&path).unwrap(),
+                options.open(&path).unwrap(),
+                options.open(&path).unwrap(),
+            );
+            refuse_to_close(one.as_raw_fd());
+            refuse_to_close(two.as_raw_fd());
+            assert_eq!(errno(one.close().wait()), libc::EIO);
+            assert_eq!(
+                errno(pollster::block_on(two.close().into_future())),
+                libc::EIO
+            );
+            three.close().wait().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_close_is_not_ready_before_it_is_polled_and_then_once() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"");
+        let file = read_write(engine).open(&path).unwrap();
+        let mut closing = file.close().into_future();
+        let result = loop {
+            if let Poll::Ready(result) = poll_once(&mut closing) {
+                break result;
+            }
+        };
+        result.unwrap();
+    });
+}

@@ -1,0 +1,139 @@
+//! Calls that cannot be made: where no thread can be started, and in a forked child.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::future::IntoFuture;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use inflight::fs::metadata;
+use inflight::{Engine, Forked, NoThread};
+use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
+
+use super::{folder, in_own_process, is_open, open_file, poll_once};
+use crate::support::{on_every_backend, read_write, temp_file, temp_path};
+
+/// From here on, this thread can start no other.
+fn refuse_threads() {
+    let calls = [libc::SYS_clone3, libc::SYS_clone];
+    let rules: BTreeMap<i64, _> = calls.map(|call| (call, Vec::new())).into();
+    let action = SeccompAction::Errno(libc::EAGAIN.unsigned_abs());
+    let arch = env::consts::ARCH.try_into().expect("it is sound");
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).expect("it is sound");
+    let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
+    apply_filter(&program).expect("it is sound");
+}
+
+#[test]
+fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
+    let test = "refused::without_threads_what_is_awaited_fails_and_what_is_waited_for_works";
+    in_own_process(test, || {
+        refuse_threads();
+        on_every_backend(|engine| {
+            let folder = folder();
+            let (path, file) = open_file(engine, &folder);
+            let failed = pollster::block_on(metadata(&path).on(engine).into_future());
+            let error = failed.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+            let NoThread { cause } = inner.expect("it says why");
+            assert_eq!(cause.raw_os_error(), Some(libc::EAGAIN));
+            let options = read_write(engine);
+            assert!(pollster::block_on(options.opening(&path).into_future()).is_err());
+            assert!(pollster::block_on(file.truncate(0).into_future()).is_err());
+            assert_eq!(metadata(&path).on(engine).wait().unwrap().len, 7);
+            file.truncate(1).wait().unwrap();
+            // A file is closed whatever there is.
+            pollster::block_on(file.close().into_future()).unwrap();
+            assert!(!is_open(&path));
+            assert_eq!(engine.drain(super::AT_MOST), 0);
+        });
+    });
+}
+
+fn is_forked<T: std::fmt::Debug>(result: io::Result<T>) -> bool {
+    let error = result.expect_err("it is refused");
+    error.get_ref().is_some_and(|inner| inner.is::<Forked>())
+}
+
+/// Forks. `body` runs in the child, whose exit status is 0 if it did not panic.
+fn in_forked_child(body: impl FnOnce()) {
+    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: no memory is involved. A child that hangs is ended, and so fails.
+        unsafe { libc::alarm(60) };
+        let run = std::panic::AssertUnwindSafe(body);
+        let panicked = std::panic::catch_unwind(run).is_err();
+        // SAFETY: ends the child without the exit handlers, which belong to the parent.
+        unsafe { libc::_exit(i32::from(panicked)) }
+    }
+    let mut status = 0;
+    // SAFETY: `status` is ours to be filled.
+    let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!((answer, status), (pid, 0));
+}
+
+fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
+    let (path, file) = (temp_path(b"abc"), temp_file(engine, b"abc"));
+    let other = temp_file(engine, b"abc");
+    let options = read_write(engine);
+    let mut begun = options.opening(&path).into_future();
+    assert!(poll_once(&mut begun).is_pending());
+    let mut dropped = metadata("/").on(engine).into_future();
+    assert!(poll_once(&mut dropped).is_pending());
+    let mut closing = temp_file(engine, b"").close().into_future();
+    drop(poll_once(&mut closing));
+    let futures = std::cell::RefCell::new(Some((begun, dropped, closing, file, other)));
+    fork(&|| {
+        let (begun, dropped, closing, file, other) = futures.take().expect("asked once");
+        assert!(is_forked(pollster::block_on(begun)));
+        drop(dropped);
+        // It was over before the fork, or is refused.
+        drop(closing);
+        assert!(is_forked(pollster::block_on(
+            options.opening(&path).into_future()
+        )));
+        assert!(is_forked(pollster::block_on(
+            file.truncate(1).into_future()
+        )));
+        assert!(is_forked(file.truncate(1).wait()));
+        assert!(is_forked(pollster::block_on(file.close().into_future())));
+        assert!(is_forked(other.close().wait()));
+        // Names belong to no engine until they are awaited.
+        assert_eq!(metadata(&path).wait().expect("it is there").len, 3);
+        assert_eq!(engine.drain(super::AT_MOST), 0);
+    });
+    if let Some((begun, ..)) = futures.take() {
+        assert!(pollster::block_on(begun).is_ok());
+    }
+}
+
+#[test]
+fn a_forked_child_is_refused_and_touches_no_lock() {
+    in_own_process(
+        "refused::a_forked_child_is_refused_and_touches_no_lock",
+        || {
+            on_every_backend(|engine| {
+                let stop = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    // Somebody nearly always holds the lock of the pool.
+                    scope.spawn(|| {
+                        while !stop.load(Ordering::Relaxed) {
+                            let call = metadata("/").on(engine).into_future();
+                            pollster::block_on(call).expect("there is a root");
+                        }
+                    });
+                    for _ in 0..10 {
+                        in_child(engine, |body| in_forked_child(body));
+                    }
+                    stop.store(true, Ordering::Relaxed);
+                });
+            });
+        },
+    );
+}

@@ -1,0 +1,139 @@
+//! Torture: random operations against a model, a fifth of them left at a random moment.
+//!
+//! Tasks read, write, cut, lengthen, rename and sync files, on every backend, from tokio and from
+//! run loops. A fifth of their futures are dropped before the first poll or after it, on this or
+//! another thread, given up by a timeout, or forgotten. In the end there must be no mismatch, no
+//! operation, buffer or descriptor left over, and nothing written to memory that had been given
+//! back. The same check finds a planted defect.
+//!
+//! `INFLIGHT_TEST_SEED` replays the choices of a run (not what the threads make of them),
+//! `INFLIGHT_TORTURE_OPERATIONS` says how many operations there are, all rounds together.
+//! Start with [`round`]; [`slow`] is the same question asked of a disk that takes its time.
+
+mod actor;
+mod fate;
+mod files;
+mod model;
+mod random;
+mod round;
+mod slow;
+mod task;
+mod yard;
+
+use std::env;
+
+use inflight::{BackendKind, Engine};
+
+use actor::Rules;
+use round::{Host, Round, say, seed};
+
+/// Operations of all rounds together, unless the environment says otherwise.
+const OPERATIONS: u64 = 2_000_000;
+
+/// The share of a round, in hundredths of all operations.
+fn operations(share: u64) -> u64 {
+    let all = env::var("INFLIGHT_TORTURE_OPERATIONS").ok();
+    let all = all.map(|all| {
+        all.parse()
+            .expect("INFLIGHT_TORTURE_OPERATIONS is a number")
+    });
+    all.unwrap_or(OPERATIONS) * share / 100
+}
+
+fn round(name: &'static str, host: Host, share: u64) -> Round {
+    Round {
+        name,
+        kind: BackendKind::Uring,
+        builder: Engine::builder().queue_depth(64).drivers(2),
+        host,
+        operations: operations(share),
+        seed: seed(),
+        rules: Rules::default(),
+    }
+}
+
+fn on_threads(name: &'static str, host: Host, share: u64) -> Round {
+    let round = round(name, host, share);
+    Round {
+        kind: BackendKind::Threads,
+        builder: round.builder.backend(BackendKind::Threads).threads(8),
+        ..round
+    }
+}
+
+/// Late, short, failing, doubled and reordered completions.
+#[cfg(feature = "faulty")]
+fn faulty(name: &'static str, host: Host, share: u64) -> Round {
+    let round = round(name, host, share);
+    let faults = inflight::Faults::new(round.seed)
+        .short_transfers(50)
+        .strays(5)
+        .errors(libc::EINTR, 5)
+        .errors(libc::EAGAIN, 5)
+        .errors(libc::ECANCELED, 5)
+        .errors(libc::EIO, 5);
+    Round {
+        kind: BackendKind::Faulty,
+        builder: round.builder.faults(faults),
+        rules: Rules {
+            shorts: true,
+            errors: true,
+            planted: false,
+        },
+        ..round
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_a_ring_from_tokio() {
+    round("uring, tokio", Host::Tokio, 30).expect_nothing_wrong();
+}
+
+#[test]
+fn nothing_is_lost_on_a_ring_in_run_loops() {
+    round("uring, run loops", Host::Local, 30).expect_nothing_wrong();
+}
+
+#[test]
+fn nothing_is_lost_on_threads_from_tokio() {
+    on_threads("threads, tokio", Host::Tokio, 10).expect_nothing_wrong();
+}
+
+#[test]
+fn nothing_is_lost_on_threads_in_run_loops() {
+    on_threads("threads, run loops", Host::Local, 10).expect_nothing_wrong();
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn nothing_is_lost_with_faults_from_tokio() {
+    faulty("faulty, tokio", Host::Tokio, 10).expect_nothing_wrong();
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn nothing_is_lost_with_faults_in_run_loops() {
+    faulty("faulty, run loops", Host::Local, 10).expect_nothing_wrong();
+}
+
+#[test]
+fn memory_that_is_freed_when_a_future_is_dropped_is_found() {
+    let planted = Round {
+        rules: Rules {
+            planted: true,
+            ..Rules::default()
+        },
+        operations: 20_000,
+        ..round("the planted defect", Host::Tokio, 0)
+    };
+    let Some(found) = planted.run() else {
+        return;
+    };
+    let is_found = found.mismatch.is_some() || found.late_writes > 0;
+    assert!(is_found, "the planted defect was not found: {found:?}");
+    say(&format!(
+        "torture: the planted defect: {} late writes; {}",
+        found.late_writes,
+        found.mismatch.as_deref().unwrap_or("no mismatch")
+    ));
+}

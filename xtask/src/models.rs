@@ -1,0 +1,68 @@
+//! `cargo xtask loom` and `cargo xtask miri`: every order of a few threads, every rule of memory.
+//!
+//! Both run tests beside the code that the other tests cannot replace. loom replaces the locks and
+//! tries the orders one after the other; Miri interprets the program and knows when a pointer may
+//! not be used any more. Neither knows io_uring: what the kernel does is the business of
+//! `crates/inflight/tests/torture`.
+
+use std::env;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::check::{cargo, locked, run_to_success};
+
+/// Runs the models in a target directory of their own: their flag is another build of everything.
+pub(crate) fn loom() -> Result<()> {
+    let mut command = cargo("test");
+    command.args(["--release", "--package", "inflight", "--lib"]);
+    command.args(locked());
+    command.args(["_loom::", "--", "--nocapture"]);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", target("loom"));
+    // Fast enough for models, and built in a third of the time.
+    command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+    command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    run_to_success(&mut command)
+}
+
+/// Runs the tests beside the code under Miri, with so many seeds for its choices.
+pub(crate) fn miri(seeds: u32) -> Result<()> {
+    let nightly = ["run", "nightly", "cargo", "miri"];
+    let mut version = Command::new("rustup");
+    let version = version.args(nightly).arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        bail!(
+            "no Miri here: rustup toolchain install nightly --component miri --component rust-src"
+        );
+    }
+    let mut command = Command::new("rustup");
+    command.current_dir(crate::repository()).args(nightly);
+    command.args([
+        "test",
+        "--package",
+        "inflight",
+        "--features",
+        "faulty",
+        "--lib",
+    ]);
+    command.args(locked());
+    // The clock and the temporary directory are those of this machine.
+    let seeds = format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{seeds}");
+    command.env("MIRIFLAGS", seeds);
+    // Asking for a ring is a system call that Miri does not know.
+    command.env("INFLIGHT_BACKEND", "threads");
+    command.env("CARGO_TARGET_DIR", target("miri"));
+    let status = command.status().context("cannot run rustup")?;
+    if !status.success() {
+        bail!("cargo miri: {status}");
+    }
+    Ok(())
+}
+
+/// A folder in the target directory.
+fn target(name: &str) -> std::path::PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map(std::path::PathBuf::from);
+    let target = target.unwrap_or_else(|| crate::repository().join("target"));
+    target.join(name)
+}
