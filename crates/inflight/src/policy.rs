@@ -162,13 +162,6 @@ pub(crate) fn wait_for(in_flight: u32) -> u32 {
     }
 }
 
-/// As [`wait_for`], for a driver: each of its turns also wakes threads, so it waits for more.
-/// At 32 in flight that takes a sixth off the CPU per operation, and nothing off the throughput.
-#[inline]
-pub(crate) fn driver_waits_for(in_flight: u32) -> u32 {
-    (in_flight / 2).clamp(1, 16)
-}
-
 /// Largest direct transfer handed over at once. A bio has 256 places, one for each page that does
 /// not follow the one before (`BIO_MAX_VECS`, `include/linux/bio.h`); what takes more than one bio
 /// is refused inline and goes to a kernel worker.

@@ -10,16 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::mail::{Mailbox, Next, Taken};
+use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use crate::error::SetupError;
-use crate::policy::driver_waits_for;
+use crate::policy::wait_for;
 use crate::proactor::Proactor;
-
-/// From so many in flight on, completions come so often that mail need not ring.
-const MANY: u32 = 4;
-
-/// The longest that mail waits unseen while many are in flight.
-const UNSEEN_MAX: Duration = Duration::from_micros(50);
 
 /// The longest that an idle driver looks for mail before it parks.
 const SPIN_MAX: Duration = Duration::from_micros(20);
@@ -145,6 +140,7 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
     let mut answers = Vec::new();
     let mut taken = Taken::default();
     let mut spin = SPIN_MAX;
+    let mut pace = Pace::default();
     loop {
         let room = match proactor.has_room() && taken.requests.is_empty() {
             true => proactor.capacity() - proactor.in_flight(),
@@ -166,8 +162,10 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
                 proactor.turn_or(1, until, deliver);
             }
             Next::Work if in_flight >= MANY => {
-                let at_most = until.map_or(UNSEEN_MAX, |until| until.min(UNSEEN_MAX));
-                proactor.turn_or(driver_waits_for(in_flight), Some(at_most), deliver);
+                let at_least = wait_for(in_flight);
+                pace.wait(until, |at_most| {
+                    proactor.turn_or(at_least, Some(at_most), deliver)
+                });
             }
             Next::Work if proactor.needs_turn() => proactor.turn(0, deliver),
             Next::Work if in_flight == 0 => look_for_mail(mailbox, &mut spin),

@@ -17,6 +17,7 @@ mod cells_test;
 pub(crate) mod mail;
 #[cfg(all(test, loom))]
 mod mail_loom;
+mod pace;
 mod timers;
 
 pub(crate) mod fork;

@@ -3,7 +3,7 @@
 //! Filters and limits are for good, so each is put on a process of its own: this binary, started
 //! again for one test, with the environment that the test is about.
 
-mod limits;
+pub(crate) mod limits;
 
 use std::collections::BTreeMap;
 use std::env;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::caller::{Lease, lease, once};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
 use super::mail::contain;
+use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use super::timers::{TimerKey, Timers};
 use crate::completion::{Answer, Refusal};
@@ -33,12 +34,6 @@ thread_local! {
     /// The loop that runs on this thread; the innermost, if they are nested.
     static CURRENT: Cell<Option<NonNull<Loop<'static>>>> = const { Cell::new(None) };
 }
-
-/// From so many in flight on, the loop waits for several completions at a time.
-const MANY: u32 = 4;
-
-/// The longest that wake-ups from other threads wait unseen while many are in flight.
-const UNSEEN_MAX: Duration = Duration::from_micros(50);
 
 /// Rounds of polling after which completions are looked for although tasks are ready.
 const ROUNDS_MAX: u32 = 16;
@@ -61,6 +56,7 @@ struct Loop<'s> {
     /// The task that is polled, and what its waker is made of.
     polled: Cell<(u32, *const (), *const RawWakerVTable)>,
     answers: RefCell<Vec<(u32, Answer)>>,
+    pace: RefCell<Pace>,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
 }
@@ -222,6 +218,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         ready: RefCell::default(),
         polled: Cell::new(NO_TASK),
         answers: RefCell::default(),
+        pace: RefCell::default(),
         outer: CURRENT.get(),
     };
     // Declared before the future, so that it goes after it, also when a panic unwinds.
@@ -415,10 +412,11 @@ impl Loop<'_> {
         } else {
             let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
             let waits_for_many = in_flight >= MANY && {
-                let at_most = until.map_or(UNSEEN_MAX, |until| until.min(UNSEEN_MAX));
                 let at_least = wait_for(in_flight);
-                self.turn_proactor(|proactor, deliver| {
-                    proactor.turn_or(at_least, Some(at_most), deliver);
+                self.pace.borrow_mut().wait(until, |at_most| {
+                    self.turn_proactor(|proactor, deliver| {
+                        proactor.turn_or(at_least, Some(at_most), deliver);
+                    });
                 });
                 !self.answers.borrow().is_empty()
             };

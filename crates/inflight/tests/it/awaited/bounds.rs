@@ -166,7 +166,7 @@ fn rings_with_buffers() -> usize {
 fn cold_file(engine: &Engine, content: &[u8]) -> (tempfile::NamedTempFile, File) {
     let path = temp_path(content);
     let options = read_write(engine).durable_writes(true);
-    let file = options.open(path.path()).unwrap();
+    let file = options.open(path.path()).expect("the file is there");
     (path, file)
 }
 
@@ -222,7 +222,7 @@ fn buffers_of_a_pool_are_registered_on_drivers_and_in_loops_and_dead_pools_forgo
 }
 
 /// Reads of 512 bytes from many files, all begun before one is awaited.
-async fn read_all<'f>(files: &'f [File], data: &[u8], count: usize) {
+async fn read_all(files: &[File], data: &[u8], count: usize) {
     let at = |n: usize| (n * 7 % 64) * 512;
     let mut reads: Vec<_> = (0..count)
         .map(|n| files[n % files.len()].read_vectored_at(vec![vec![0; 512]], at(n) as u64))
@@ -234,7 +234,7 @@ async fn read_all<'f>(files: &'f [File], data: &[u8], count: usize) {
     for (n, read) in reads.into_iter().enumerate() {
         let (result, bufs) = read.await;
         let rotated = n % files.len();
-        assert_eq!(result.unwrap(), 512);
+        assert_eq!(result.expect("it is done"), 512);
         let expected = data[at(n)..at(n) + 512]
             .iter()
             .map(|byte| byte.wrapping_add(mark(rotated)));

@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 fn take_over(fd: i32) -> fs::File {
     let mut others = Vec::new();
     loop {
-        let file = tempfile::tempfile_in(directory()).unwrap();
+        let file = tempfile::tempfile_in(directory()).expect("the directory can be written");
         if file.as_raw_fd() >= fd {
             return file;
         }
@@ -43,12 +43,12 @@ async fn write_to_a_closed_file(
     leave(write);
     drop(file);
     let other = take_over(fd);
-    let len = |file: &fs::File| file.metadata().unwrap().len();
+    let len = |file: &fs::File| file.metadata().expect("it has metadata").len();
     gate.open();
     let is_written = || len(path.as_file()) > 0 || len(&other) > 0;
     until_turned("written", is_written).await;
     assert_eq!(len(&other), 0, "the wrong file was written");
-    assert_eq!(fs::read(path.path()).unwrap(), b"late");
+    assert_eq!(fs::read(path.path()).expect("it can be read"), b"late");
 }
 
 #[test]
@@ -143,7 +143,7 @@ async fn brought_to<'f>(
     }
     gate.open();
     if stage == Stage::Over {
-        assert_eq!((&mut write).await.0.unwrap(), PAGE);
+        assert_eq!((&mut write).await.0.expect("it is written"), PAGE);
         return Some(write);
     }
     until_turned("answered", || engine.stats().operations == 1).await;

@@ -4,12 +4,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+#[cfg(feature = "faulty")]
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(feature = "faulty")]
+use std::sync::mpsc::{Receiver, Sender};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+#[cfg(feature = "faulty")]
 use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::Engine;
+#[cfg(feature = "faulty")]
+use inflight::IoBuf;
 
 /// Polls once, with a waker that does nothing.
 pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
@@ -24,6 +31,7 @@ pub(super) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Pol
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something is so.
+#[cfg(feature = "faulty")]
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -162,6 +170,7 @@ impl Drop for Gate {
 }
 
 /// Waits until so many operations are with the backends of an engine.
+#[cfg(feature = "faulty")]
 pub(super) async fn in_flight(engine: &Engine, count: u64) {
     until_turned("in flight", || engine.stats().in_flight == count).await;
 }
@@ -184,12 +193,51 @@ pub(super) fn on_both_hosts_with(
         let made = faults(inflight::Faults::new(1));
         let (gate, engine) = Gate::closed_with(made, &configure);
         if in_loop {
-            engine.run(body(&engine, &gate)).unwrap();
+            engine
+                .run(body(&engine, &gate))
+                .expect("nothing is demanded");
         } else {
             pollster::block_on(body(&engine, &gate));
         }
         drained(&engine);
         let stats = engine.stats();
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    }
+}
+
+/// A buffer that is dropped in two steps.
+#[cfg(feature = "faulty")]
+pub(super) struct Slow {
+    bytes: Vec<u8>,
+    say: Sender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+#[cfg(feature = "faulty")]
+impl Slow {
+    /// Says when its drop begins, and waits until it may end.
+    pub(super) fn new(say: Sender<()>, go: Receiver<()>) -> Self {
+        let (bytes, go) = (vec![0; 8], Mutex::new(go));
+        Self { bytes, say, go }
+    }
+}
+
+#[cfg(feature = "faulty")]
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.say.send(()).expect("the test listens");
+        let go = self.go.get_mut().expect("nobody has panicked");
+        go.recv().expect("the test goes on");
+    }
+}
+
+#[cfg(feature = "faulty")]
+// SAFETY: the bytes are those of the vector, which keeps the promise.
+unsafe impl IoBuf for Slow {
+    fn as_ptr(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.bytes.len()
     }
 }

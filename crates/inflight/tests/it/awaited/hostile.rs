@@ -19,10 +19,12 @@ fn on_every_host(body: impl AsyncFn(&Engine)) {
     on_every_backend(|engine| {
         pollster::block_on(body(engine));
         drained(engine);
-        engine.run(body(engine)).unwrap();
+        engine.run(body(engine)).expect("nothing is demanded");
         // It goes on as if nothing had been.
         pollster::block_on(reads_rightly(engine));
-        engine.run(reads_rightly(engine)).unwrap();
+        engine
+            .run(reads_rightly(engine))
+            .expect("nothing is demanded");
         let stats = engine.stats();
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
     });
@@ -33,8 +35,8 @@ async fn reads_rightly(engine: &Engine) {
     let file = temp_file(engine, &content);
     for at in 0..20 {
         let (result, bufs) = file.read_vectored_at(vec![vec![0; 4]], at).await;
-        assert_eq!(result.unwrap(), 4);
-        let at = usize::try_from(at).unwrap();
+        assert_eq!(result.expect("it is done"), 4);
+        let at = usize::try_from(at).expect("a few");
         assert_eq!(bufs[0], content[at..at + 4]);
     }
 }
@@ -108,7 +110,7 @@ type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A no-op that owns its engine.
 fn owned_nop(engine: &Engine) -> Boxed {
     let engine = engine.clone();
-    Box::pin(async move { engine.nop().await.unwrap() })
+    Box::pin(async move { engine.nop().await.expect("a no-op cannot fail") })
 }
 
 /// Begins operations and timers, polls them with several wakers, drops some and keeps some.
@@ -118,7 +120,7 @@ fn use_in_every_way(engine: &Engine, kept: &Mutex<Vec<Boxed>>) {
         let _ = poll_with(nop, &counting().1);
     }
     let [_, keep, _] = nops;
-    kept.lock().unwrap().push(keep);
+    kept.lock().expect("nobody has panicked").push(keep);
     let mut sleep = engine.sleep(Duration::from_secs(3600));
     assert!(poll_with(&mut sleep, &counting().1).is_pending());
     assert!(poll_with(&mut sleep, &counting().1).is_pending());
@@ -169,7 +171,7 @@ fn advance(chain: &Arc<Chain>) {
         }
     });
     // Whoever wakes meanwhile waits until it is back.
-    let mut place = chain.lock().unwrap();
+    let mut place = chain.lock().expect("nobody has panicked");
     let Some(mut future) = place.take() else {
         return;
     };
@@ -205,7 +207,7 @@ impl Drop for Last {
     fn drop(&mut self) {
         drop(self.engine.take());
         let on = thread::current().name().map(str::to_owned);
-        self.say.send(on).unwrap();
+        self.say.send(on).expect("the test listens");
     }
 }
 

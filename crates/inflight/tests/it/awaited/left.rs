@@ -1,19 +1,18 @@
 //! What an engine does about operations that were left behind when it is dropped.
-#![allow(unsafe_code)]
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::fs;
 use std::future::IntoFuture;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use inflight::fs::File;
-use inflight::{BufPool, Engine, IoBuf, leaked_operations};
+use inflight::{BufPool, Engine, leaked_operations};
 
-use super::hands::{Gate, in_flight, poll_once, until};
+use super::hands::{Gate, Slow, in_flight, poll_once, until};
 use crate::support::{open, temp_path};
 
 const PAGE: usize = 4096;
@@ -88,30 +87,6 @@ fn dropping_a_runtime_with_operations_in_flight_leaks_nothing() {
     assert!(Arc::try_unwrap(file).is_ok(), "a task is left");
 }
 
-/// A buffer that is dropped in two steps.
-struct Slow {
-    bytes: Vec<u8>,
-    say: Sender<()>,
-    go: Arc<Mutex<Receiver<()>>>,
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        self.say.send(()).unwrap();
-        self.go.lock().unwrap().recv().unwrap();
-    }
-}
-
-// SAFETY: the bytes are those of the vector, which keeps the promise.
-unsafe impl IoBuf for Slow {
-    fn as_ptr(&self) -> *const u8 {
-        self.bytes.as_ptr()
-    }
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
 #[test]
 fn draining_waits_until_what_was_left_behind_has_been_let_go() {
     let (gate, engine) = Gate::closed(|builder| builder);
@@ -119,11 +94,7 @@ fn draining_waits_until_what_was_left_behind_has_been_let_go() {
     let file = open(&engine, path.path());
     let (say, hear) = channel();
     let (go, wait) = channel();
-    let buf = Slow {
-        bytes: vec![0; 8],
-        say,
-        go: Arc::new(Mutex::new(wait)),
-    };
+    let buf = Slow::new(say, wait);
     let mut write = file.write_at(buf, 0).into_future();
     assert!(poll_once(&mut write).is_pending());
     pollster::block_on(in_flight(&engine, 1));

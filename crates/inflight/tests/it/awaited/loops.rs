@@ -21,7 +21,7 @@ fn bang() -> ! {
 async fn reads_rightly(engine: &Engine) {
     let file = temp_file(engine, &pattern(600));
     let (result, bufs) = file.read_vectored_at(vec![vec![0; 600]], 0).await;
-    assert_eq!(result.unwrap(), 600);
+    assert_eq!(result.expect("it is done"), 600);
     assert_eq!(bufs[0], pattern(600));
 }
 
@@ -45,10 +45,10 @@ fn loops_may_be_nested() {
                 drop(dropped);
                 let mut moved = engine.nop().into_future();
                 assert!(poll_once(&mut moved).is_pending());
-                moved
+                Some(moved)
             });
             begun.await.unwrap();
-            inner.unwrap().await.unwrap();
+            inner.unwrap().unwrap().await.unwrap();
             reads_rightly(engine).await;
             // This loop is the one of the thread again.
             local::spawn(local::yield_now()).await;

@@ -27,7 +27,7 @@ fn begun(file: &File, count: u64) -> Vec<Pending<ReadVectoredAt<'_, Vec<u8>>>> {
 async fn check(reads: Vec<Pending<ReadVectoredAt<'_, Vec<u8>>>>, content: &[u8]) {
     for (read, byte) in reads.into_iter().zip(content) {
         let (result, bufs) = read.await;
-        assert_eq!((result.unwrap(), bufs[0][0]), (1, *byte));
+        assert_eq!((result.expect("it is done"), bufs[0][0]), (1, *byte));
     }
 }
 

@@ -113,7 +113,7 @@ fn a_timer_that_is_moved_to_another_thread_leaves_its_first_loop() {
                 elsewhere.join().unwrap()
             });
             until_turned("no waker is left", || known.strong_count() == 0).await;
-            moved
+            Some(moved)
         });
         drop(left.unwrap());
         drained(engine);
@@ -126,9 +126,9 @@ fn a_timer_goes_off_wherever_it_is() {
         let sleep = engine.run(async {
             let mut sleep = engine.sleep(SOON);
             assert!(poll_once(&mut sleep).is_pending());
-            sleep
+            Some(sleep)
         });
-        pollster::block_on(sleep.unwrap()).unwrap();
+        pollster::block_on(sleep.unwrap().unwrap()).unwrap();
         let mut sleep = engine.sleep(SOON);
         assert!(poll_once(&mut sleep).is_pending());
         engine.run(sleep).unwrap().unwrap();

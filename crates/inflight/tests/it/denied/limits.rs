@@ -107,7 +107,7 @@ fn a_pool_that_cannot_be_registered_works_and_says_so() {
 }
 
 /// Whether rings of other tests of this user can take what a ring here needs.
-pub(super) fn locked_memory_is_scarce() -> bool {
+pub(crate) fn locked_memory_is_scarce() -> bool {
     let limits = std::fs::read_to_string("/proc/self/limits").expect("procfs is there");
     let line = limits
         .lines()
