@@ -246,14 +246,14 @@ fn mark(file: usize) -> u8 {
     u8::try_from(file % 256).expect("below 256")
 }
 
-fn marked_files(engine: &Engine, data: &[u8]) -> Vec<File> {
+fn marked_files(engine: &Engine, data: &[u8], count: usize) -> Vec<File> {
     let marked = |file: usize| {
         data.iter()
             .map(|byte| byte.wrapping_add(mark(file)))
             .collect()
     };
     let content = |file: usize| -> Vec<u8> { marked(file) };
-    (0..128)
+    (0..count)
         .map(|file| temp_file(engine, &content(file)))
         .collect()
 }
@@ -263,7 +263,7 @@ fn a_hundred_thousand_reads_may_wait_at_a_time() {
     const COUNT: usize = 100_000;
     let data = pattern(64 * 512);
     on_every_backend(|engine| {
-        let files = marked_files(engine, &data);
+        let files = marked_files(engine, &data, 128);
         let count = match engine.backend().kind {
             BackendKind::Uring => COUNT,
             _ => COUNT / 10,
@@ -329,7 +329,7 @@ fn engines_leave_no_descriptor_thread_or_memory_behind() {
         let left = || (count("/proc/self/fd"), count("/proc/self/task"));
         let use_them = || {
             on_every_backend(|engine| {
-                let files = marked_files(engine, &pattern(64 * 512));
+                let files = marked_files(engine, &pattern(64 * 512), 4);
                 let work = async || read_all(&files[..], &pattern(64 * 512), 500).await;
                 pollster::block_on(work());
                 engine.run(work()).unwrap();

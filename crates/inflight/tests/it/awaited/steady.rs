@@ -12,9 +12,10 @@ use std::time::Duration;
 use inflight::{BackendKind, Batch, Builder, Direct, Engine, local};
 
 use super::hands::{drained, poll_once};
+use crate::denied::limits::locked_memory_is_scarce;
 use crate::steady::allocations::{allocations, allocations_of_all};
 use crate::support::{
-    is_rerun, pattern, read_write, rerun, say, temp_file, temp_path, uring_of_depth_or_skip,
+    is_rerun, pattern, read_write, rerun, say, skip, temp_file, temp_path, uring_of_depth_or_skip,
 };
 
 const PAGE: usize = 4096;
@@ -180,6 +181,12 @@ fn an_awaited_batch_is_handed_to_a_driver_in_one_piece() {
     let Some(engine) = uring_of_depth_or_skip(test, 64) else {
         return;
     };
+    if locked_memory_is_scarce() {
+        return skip(
+            test,
+            "locked memory is scarce, so that a driver's ring may be small",
+        );
+    }
     let enters_of = |rounds: u64| {
         let before = engine.stats().enters;
         for _ in 0..rounds {
