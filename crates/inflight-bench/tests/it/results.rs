@@ -17,10 +17,14 @@ const STRATEGIES: [&str; 11] = [
     "inflight-async",
     "inflight-async-1",
 ];
-const SMALL: &[&str] = &["--size", "16m", "--rounds", "2", "--cell-time", "20"];
+const SMALL: &[&str] = &["--size", "16m", "--rounds", "2"];
 
 fn with<'a>(args: &[&'a str]) -> Vec<&'a str> {
-    [SMALL, args].concat()
+    let time: &[&str] = match args.contains(&"--cell-time") {
+        true => &[],
+        false => &["--cell-time", "20"],
+    };
+    [SMALL, time, args].concat()
 }
 
 fn calls_per_op(cell: &Cell) -> Option<f64> {
@@ -74,10 +78,13 @@ fn check_cached(cell: &Cell) {
     let id = &cell.id;
     assert_eq!(cell.rounds.len(), 2, "{id}");
     for round in &cell.rounds {
-        assert!(round.ops > 0 && round.duration_ns > 0, "{id}");
+        assert!(round.duration_ns > 0, "{id}");
         assert_eq!(round.bytes, round.ops * 4096, "{id}");
         assert_eq!((round.errors, round.short), (0, 0), "{id}");
     }
+    // A single short round may pass before a crowd of tasks has been started.
+    let ops: u64 = cell.rounds.iter().map(|round| round.ops).sum();
+    assert!(ops > 0, "{id}");
     assert!(cell.latency.as_ref().unwrap().samples > 0, "{id}");
     let Some(calls) = calls_per_op(cell) else {
         // The threads of a pool do not count theirs.
@@ -166,6 +173,8 @@ fn a_runtime_reads_what_was_asked_and_times_it() {
         "tokio",
         "--depth",
         "1,3,64,600",
+        "--cell-time",
+        "200",
     ]);
     let (code, record) = record(directory.path(), &args);
     assert_eq!(code, 0);
