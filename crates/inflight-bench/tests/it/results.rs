@@ -259,6 +259,8 @@ fn fio_takes_part_as_an_outside_check() {
     }
     let directory = directory();
     let args = [
+        "--cell-time",
+        "200",
         "--profile",
         "cached-random-read",
         "--strategy",
