@@ -167,16 +167,20 @@ fn a_truncation_keeps_the_file_open_when_nobody_waits_for_it() {
 #[test]
 fn opens_that_block_leave_a_thread_for_reads_and_syncs() {
     on_every_backend_with_two_threads(|engine| {
-        let folder = folder();
-        let fifo = Fifo::new(folder.path());
-        let mut opens = [(); 3].map(|()| fifo.opening(engine).into_future());
+        // One for each: a process that another test forks may keep an end of it open for a while,
+        // and whoever opens the same one then waits for nobody.
+        let folders = [(); 3].map(|()| folder());
+        let fifos = folders.each_ref().map(|folder| Fifo::new(folder.path()));
+        let mut opens = fifos
+            .each_ref()
+            .map(|fifo| fifo.opening(engine).into_future());
         opens.iter_mut().for_each(|open| {
             assert!(poll_once(open).is_pending());
         });
         let file = temp_file(engine, b"abc");
         let sync = file.sync_all().timeout(AT_MOST);
         pollster::block_on(sync).expect("in time").unwrap();
-        for open in opens {
+        for (open, fifo) in opens.into_iter().zip(&fifos) {
             fifo.release();
             drop(pollster::block_on(open).unwrap());
         }
