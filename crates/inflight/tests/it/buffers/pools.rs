@@ -14,6 +14,7 @@ use io_uring::types::CloneBuffersFlags;
 use tempfile::NamedTempFile;
 
 use super::{BLOCK, assert_carried, file_past_the_cache};
+use crate::denied::limits::locked_memory_is_scarce;
 use crate::support::{
     chill, is_rerun, on_every_backend, pattern, read_write, rerun, skip, temp_path,
     uring_of_depth_or_skip, uring_or_skip,
@@ -317,6 +318,12 @@ fn the_rings_of_all_threads_share_one_registration() {
         // Alone in a process: others pin memory too.
         assert!(rerun(NAME, ALONE).status().unwrap().success());
         return;
+    }
+    if locked_memory_is_scarce() {
+        return skip(
+            NAME,
+            "locked memory is scarce, so that nothing is registered",
+        );
     }
     let Some(engine) = uring_or_skip(NAME) else {
         return;
