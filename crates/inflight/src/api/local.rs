@@ -21,7 +21,10 @@ use crate::host::mail::contain;
 /// least cost for a program that has a thread for each core. Tasks may be `!Send`. Tasks that are
 /// left when the future is ready are dropped, and what they have in flight is waited for.
 ///
-/// Loops may be nested; while an inner one runs, the outer does not.
+/// Loops may be nested; while an inner one runs, the outer does not. So a task must not block until
+/// one of its own loop's futures is ready (another runtime's `block_on`, or an inner loop that
+/// awaits it): that never happens. [`Operation::wait`](crate::Operation::wait) is fine, it needs no
+/// loop.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

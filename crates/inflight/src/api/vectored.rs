@@ -39,8 +39,8 @@ pub struct WriteVectoredAt<'f, B> {
 #[derive(Debug, Default)]
 pub(super) struct List(Vec<libc::iovec>);
 
-// SAFETY: the addresses are of the buffers beside the list, and are used only while the operation
-// is run; between being made and being run, the list is empty.
+// SAFETY: the addresses are of the buffers beside the list, which go where it goes, and stay where
+// they are when it is moved; nobody uses them but the operation while it is run.
 unsafe impl Send for List {}
 // SAFETY: a shared reference gives no access to the addresses.
 unsafe impl Sync for List {}
