@@ -93,6 +93,15 @@ impl Remote {
         }
     }
 
+    /// Ends a visit after which nobody may have a claim on the loop any more.
+    fn leave_behind(&self, state: MutexGuard<'_, State>) {
+        let is_over = state.ended && state.answers.is_empty();
+        drop(state);
+        if is_over {
+            forget(self.id);
+        }
+    }
+
     /// Another thread wakes a task; once, until the loop has seen it.
     pub(super) fn wake(&self, task: u32) {
         let mut state = lock(&self.state);
@@ -113,11 +122,7 @@ impl Remote {
             Self::deliver(state);
             return None;
         }
-        let is_over = state.ended && state.answers.is_empty();
-        drop(state);
-        if is_over {
-            forget(self.id);
-        }
+        self.leave_behind(state);
         answer
     }
 
@@ -135,11 +140,7 @@ impl Remote {
             Self::deliver(state);
             return None;
         }
-        let is_over = state.ended && state.answers.is_empty();
-        drop(state);
-        if is_over {
-            forget(self.id);
-        }
+        self.leave_behind(state);
         answer
     }
 
@@ -156,11 +157,7 @@ impl Remote {
     pub(super) fn take(&self, ticket: Ticket) -> Option<Answer> {
         let mut state = lock(&self.state);
         let answer = state.answers.remove(&ticket);
-        let is_over = state.ended && state.answers.is_empty();
-        drop(state);
-        if is_over {
-            forget(self.id);
-        }
+        self.leave_behind(state);
         answer
     }
 
