@@ -238,7 +238,10 @@ impl<A: Rouse> Mailbox<A> {
             };
             taken.requests.push(request);
         }
-        taken.requests.reverse();
+        if room > 0 {
+            // What was left from the last time is in order already, and then there is no room.
+            taken.requests.reverse();
+        }
         let next = if taken.has_news() || (room > 0 && mail.cells.may_take()) {
             Next::Work
         } else if mail.ending && mail.cells.is_idle() {
@@ -308,5 +311,35 @@ pub(crate) fn contain(foreign: impl FnOnce()) {
     // What was thrown is foreign too, and may panic when it is dropped.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::op::Op;
+
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Rouse for Silent {
+        fn ring(&self) {}
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn what_a_driver_could_not_hand_over_keeps_its_order() {
+        let mailbox = Mailbox::new(Silent, u64::MAX);
+        let (mut answers, mut taken) = (Vec::new(), Taken::default());
+        let requests = (0..3).map(|_| Request::simple(Op::Nop));
+        // SAFETY: a no-op names no memory.
+        unsafe { mailbox.submit_all(requests, &mut Vec::new()) };
+        let tokens = |taken: &Taken| -> Vec<u32> {
+            taken.requests.iter().map(|(token, _)| *token).collect()
+        };
+        mailbox.exchange(&mut answers, &mut taken, 3);
+        assert_eq!(tokens(&taken), [2, 1, 0]);
+        mailbox.exchange(&mut answers, &mut taken, 0);
+        assert_eq!(tokens(&taken), [2, 1, 0]);
     }
 }
