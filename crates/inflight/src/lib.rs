@@ -27,6 +27,8 @@
 //! - [`Batch`] runs many and has a result for each; [`read_many`] and [`write_many`] do so with
 //!   borrowed buffers; [`Engine::queue`] keeps a bounded number in flight and hands out results
 //!   as they come.
+//! - Every operation and every batch can be awaited, on any runtime or in the run loop of
+//!   [`local`]; with a limit in time, see [`Awaited`].
 //! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
 //!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.
 //!
@@ -42,8 +44,9 @@
 //!
 //! # Cancellation
 //!
-//! Everything here blocks until it is over, also when a panic unwinds through it: no buffer is
-//! given back before the kernel is done with it.
+//! What is waited for blocks until it is over, also when a panic unwinds through it. What is
+//! awaited may be dropped at any moment: the library keeps buffer and file until the kernel is done
+//! with them ([`Pending`]). No memory is given back before that.
 //!
 //! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
 //! `completion`. ARCHITECTURE.md in the repository is the map.

@@ -9,13 +9,14 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 
 /// Something to be done, as a value: nothing happens until it is run.
 ///
-/// It is run by [`Operation::wait`] on this thread, or with others in a [`crate::Batch`] or a
-/// [`Queue`](crate::Queue). The types are made by [`crate::fs::File`] and [`Engine`].
+/// It is run by [`Operation::wait`] on this thread, by `.await` on any runtime, or with others in
+/// a [`crate::Batch`] or a [`Queue`](crate::Queue).
+/// The types are made by [`crate::fs::File`] and [`Engine`].
 ///
 /// # Cancellation
 ///
-/// Dropping an operation that has not been run does nothing. One that is being run cannot be
-/// dropped, because whoever runs it blocks until it is over.
+/// Dropping an operation that has not been run does nothing. While it is waited for it cannot be
+/// dropped; how it is when it is awaited says [`crate::Pending`].
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
     /// Runs the operation on this thread and blocks until it is over.

@@ -175,8 +175,6 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
             tell_of_fallbacks(shared, &mut proactor, mailbox);
         }
     }
-    // The proactor is idle.
-    drop(proactor);
 }
 
 /// Hands what was taken to the proactor, as far as it has room.

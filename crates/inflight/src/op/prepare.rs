@@ -39,8 +39,8 @@ pub trait Prepare {
     /// What the operation yields: for a transfer, the result and the buffer.
     type Output;
 
-    /// The request. It is valid while the operation is neither moved nor dropped nor used, and may
-    /// be asked for again.
+    /// The request. It is valid while the operation is neither dropped nor used, nor moved unless
+    /// it is [`crate::Detach`], and may be asked for again.
     fn prepare(&mut self) -> Prepared;
 
     /// Learns how a read was served.

@@ -280,7 +280,8 @@ impl Uring {
 
     /// Queued operations that the kernel has not taken yet.
     pub(crate) fn unsubmitted(&mut self) -> u32 {
-        let queued = self.ring.submission().len() - usize::from(self.listen_queued);
+        let entries = self.ring.submission().len();
+        let queued = entries.saturating_sub(usize::from(self.listen_queued));
         u32::try_from(queued).expect("a queue has at most 32768 places")
     }
 
