@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::commands::{completions, man};
 use crate::exit::usage;
 use crate::profile::check_depths;
 use crate::size;
@@ -30,6 +31,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure the ways of reading from a disk, and say which one to use.
     Bench(BenchFlags),
+    /// Print the completions of a shell.
+    Completions(completions::Flags),
+    /// Print a manual page, as roff: `inflight man bench | man -l -`.
+    Man(man::Flags),
 }
 
 /// The flags of `inflight bench`.
@@ -132,15 +137,14 @@ impl Options {
 }
 
 /// Reads the command line; ends the program with what clap says if it is wrong or asks for help.
-pub(crate) fn parse(known: &[&'static dyn Strategy]) -> Result<Options> {
+pub(crate) fn parse(known: &[&'static dyn Strategy]) -> Command {
     let matches = command(known).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let Command::Bench(flags) = cli.command;
-    flags.into_options(known)
+    cli.command
 }
 
 /// The flags, with the names of the strategies in their help.
-fn command(known: &[&'static dyn Strategy]) -> clap::Command {
+pub(crate) fn command(known: &[&'static dyn Strategy]) -> clap::Command {
     let help = format!("Ways of doing I/O: {}", strategy::names(known));
     Cli::command().mut_subcommand("bench", |bench| {
         bench.mut_arg("strategy", |strategy| strategy.help(help))
@@ -226,8 +230,10 @@ mod tests {
 
     fn options_of(known: &[&'static dyn Strategy], args: &[&str]) -> Result<Options> {
         let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
-        let Command::Bench(flags) = cli.command;
-        flags.into_options(known)
+        match cli.command {
+            Command::Bench(flags) => flags.into_options(known),
+            other => unreachable!("{other:?}"),
+        }
     }
 
     fn names(options: &Options) -> Vec<&'static str> {

@@ -6,11 +6,14 @@
 //! measured by the same loop, in the same rounds as its own: each is a [`TaskStrategy`], and
 //! `peers/` at the root of the repository has some. Nothing else is public.
 //!
-//! In order of flow: `cli` reads flags, `plan` turns them and the `profile`s into cells, `target`
-//! makes the test data, `measure` runs each `strategy` and fills a record, `show` hands it to the
-//! reports of `inflight-report`. Only `progress` and `show` print.
+//! In order of flow: `cli` reads flags; `commands` are those that measure nothing. For `bench`,
+//! `plan` turns flags and the `profile`s into cells, `target` makes the test data, `measure` runs
+//! each `strategy` and fills a record, `show` hands it to the reports of `inflight-report`. Only
+//! `progress`, `show` and the commands print.
 
 mod cli;
+mod commands;
+
 mod profile;
 mod size;
 
@@ -34,6 +37,9 @@ mod signals;
 
 use std::process::ExitCode;
 
+use cli::Command;
+use strategy::Strategy;
+
 pub use strategy::tasks::{ReadJob, Task, TaskStrategy};
 pub use strategy::{Modes, modes};
 
@@ -42,11 +48,20 @@ pub use strategy::{Modes, modes};
 #[must_use]
 pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
     let known = strategy::known(extra);
-    match cli::parse(&known).and_then(|options| bench::bench(&options)) {
+    match dispatch(cli::parse(&known), &known) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             anstream::eprintln!("inflight: {error:#}");
             ExitCode::from(exit::code_of(&error))
         }
+    }
+}
+
+/// Runs one subcommand and returns the exit code.
+fn dispatch(command: Command, known: &[&'static dyn Strategy]) -> anyhow::Result<u8> {
+    match command {
+        Command::Bench(flags) => bench::bench(&flags.into_options(known)?),
+        Command::Completions(flags) => commands::completions::print(&flags, known),
+        Command::Man(flags) => commands::man::print(&flags, known),
     }
 }

@@ -203,7 +203,9 @@ mod tests {
 
     fn plan(args: &[&str]) -> Plan {
         let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
-        let Command::Bench(flags) = cli.command;
+        let Command::Bench(flags) = cli.command else {
+            unreachable!("{:?}", cli.command);
+        };
         Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
     }
 

@@ -19,14 +19,17 @@ pub(crate) fn directory() -> TempDir {
     near.or_else(|_| TempDir::new_in("/var/tmp")).unwrap()
 }
 
+/// The command, without arguments.
+pub(crate) fn inflight() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inflight"));
+    command.stdin(Stdio::null());
+    command
+}
+
 /// A small benchmark in this directory.
 pub(crate) fn bench(target: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_inflight"));
-    command
-        .arg("bench")
-        .arg(target)
-        .args(args)
-        .stdin(Stdio::null());
+    let mut command = inflight();
+    command.arg("bench").arg(target).args(args);
     command
 }
 

@@ -1,0 +1,7 @@
+//! The subcommands that measure nothing: one file each.
+//!
+//! They read records, or print what is known without a disk. `inflight bench` is in
+//! `crate::bench`.
+
+pub(crate) mod completions;
+pub(crate) mod man;
