@@ -3,6 +3,7 @@
 use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::record::{Cell, SCHEMA, Skipped, Tool};
+use inflight_report::regret;
 
 use crate::cli::Options;
 use crate::findings::{self, Facts};
@@ -52,6 +53,7 @@ pub(crate) fn blank(
             .collect(),
         findings: Vec::new(),
         cells: Vec::new(),
+        regrets: Vec::new(),
     })
 }
 
@@ -98,6 +100,7 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
         blocked,
     };
     record.findings = findings::all(&facts);
+    record.regrets = regret::regrets(record);
     record.tool.backend = backend(&record.cells);
     Ok(())
 }

@@ -89,6 +89,8 @@ impl Profile {
             block_size_bytes: self.asked.block_size_bytes,
             direct: self.direct(),
             cached: self.cached(),
+            files: 1,
+            ..ProfileSummary::default()
         }
     }
 

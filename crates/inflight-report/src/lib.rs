@@ -3,7 +3,8 @@
 //! Everything here is a pure function of a [`Record`]: nothing measures, reads a file or prints.
 //! In order of flow: [`record`] is the stored format; [`histogram`], [`figures`] and [`stats`]
 //! make figures of it; [`truth`] says which of them count; [`ranking`] puts them in order,
-//! [`verdict`] says in words what follows, and [`text`] draws the screen.
+//! [`regret`] compares the library with the best of the others, [`verdict`] says in words what
+//! follows, and [`text`] draws the screen.
 
 pub mod record;
 
@@ -12,6 +13,7 @@ pub mod histogram;
 pub mod stats;
 
 pub mod ranking;
+pub mod regret;
 pub mod truth;
 pub mod verdict;
 

@@ -47,6 +47,9 @@ pub struct Record {
     pub findings: Vec<Finding>,
     /// Every profile x strategy x depth.
     pub cells: Vec<Cell>,
+    /// How far the library is behind the best of the others, from the rounds of the cells.
+    #[serde(default)]
+    pub regrets: Vec<Regret>,
 }
 
 /// The program that measured.
@@ -128,18 +131,97 @@ pub struct Device {
 }
 
 /// What a profile asked for.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ProfileSummary {
     /// Name (`direct-random-read`).
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Bytes per operation.
+    /// Bytes per operation; the most of them where ranges differ in length.
     pub block_size_bytes: u32,
     /// Whether the page cache is to be passed by.
     pub direct: bool,
     /// Whether the data is to be in the page cache.
     pub cached: bool,
+    /// Order and direction of the operations.
+    #[serde(default)]
+    pub access: Access,
+    /// Whether the page cache is emptied of the data before each measured stretch.
+    #[serde(default)]
+    pub cold: bool,
+    /// Files the data is spread over; 0 in records that do not tell, which had one.
+    #[serde(default)]
+    pub files: u32,
+    /// When what is written is brought to the device.
+    #[serde(default)]
+    pub sync: Sync,
+    /// Whether as many operations as the depth begin together, and all of them are waited for
+    /// before the next begin.
+    #[serde(default)]
+    pub batched: bool,
+    /// Whether each operation reads back what it has written.
+    #[serde(default)]
+    pub read_back: bool,
+    /// Whether the content of every block that was read is checked.
+    #[serde(default)]
+    pub verified: bool,
+    /// Which programs the profile stands for, and what it is to show.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// The order and direction of operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// Blocks anywhere, read.
+    #[default]
+    RandomRead,
+    /// One block after the other, read.
+    SequentialRead,
+    /// Blocks anywhere, written over.
+    RandomWrite,
+    /// One block after the other, written over.
+    SequentialWrite,
+    /// Blocks anywhere, some of them read and the others written over.
+    Mixed,
+    /// Ranges of different length anywhere, read.
+    RangeRead,
+    /// One block after the other, written to the end of a file that grows.
+    Append,
+}
+
+impl Access {
+    /// Whether anything is read, apart from reading back.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        match self {
+            Self::RandomRead | Self::SequentialRead | Self::Mixed | Self::RangeRead => true,
+            Self::RandomWrite | Self::SequentialWrite | Self::Append => false,
+        }
+    }
+
+    /// Whether anything is written.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        match self {
+            Self::RandomWrite | Self::SequentialWrite | Self::Append | Self::Mixed => true,
+            Self::RandomRead | Self::SequentialRead | Self::RangeRead => false,
+        }
+    }
+}
+
+/// When what is written is brought to the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sync {
+    /// When the kernel sees fit.
+    #[default]
+    None,
+    /// Once, at the end of each measured stretch, of which that is part.
+    End,
+    /// After each write: the operation is the write and its sync, and so is its latency.
+    Each,
 }
 
 /// Something the reader has to know, tied to the cells that it spoils.
@@ -234,6 +316,52 @@ pub struct Round {
     pub syscalls: Option<u64>,
     /// Context switches of the process, voluntary and not.
     pub ctxsw: u64,
+    /// Operations that delivered other bytes than had been written there.
+    #[serde(default)]
+    pub wrong: u64,
+    /// What the block device did; absent where there is none.
+    #[serde(default)]
+    pub device: Option<DeviceWork>,
+}
+
+/// What the block device that the file system is on did in a stretch, for whomever: `stat` of
+/// its sysfs directory counts for all programs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceWork {
+    /// Read requests completed, after neighbours were merged.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write requests completed, after neighbours were merged.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Flushes of its volatile cache; absent where the kernel does not count them.
+    pub flushes: Option<u64>,
+}
+
+/// How far one of the library's roads is behind the best of the others in one cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Regret {
+    /// Profile name.
+    pub profile: String,
+    /// Most operations in flight.
+    pub depth: u32,
+    /// The library's road.
+    pub strategy: String,
+    /// Id of its cell.
+    pub cell: String,
+    /// Id of the best cell that copies into the caller's buffer and reports errors, of those at
+    /// this depth and those with one operation at a time, which can be had at any depth.
+    pub reference: String,
+    /// The reference's rate over the library's: 1.03 is a regret of 3 %.
+    pub ratio: f64,
+    /// Lower end of its interval.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+    /// Achieved level of the interval, from 0 to 1.
+    pub level: f64,
 }
 
 /// Latencies of a cell, from call to result, closed loop.

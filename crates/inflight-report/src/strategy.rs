@@ -50,6 +50,11 @@ pub(crate) fn only_shown(strategy: &str) -> bool {
     [NULL, MMAP, FIO].contains(&strategy)
 }
 
+/// Whether the strategy is one of the library's roads.
+pub(crate) fn is_library(strategy: &str) -> bool {
+    strategy == INFLIGHT || strategy.starts_with("inflight-")
+}
+
 /// The name that people read, without the depth.
 pub(crate) fn name(cell: &Cell) -> String {
     let plain = match cell.strategy.as_str() {

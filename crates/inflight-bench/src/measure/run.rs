@@ -72,6 +72,8 @@ impl Stretch {
             sys_ns: self.sys_ns,
             syscalls: self.syscalls,
             ctxsw: self.ctxsw,
+            wrong: 0,
+            device: None,
         }
     }
 }

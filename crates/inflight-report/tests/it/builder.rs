@@ -51,6 +51,7 @@ pub(crate) fn empty(rounds: u32) -> Record {
         profiles: vec![direct()],
         findings: Vec::new(),
         cells: Vec::new(),
+        regrets: Vec::new(),
     }
 }
 
@@ -61,7 +62,7 @@ pub(crate) fn direct() -> ProfileSummary {
         title: "4 KiB random reads, straight from the disk".to_owned(),
         block_size_bytes: 4096,
         direct: true,
-        cached: false,
+        ..ProfileSummary::default()
     }
 }
 
@@ -71,8 +72,8 @@ pub(crate) fn cached() -> ProfileSummary {
         name: "cached-random-read".to_owned(),
         title: "4 KiB random reads of cached data".to_owned(),
         block_size_bytes: 4096,
-        direct: false,
         cached: true,
+        ..ProfileSummary::default()
     }
 }
 

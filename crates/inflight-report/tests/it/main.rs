@@ -2,6 +2,7 @@
 
 mod builder;
 mod histogram;
+mod regret;
 mod schema;
 mod stats;
 mod text;

@@ -1,0 +1,69 @@
+//! How far the library is behind the best of the others, cell by cell.
+//!
+//! The reference copies into the caller's buffer and reports I/O errors: maps do neither, `null`
+//! does nothing, and fio is another program. It has as many operations in flight as the library
+//! is asked to have, or one, because one at a time can be had at any depth.
+
+use crate::ranking::Ranking;
+use crate::record::{Cell, Record, Regret};
+use crate::stats::compare;
+use crate::strategy::is_library;
+
+/// The regret of every road of the library in every cell that counts, in the order of the cells.
+#[must_use]
+pub fn regrets(record: &Record) -> Vec<Regret> {
+    let of_profile = |profile| {
+        let ranking = Ranking::new(record, profile);
+        let roads = ranking.cells.iter().copied();
+        let found = roads.filter_map(|road| of_cell(&ranking, road));
+        found.collect::<Vec<_>>()
+    };
+    record.profiles.iter().flat_map(of_profile).collect()
+}
+
+/// The regret of one cell; `None` if it is none of the library's, does not count, or has nothing
+/// to be compared with.
+fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
+    let counts = ranking.ranked.iter().any(|cell| cell.id == road.id);
+    let reference = reference(ranking, road.depth).filter(|_| is_library(&road.strategy) && counts);
+    let reference = reference?;
+    let interval = compare(reference, road)?;
+    Some(Regret {
+        profile: road.profile.clone(),
+        depth: road.depth,
+        strategy: road.strategy.clone(),
+        cell: road.id.clone(),
+        reference: reference.id.clone(),
+        ratio: interval.ratio,
+        lo: interval.lo,
+        hi: interval.hi,
+        level: interval.level,
+    })
+}
+
+/// What the library is compared with at this depth.
+fn reference<'a>(ranking: &Ranking<'a>, depth: u32) -> Option<&'a Cell> {
+    // Ranked cells are in order of speed, and hold no maps, no `null` and no fio.
+    ranking.best(|cell| !is_library(&cell.strategy) && (cell.depth == depth || cell.depth == 1))
+}
+
+/// The worst of them by its point estimate, of those that `wanted` is true of.
+#[must_use]
+pub fn worst(regrets: &[Regret], wanted: impl Fn(&Regret) -> bool) -> Option<&Regret> {
+    let wanted = regrets.iter().filter(|regret| wanted(regret));
+    wanted.max_by(|a, b| a.ratio.total_cmp(&b.ratio))
+}
+
+impl Regret {
+    /// How far the library is behind, in per cent of its own rate; negative where it is ahead.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        (self.ratio - 1.0) * 100.0
+    }
+
+    /// The bad end of its interval, in per cent.
+    #[must_use]
+    pub fn percent_at_worst(&self) -> f64 {
+        (self.hi - 1.0) * 100.0
+    }
+}
