@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use inflight_report::Record;
-use inflight_report::record::{Cell, SCHEMA, Skipped, Tool};
+use inflight_report::record::{Cell, Heat, SCHEMA, Skipped, Tool};
 use inflight_report::regret;
 
 use crate::cli::Options;
@@ -64,11 +64,13 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
         let Running {
             mut cell,
             latencies,
+            heat,
             sample_every,
             io_uring_blocked,
             ..
         } = running;
         cell.latency = latencies.store(sample_every.unwrap_or(1))?;
+        cell.heat = (!heat.is_empty()).then_some(Heat { rounds: heat });
         if cell.rounds.is_empty() && cell.skipped.is_none() {
             let reason = "the run was stopped before its first round".to_owned();
             cell.skipped = Some(Skipped { reason });

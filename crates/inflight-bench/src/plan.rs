@@ -140,12 +140,14 @@ impl PlannedCell {
             skipped: None,
             rounds: Vec::new(),
             latency: None,
+            heat: None,
         };
         Running {
             cell,
             strategy: self.strategy,
             shape: self.shape,
             latencies: Latencies::new(),
+            heat: Vec::new(),
             sample_every: None,
             io_uring_blocked: false,
         }

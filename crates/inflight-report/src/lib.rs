@@ -1,14 +1,15 @@
 //! What is shown of a benchmark record: statistics, verdicts, text.
 //!
 //! Everything here is a pure function of a [`Record`]: nothing measures, reads a file or prints.
-//! In order of flow: [`record`] is the stored format; [`histogram`], [`figures`] and [`stats`]
-//! make figures of it; [`truth`] says which of them count; [`ranking`] puts them in order,
-//! [`regret`] compares the library with the best of the others, [`verdict`] says in words what
-//! follows, and [`text`] draws the screen.
+//! In order of flow: [`record`] is the stored format; [`histogram`], [`heat`], [`figures`] and
+//! [`stats`] make figures of it; [`truth`] says which of them count; [`ranking`] puts them in
+//! order, [`regret`] compares the library with the best of the others, [`verdict`] says in words
+//! what follows, and [`text`] draws the screen.
 
 pub mod record;
 
 pub mod figures;
+pub mod heat;
 pub mod histogram;
 pub mod stats;
 

@@ -276,6 +276,8 @@ pub struct Cell {
     pub rounds: Vec<Round>,
     /// Latencies of all rounds together.
     pub latency: Option<Latency>,
+    /// Latencies over time; absent when the strategy ran in another process.
+    pub heat: Option<Heat>,
 }
 
 /// Why a cell has no figures, or has figures that do not count.
@@ -312,6 +314,9 @@ pub struct Round {
     pub user_ns: u64,
     /// System time of the whole process in the stretch, kernel workers (io-wq) included.
     pub sys_ns: u64,
+    /// Processor time of kernel workers (io-wq, and the threads of `SQPOLL`) in the stretch, a part
+    /// of the system time; absent when the kernel does not tell.
+    pub worker_ns: Option<u64>,
     /// System calls made for I/O; absent when unknown.
     pub syscalls: Option<u64>,
     /// Context switches of the process, voluntary and not.
@@ -381,4 +386,12 @@ pub struct Latency {
     pub ns_max: u64,
     /// HdrHistogram V2 (deflated) of nanoseconds, base64.
     pub hist_v2_b64: String,
+}
+
+/// Latencies of a cell over time, in coarse bands.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Heat {
+    /// One text for each round, in their order, as [`crate::heat`] has it: slices of equal length,
+    /// in each of them how many timed operations ended, by how long they took.
+    pub rounds: Vec<String>,
 }

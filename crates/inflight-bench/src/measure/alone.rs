@@ -38,7 +38,7 @@ fn measure_lane(
     drive(lane, &mut meter, |meter| {
         meter.last_reading_ns() >= warm_until_ns
     })?;
-    meter.recording = true;
+    meter.record(job.measured);
     lane.settle(&mut meter);
     let before = Snapshot::begin(device, job.clock, || meter.counters);
     let until_ns = deadline(job.clock, job.measured);
@@ -49,7 +49,7 @@ fn measure_lane(
     lane.settle(&mut meter);
     after.counters.syscalls = meter.counters.syscalls;
     let effective = lane.effective();
-    let stretch = Stretch::between(&before, &after, meter.latencies, effective, sample_every);
+    let stretch = Stretch::between(&before, &after, meter.timed, effective, sample_every);
     let syscalls = stretch.syscalls.filter(|_| lane.knows_syscalls());
     Ok(Stretch {
         syscalls,

@@ -9,7 +9,7 @@ use std::thread::{scope, sleep};
 
 use anyhow::{Context, Result};
 
-use crate::measure::histogram::Latencies;
+use crate::measure::heat::Timed;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
@@ -80,17 +80,17 @@ pub(crate) fn measure(
         sleep(job.measured);
         let after = Snapshot::end(device, job.clock, || crew.counters());
         crew.phase.store(STOP, Relaxed);
-        let (mut latencies, mut effective) = (Latencies::new(), Modes::new());
+        let (mut timed, mut effective) = (Timed::new(), Modes::new());
         for worker in workers {
             let worker = worker.context("a thread cannot be started")?;
             let done = worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            latencies.merge(&done.0);
+            timed.merge(&done.0);
             effective = done.1;
         }
         Ok(Stretch::between(
             &before,
             &after,
-            latencies,
+            timed,
             effective,
             sample_every,
         ))
@@ -104,7 +104,7 @@ fn work(
     published: &Published,
     ready: Sender<()>,
     sample_every: u32,
-) -> Result<(Latencies, Modes)> {
+) -> Result<(Timed, Modes)> {
     let (mut ready, mut effective) = (Some(ready), Modes::new());
     let mut meter = Meter::new(job.clock);
     with_lane(job, &mut |lane| {
@@ -116,10 +116,10 @@ fn work(
             crew.phase.load(Relaxed) != phase
         };
         drive(lane, &mut meter, |meter| is_over(meter, WARM_UP))?;
-        meter.recording = true;
+        meter.record(job.measured);
         drive(lane, &mut meter, |meter| is_over(meter, MEASURE))?;
         effective = lane.effective();
         Ok(())
     })?;
-    Ok((meter.latencies, effective))
+    Ok((meter.timed, effective))
 }

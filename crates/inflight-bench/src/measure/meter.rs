@@ -1,7 +1,9 @@
 //! What one submitting thread counts while it works.
 
+use std::time::Duration;
+
 use crate::measure::clock::Clock;
-use crate::measure::histogram::Latencies;
+use crate::measure::heat::Timed;
 
 /// Counters that only grow; a stretch is the difference of two copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,10 +60,10 @@ impl Counters {
 pub(crate) struct Meter {
     clock: Clock,
     now_ns: u64,
-    /// Whether latencies count: not while warming up.
-    pub(crate) recording: bool,
     pub(crate) counters: Counters,
-    pub(crate) latencies: Latencies,
+    /// Whether latencies count: not while warming up.
+    recording: bool,
+    pub(crate) timed: Timed,
 }
 
 impl Meter {
@@ -69,10 +71,16 @@ impl Meter {
         Self {
             clock,
             now_ns: clock.now_ns(),
-            recording: false,
             counters: Counters::default(),
-            latencies: Latencies::new(),
+            recording: false,
+            timed: Timed::new(),
         }
+    }
+
+    /// Ends the warm-up: from now on latencies count, for a stretch of about this length.
+    pub(crate) fn record(&mut self, measured: Duration) {
+        self.timed.begin(self.now_ns, measured);
+        self.recording = true;
     }
 
     /// Reads the clock and remembers the reading.
@@ -94,11 +102,11 @@ impl Meter {
         self.counters.complete(result, wanted);
     }
 
-    /// Records how long an operation took.
+    /// Records how long an operation took that ended at the last reading.
     #[inline]
     pub(crate) fn latency(&mut self, ns: u64) {
         if self.recording {
-            self.latencies.record(ns);
+            self.timed.record(self.now_ns, ns);
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod clock;
 pub(crate) mod crew;
+pub(crate) mod heat;
 pub(crate) mod histogram;
 pub(crate) mod host;
 pub(crate) mod meter;
@@ -13,3 +14,4 @@ pub(crate) mod snapshot;
 pub(crate) mod storage;
 pub(crate) mod tasks;
 pub(crate) mod usage;
+pub(crate) mod workers;

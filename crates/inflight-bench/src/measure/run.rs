@@ -7,6 +7,7 @@ use anyhow::Result;
 use inflight_report::record::{Cell, Round, Skipped};
 use oorandom::Rand64;
 
+use crate::measure::heat::Timed;
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::sampling::Sampling;
@@ -25,8 +26,9 @@ pub(crate) struct Stretch {
     pub(crate) device_bytes: Option<u64>,
     pub(crate) user_ns: u64,
     pub(crate) sys_ns: u64,
+    pub(crate) worker_ns: Option<u64>,
     pub(crate) ctxsw: u64,
-    pub(crate) latencies: Latencies,
+    pub(crate) timed: Timed,
     pub(crate) effective: Modes,
     pub(crate) sample_every: u32,
 }
@@ -35,13 +37,14 @@ impl Stretch {
     pub(crate) fn between(
         before: &Snapshot,
         after: &Snapshot,
-        latencies: Latencies,
+        timed: Timed,
         effective: Modes,
         sample_every: u32,
     ) -> Self {
         let counters = after.counters.since(&before.counters);
         let usage = after.usage.since(&before.usage);
         let device_bytes = after.device_bytes.zip(before.device_bytes);
+        let workers = after.workers.as_ref().zip(before.workers.as_ref());
         Self {
             start_ns: before.at_ns,
             duration_ns: after.at_ns - before.at_ns,
@@ -50,8 +53,9 @@ impl Stretch {
             device_bytes: device_bytes.map(|(after, before)| after.saturating_sub(before)),
             user_ns: usage.user_ns,
             sys_ns: usage.sys_ns,
+            worker_ns: workers.map(|(after, before)| after.since_ns(before)),
             ctxsw: usage.ctxsw,
-            latencies,
+            timed,
             effective,
             sample_every,
         }
@@ -70,6 +74,7 @@ impl Stretch {
             short: self.counters.short,
             user_ns: self.user_ns,
             sys_ns: self.sys_ns,
+            worker_ns: self.worker_ns,
             syscalls: self.syscalls,
             ctxsw: self.ctxsw,
             wrong: 0,
@@ -84,6 +89,8 @@ pub(crate) struct Running {
     pub(crate) strategy: &'static dyn Strategy,
     pub(crate) shape: Shape,
     pub(crate) latencies: Latencies,
+    /// One text for each round, or none where a strategy does not tell.
+    pub(crate) heat: Vec<String>,
     pub(crate) sample_every: Option<u32>,
     /// Whether it could not run because there is no io_uring.
     pub(crate) io_uring_blocked: bool,
@@ -141,7 +148,8 @@ fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, devic
     match stretch(cell, job, device) {
         Ok(stretch) => {
             cell.cell.rounds.push(stretch.round(block, order));
-            cell.latencies.merge(&stretch.latencies);
+            cell.latencies.merge(&stretch.timed.latencies);
+            cell.heat.extend(stretch.timed.heat.store());
             cell.cell.effective.extend(stretch.effective);
             cell.sample_every = Some(stretch.sample_every);
         }

@@ -3,6 +3,7 @@
 use crate::measure::clock::Clock;
 use crate::measure::meter::Counters;
 use crate::measure::usage::{DeviceBytes, Usage};
+use crate::measure::workers::Workers;
 
 /// Time, counters, and what the process has used.
 pub(crate) struct Snapshot {
@@ -10,6 +11,7 @@ pub(crate) struct Snapshot {
     pub(crate) counters: Counters,
     pub(crate) usage: Usage,
     pub(crate) device_bytes: Option<u64>,
+    pub(crate) workers: Option<Workers>,
 }
 
 impl Snapshot {
@@ -19,6 +21,7 @@ impl Snapshot {
         clock: Clock,
         counters: impl FnOnce() -> Counters,
     ) -> Self {
+        let workers = Workers::now();
         let device_bytes = device.now();
         let usage = Usage::now();
         let at_ns = clock.now_ns();
@@ -27,6 +30,7 @@ impl Snapshot {
             counters: counters(),
             usage,
             device_bytes,
+            workers,
         }
     }
 
@@ -44,6 +48,7 @@ impl Snapshot {
             counters,
             usage,
             device_bytes: device.now(),
+            workers: Workers::now(),
         }
     }
 }

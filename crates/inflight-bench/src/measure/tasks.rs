@@ -8,14 +8,14 @@ use std::any::Any;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::measure::clock::Clock;
-use crate::measure::histogram::Latencies;
+use crate::measure::heat::Timed;
 use crate::measure::host;
 use crate::measure::meter::Counters;
 use crate::measure::published::{self, Published};
@@ -49,7 +49,7 @@ pub(crate) struct Crowd {
     /// time, and what it wrote on the last is seen on the next.
     published: Vec<Published>,
     /// A few for all tasks, so that hardly ever two of them want the same one.
-    latencies: Vec<Mutex<Latencies>>,
+    timed: Vec<Mutex<Timed>>,
 }
 
 impl Crowd {
@@ -59,8 +59,8 @@ impl Crowd {
             phase: AtomicU8::new(Phase::WarmUp as u8),
             sample_every: AtomicU32::new(sample_every),
             published: (0..depth).map(|_| Published::default()).collect(),
-            latencies: (0..depth.min(host::cpus()))
-                .map(|_| Mutex::new(Latencies::new()))
+            timed: (0..depth.min(host::cpus()))
+                .map(|_| Mutex::new(Timed::new()))
                 .collect(),
         }
     }
@@ -99,23 +99,35 @@ impl Crowd {
         published::sum(&self.published)
     }
 
-    /// Takes over what a task has timed.
-    pub(crate) fn record(&self, task: usize, samples_ns: &[u64]) {
-        let latencies = &self.latencies[task % self.latencies.len()];
-        // A histogram stays one, wherever a panic came from.
-        let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        for &ns in samples_ns {
-            latencies.record(ns);
+    /// Ends the warm-up.
+    fn begin(&self, measured: Duration) {
+        let now_ns = self.clock.now_ns();
+        for timed in &self.timed {
+            locked(timed).begin(now_ns, measured);
+        }
+        self.enter(Phase::Measure);
+    }
+
+    /// Takes over what a task has timed: when operations ended, and how long they took.
+    pub(crate) fn record(&self, task: usize, samples_ns: &[(u64, u64)]) {
+        let mut timed = locked(&self.timed[task % self.timed.len()]);
+        for &(now_ns, ns) in samples_ns {
+            timed.record(now_ns, ns);
         }
     }
 
-    fn latencies(&self) -> Latencies {
-        let mut all = Latencies::new();
-        for some in &self.latencies {
-            all.merge(&some.lock().unwrap_or_else(PoisonError::into_inner));
+    fn timed(&self) -> Timed {
+        let mut all = Timed::new();
+        for some in &self.timed {
+            all.merge(&locked(some));
         }
         all
     }
+}
+
+/// A histogram stays one, wherever a panic came from.
+fn locked(timed: &Mutex<Timed>) -> MutexGuard<'_, Timed> {
+    timed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs as many tasks as operations are to be in flight, and measures them together.
@@ -159,7 +171,7 @@ fn measure_within(
         crowd.sample_every.store(sample_every, Relaxed);
     }
     let before = Snapshot::begin(device, job.clock, || crowd.counters());
-    crowd.enter(Phase::Measure);
+    crowd.begin(job.measured);
     sleep(job.measured);
     let after = Snapshot::end(device, job.clock, || crowd.counters());
     let ended_early = runner.is_finished();
@@ -168,8 +180,7 @@ fn measure_within(
     if ended_early {
         bail!("its tasks ended before they were told to");
     }
-    let latencies = crowd.latencies();
-    let stretch = Stretch::between(&before, &after, latencies, effective, sample_every);
+    let stretch = Stretch::between(&before, &after, crowd.timed(), effective, sample_every);
     // Runtimes do not count their system calls.
     Ok(Stretch {
         syscalls: None,
@@ -299,7 +310,7 @@ mod tests {
         assert!(counters.ops > 0);
         assert_eq!(counters.bytes, counters.ops * u64::from(BLOCK_BYTES));
         assert_eq!((counters.errors, counters.short), (0, 0));
-        assert!(stretch.latencies.store(1).unwrap().is_some());
+        assert!(stretch.timed.latencies.store(1).unwrap().is_some());
         assert_eq!(stretch.effective["threads"], "2");
         assert!(stretch.syscalls.is_none());
     }

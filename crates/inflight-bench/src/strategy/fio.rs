@@ -12,7 +12,7 @@ use super::blocked::check_allowed;
 use super::fio_output::{self, Output};
 use super::{Job, Modes, Strategy, Way, modes};
 use crate::exit::cannot;
-use crate::measure::histogram::Latencies;
+use crate::measure::heat::Timed;
 use crate::measure::meter::Counters;
 use crate::measure::run::Stretch;
 
@@ -108,9 +108,9 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
 }
 
 fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
-    let mut latencies = Latencies::new();
+    let mut timed = Timed::new();
     for &(ns, count) in &output.bins {
-        latencies.record_many(ns, count);
+        timed.latencies.record_many(ns, count);
     }
     Stretch {
         start_ns,
@@ -126,8 +126,9 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
         device_bytes: None,
         user_ns: output.user_ns,
         sys_ns: output.sys_ns,
+        worker_ns: None,
         ctxsw: output.ctxsw,
-        latencies,
+        timed,
         effective: modes(&[
             ("ioengine", "io_uring"),
             ("registered", "nothing"),

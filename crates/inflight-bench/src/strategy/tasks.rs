@@ -153,9 +153,9 @@ struct Timing {
     /// When the last one ended, if that is just now: it saves a reading of the clock.
     ended_ns: Option<u64>,
     until_timed: u32,
-    /// Handed over when full, so that a task needs no histogram of its own: those are large, and
-    /// there may be thousands of tasks.
-    samples_ns: Vec<u64>,
+    /// When each ended and how long it took; handed over when full, so that a task needs no
+    /// histogram of its own: those are large, and there may be thousands of tasks.
+    samples_ns: Vec<(u64, u64)>,
 }
 
 impl Timing {
@@ -189,7 +189,7 @@ impl Timing {
         let now_ns = crowd.now_ns();
         self.ended_ns = (self.until_timed == 0).then_some(now_ns);
         if crowd.phase() == Phase::Measure {
-            self.samples_ns.push(now_ns - began_ns);
+            self.samples_ns.push((now_ns, now_ns - began_ns));
             if self.samples_ns.len() == Self::SAMPLES {
                 self.hand_over(crowd, index);
             }

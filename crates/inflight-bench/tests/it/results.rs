@@ -1,6 +1,7 @@
 //! What is measured and how it is reported.
 
-use inflight_report::record::{Cell, Severity};
+use inflight_report::heat::decode;
+use inflight_report::record::{Cell, Round, Severity};
 
 use crate::support::{directory, record, run, stderr};
 
@@ -85,7 +86,23 @@ fn check_cached(cell: &Cell) {
     // A single short round may pass before a crowd of tasks has been started.
     let ops: u64 = cell.rounds.iter().map(|round| round.ops).sum();
     assert!(ops > 0, "{id}");
-    assert!(cell.latency.as_ref().unwrap().samples > 0, "{id}");
+    let samples = cell.latency.as_ref().unwrap().samples;
+    assert!(samples > 0, "{id}");
+    let heat = &cell.heat.as_ref().unwrap().rounds;
+    assert_eq!(heat.len(), cell.rounds.len(), "{id}");
+    let slices = heat.iter().flat_map(|round| decode(round).unwrap());
+    let counted: u64 = slices.flat_map(|slice| slice.counts).sum();
+    assert_eq!(
+        counted, samples,
+        "{id}: every timed operation is in a slice"
+    );
+    if cell.strategy == "pread" {
+        let has_none = |round: &Round| round.worker_ns.is_none_or(|ns| ns == 0);
+        assert!(
+            cell.rounds.iter().all(has_none),
+            "{id}: it has no kernel workers"
+        );
+    }
     let Some(calls) = calls_per_op(cell) else {
         // The threads of a pool do not count theirs.
         let has_pool = cell.strategy.starts_with("inflight") || cell.strategy == "tokio";

@@ -121,6 +121,7 @@ pub(crate) fn cell(strategy: &str, depth: u32, iops: u64, cpu_ns: u64, rounds: u
             ns_max: wait_ns * 40,
             hist_v2_b64: String::new(),
         }),
+        heat: None,
     }
 }
 
