@@ -1,11 +1,12 @@
-//! Notes below a table: cells that did not run, do not count, or had failures.
+//! Notes below a table: cells that did not run, do not count, had failures, or drifted.
 
 use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
+use crate::stats::{Drift, drift, rate};
 use crate::strategy::{MMAP, PREAD, THREADS, name};
-use crate::units::count;
+use crate::units::{count, percent};
 
 /// Draws the notes of one profile; no cell may be missing without a word.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
@@ -34,6 +35,37 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             screen.statement("empty", &text, Paint::Red);
         }
     }
+    let moved = drifting(ranking);
+    for (went, slower) in [("slower", true), ("faster", false)] {
+        let of_kind = moved
+            .iter()
+            .filter(|(_, drift)| (drift.change < 1.0) == slower);
+        let (cells, drifts): (Vec<&Cell>, Vec<&Drift>) =
+            of_kind.map(|(cell, drift)| (*cell, drift)).unzip();
+        let most = drifts.iter().map(|drift| (drift.change - 1.0).abs());
+        let Some(most) = most.reduce(f64::max) else {
+            continue;
+        };
+        let text = format!(
+            "{}: up to {} {went} in the later half of the rounds than in the earlier one, round \
+             by round; ratios are of rounds that ran next to each other",
+            names(&cells),
+            percent(most)
+        );
+        screen.statement("drifted", &text, Paint::Plain);
+    }
+}
+
+/// Cells whose rate went up or down from round to round by more than chance explains.
+fn drifting<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, Drift)> {
+    let of_cell = |cell: &&'a Cell| {
+        let rates: Vec<f64> = cell.rounds.iter().filter_map(rate).collect();
+        drift(&rates).map(|found| (*cell, found))
+    };
+    let found: Vec<(&Cell, Drift)> = ranking.cells.iter().filter_map(of_cell).collect();
+    let looks = found.len();
+    let is_real = |(_, drift): &(&Cell, Drift)| drift.is_real(looks);
+    found.into_iter().filter(is_real).collect()
 }
 
 /// Cells without any figures, with the reason that is stored or the one that is plain to see.

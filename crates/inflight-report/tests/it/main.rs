@@ -3,6 +3,7 @@
 mod builder;
 mod histogram;
 mod regret;
+mod rounds;
 mod schema;
 mod stats;
 mod text;

@@ -189,6 +189,18 @@ fn no_cell_is_missing_without_a_word() {
 }
 
 #[test]
+fn a_rate_that_goes_down_round_by_round_is_told_and_one_that_only_varies_is_not() {
+    let mut record = disk(8);
+    assert!(!wide(&record).contains("drifted"));
+    for (at, round) in (0..).zip(&mut find(&mut record, "uring", 32).rounds) {
+        round.ops = 1_000_000 - at * 30_000;
+    }
+    let text = wide(&record);
+    let told = "drifted    io_uring (depth 32): up to 13% slower in the later half of the rounds";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
 fn damaged_records_are_drawn_without_a_panic() {
     let mut record = disk(8);
     record.profiles.push(cached());

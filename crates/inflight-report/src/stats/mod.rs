@@ -1,8 +1,19 @@
 //! Paired comparison: the exact Wilcoxon signed-rank interval on log-ratios of rounds.
 //!
-//! Here is how sure a ratio is; what is compared with what is in [`crate::ranking`].
-//! Deliberately absent: means, standard deviations and normal approximations. Rounds are few
-//! and skewed, and a run next to a run shares its disturbances, so only pairs are compared.
+//! Here is how sure a ratio is; what is compared with what is in [`crate::ranking`], and in
+//! [`crate::compare`] for two runs, which share no rounds ([`rank_sum`]). Whether the rounds of a
+//! cell may be put together at all is asked in [`drift`] and [`steady`].
+//! Deliberately absent: means of rounds, standard deviations and normal approximations. Rounds
+//! are few and skewed, and a run next to a run shares its disturbances, so pairs are compared
+//! wherever there are pairs.
+
+mod drift;
+mod rank_sum;
+mod steady;
+
+pub use drift::{Drift, drift};
+pub use rank_sum::rank_sum;
+pub use steady::{Steady, steady};
 
 use std::collections::BTreeMap;
 
@@ -28,7 +39,7 @@ pub struct Interval {
     /// Achieved confidence level, from 0 to 1: at least [`LEVEL`] where the number of rounds
     /// allows it, else the level of the widest interval there is.
     pub level: f64,
-    /// Pairs of rounds it rests on.
+    /// Pairs of rounds it rests on; of two separate runs, rounds of the one that has fewer.
     pub n: usize,
 }
 
@@ -130,7 +141,7 @@ pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
         );
     }
     walsh.sort_by(f64::total_cmp);
-    let (cut, level) = cut(logs.len());
+    let (cut, level) = best_cut(&signed_rank_chances(logs.len()));
     Some(Interval {
         lo: walsh.get(cut)?.exp(),
         hi: walsh[walsh.len() - 1 - cut].exp(),
@@ -140,10 +151,11 @@ pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
     })
 }
 
-/// How many of the ordered Walsh averages of `n` pairs may be cut off at each end, and the
-/// level that is left: the narrowest interval that reaches [`LEVEL`], or else the widest.
-fn cut(n: usize) -> (usize, f64) {
-    let chances = rank_sum_chances(n);
+/// How many of the ordered averages or differences may be cut off at each end, and the level
+/// that is left: the narrowest interval that reaches [`LEVEL`], or else the widest.
+///
+/// Takes the chances of the values of the statistic, from the smallest on.
+fn best_cut(chances: &[f64]) -> (usize, f64) {
     let mut best = (0, 1.0 - 2.0 * chances[0]);
     let mut tail = chances[0];
     for (at, chance) in chances.iter().enumerate().skip(1) {
@@ -161,7 +173,7 @@ fn cut(n: usize) -> (usize, f64) {
 ///
 /// Rank `r` is in the sum or not, with equal chance; so the distribution for `r` ranks is the
 /// one for `r - 1`, half of it moved up by `r`. Halves are exact in binary floating point.
-fn rank_sum_chances(n: usize) -> Vec<f64> {
+fn signed_rank_chances(n: usize) -> Vec<f64> {
     let mut chances = vec![0.0; n * (n + 1) / 2 + 1];
     chances[0] = 1.0;
     for rank in 1..=n {
@@ -187,7 +199,7 @@ mod tests {
     #[test]
     fn the_null_distribution_of_three_pairs_is_the_one_in_the_textbook() {
         let eighth = 0.125;
-        let chances = rank_sum_chances(3);
+        let chances = signed_rank_chances(3);
         assert_eq!(
             chances,
             [eighth, eighth, eighth, 2.0 * eighth, eighth, eighth, eighth]
@@ -197,21 +209,21 @@ mod tests {
     #[test]
     fn the_null_distribution_is_a_distribution_also_for_many_pairs() {
         for n in [1, 8, 60, 200] {
-            let sum: f64 = rank_sum_chances(n).iter().sum();
+            let sum: f64 = signed_rank_chances(n).iter().sum();
             assert!((sum - 1.0).abs() < 1e-12, "{n} pairs: {sum}");
         }
     }
 
     #[test]
     fn eight_rounds_cut_three_averages_at_each_end_and_leave_96_percent() {
-        let (at, level) = cut(8);
+        let (at, level) = best_cut(&signed_rank_chances(8));
         assert_eq!(at, 3);
         assert!((level - (1.0 - 10.0 / 256.0)).abs() < 1e-12);
     }
 
     #[test]
     fn six_rounds_are_the_fewest_that_reach_the_level() {
-        assert_eq!(cut(5), (0, 0.9375));
-        assert_eq!(cut(6), (0, 0.96875));
+        assert_eq!(best_cut(&signed_rank_chances(5)), (0, 0.9375));
+        assert_eq!(best_cut(&signed_rank_chances(6)), (0, 0.96875));
     }
 }
