@@ -1,10 +1,10 @@
-//! Notes below a table: cells that did not run, do not count, had failures, or drifted.
+//! Notes below a table: cells that did not run, do not count, failed, drifted or did not settle.
 
 use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
-use crate::stats::{Drift, drift, rate};
+use crate::stats::{Drift, drift, rate, steady};
 use crate::strategy::{MMAP, PREAD, THREADS, name};
 use crate::units::{count, percent};
 
@@ -35,6 +35,11 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             screen.statement("empty", &text, Paint::Red);
         }
     }
+    drifted(screen, ranking);
+    unsettled(screen, ranking);
+}
+
+fn drifted(screen: &mut Screen, ranking: &Ranking<'_>) {
     let moved = drifting(ranking);
     for (went, slower) in [("slower", true), ("faster", false)] {
         let of_kind = moved
@@ -56,12 +61,30 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     }
 }
 
+/// Writes to a disk that has not settled are of this moment only.
+fn unsettled(screen: &mut Screen, ranking: &Ranking<'_>) {
+    if !ranking.profile.access.writes() {
+        return;
+    }
+    let moves = |cell: &&&Cell| steady(&rates(cell)).is_some_and(|found| !found.holds());
+    let cells: Vec<&Cell> = ranking.cells.iter().filter(moves).copied().collect();
+    if !cells.is_empty() {
+        let text = format!(
+            "{}: the last 5 rounds are not steady (within 20 %, trend within 10 %); a disk that is \
+             written to for longer may be slower",
+            names(&cells)
+        );
+        screen.statement("unsettled", &text, Paint::Plain);
+    }
+}
+
+fn rates(cell: &Cell) -> Vec<f64> {
+    cell.rounds.iter().filter_map(rate).collect()
+}
+
 /// Cells whose rate went up or down from round to round by more than chance explains.
 fn drifting<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, Drift)> {
-    let of_cell = |cell: &&'a Cell| {
-        let rates: Vec<f64> = cell.rounds.iter().filter_map(rate).collect();
-        drift(&rates).map(|found| (*cell, found))
-    };
+    let of_cell = |cell: &&'a Cell| drift(&rates(cell)).map(|found| (*cell, found));
     let found: Vec<(&Cell, Drift)> = ranking.cells.iter().filter_map(of_cell).collect();
     let looks = found.len();
     let is_real = |(_, drift): &(&Cell, Drift)| drift.is_real(looks);

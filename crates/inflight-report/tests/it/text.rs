@@ -201,6 +201,25 @@ fn a_rate_that_goes_down_round_by_round_is_told_and_one_that_only_varies_is_not(
 }
 
 #[test]
+fn writes_that_have_not_settled_are_told() {
+    let mut record = disk(8);
+    let told = "unsettled  io_uring (depth 32): the last 5 rounds are not steady";
+    find(&mut record, "uring", 32).rounds[6].ops /= 2;
+    assert!(!wide(&record).contains("unsettled"), "reads settle at once");
+    record.profiles[0].access = inflight_report::record::Access::RandomWrite;
+    // What all cells of a round share is 22 %: it makes every cell unsteady.
+    for cell in &mut record.cells {
+        let rounds = cell.rounds.iter_mut().skip(3);
+        let is_wanted = cell.strategy == "uring" && cell.depth == 32;
+        rounds.for_each(|round| round.ops = 100_000);
+        if is_wanted {
+            cell.rounds[6].ops = 50_000;
+        }
+    }
+    assert!(wide(&record).contains(told), "{}", wide(&record));
+}
+
+#[test]
 fn damaged_records_are_drawn_without_a_panic() {
     let mut record = disk(8);
     record.profiles.push(cached());
