@@ -4,15 +4,15 @@ use inflight_report::stats::{Word, drift, rank_sum, steady};
 use serde_json::Value;
 
 fn cases(text: &str) -> Vec<Value> {
-    serde_json::from_str(text).unwrap()
+    serde_json::from_str(text).expect("the fixture is JSON")
 }
 
 fn list(case: &Value, key: &str) -> Vec<f64> {
-    serde_json::from_value(case[key].clone()).unwrap()
+    serde_json::from_value(case[key].clone()).expect("a list of numbers")
 }
 
 fn assert_near(ours: f64, theirs: &Value, what: &str) {
-    let theirs = theirs.as_f64().unwrap();
+    let theirs = theirs.as_f64().expect("a number");
     let near = (ours - theirs).abs() <= 1e-9 * theirs.abs().max(1.0);
     assert!(near, "{what}: {ours}, scipy {theirs}");
 }
