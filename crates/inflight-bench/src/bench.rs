@@ -54,7 +54,7 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
         progress.say(&format!("kept {}", path.display()));
     }
     drop(file);
-    show::show(&record, options.export_json.as_deref())?;
+    show::show(&record, &options.exports)?;
     Ok(exit_code(&record, options))
 }
 
@@ -67,23 +67,7 @@ fn check_before_writing(options: &Options) -> Result<()> {
     {
         strategy::check_fio(&options.fio)?;
     }
-    if let Some(file) = options
-        .export_json
-        .as_deref()
-        .filter(|file| *file != Path::new("-"))
-    {
-        let parent = file
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        if !parent.is_dir() || file.is_dir() {
-            return Err(exit::usage(format!(
-                "--export-json: {} cannot be made",
-                file.display()
-            )));
-        }
-    }
-    Ok(())
+    options.exports.check()
 }
 
 /// Asks about left-over test files where somebody can answer, and tells how to remove them

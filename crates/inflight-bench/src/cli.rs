@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{completions, man};
+use crate::commands::{compare, completions, man, show};
 use crate::exit::usage;
+use crate::exports::Exports;
 use crate::profile::check_depths;
 use crate::size;
 use crate::strategy::{self, Strategy};
@@ -31,6 +32,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure the ways of reading from a disk, and say which one to use.
     Bench(BenchFlags),
+    /// Say what became faster or slower from one record to another, and check limits.
+    Compare(compare::Flags),
+    /// Show the result of a record again, or write it in another form.
+    Show(show::Flags),
     /// Print the completions of a shell.
     Completions(completions::Flags),
     /// Print a manual page, as roff: `inflight man bench | man -l -`.
@@ -82,9 +87,8 @@ pub(crate) struct BenchFlags {
           value_name = "PATH")]
     fio: Option<PathBuf>,
 
-    /// Write the record to FILE as JSON; `-` writes it to stdout instead of the text.
-    #[arg(long, value_name = "FILE")]
-    export_json: Option<PathBuf>,
+    #[command(flatten)]
+    exports: Exports,
 
     /// Keep the test file.
     #[arg(long)]
@@ -111,7 +115,7 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     pub(crate) quick: bool,
     pub(crate) fio: PathBuf,
-    pub(crate) export_json: Option<PathBuf>,
+    pub(crate) exports: Exports,
     pub(crate) keep_file: bool,
     pub(crate) seed: u64,
     pub(crate) cell_time: Option<Duration>,
@@ -182,7 +186,7 @@ impl BenchFlags {
             rounds: self.rounds.unwrap_or(rounds),
             quick: self.quick,
             fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
-            export_json: self.export_json,
+            exports: self.exports,
             keep_file: self.keep_file,
             seed: self.seed.unwrap_or_else(fresh_seed),
             cell_time: self.cell_time.map(Duration::from_millis),

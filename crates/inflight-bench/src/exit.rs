@@ -12,6 +12,8 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const CANNOT: u8 = 3;
 /// Refused because data could be lost or a disk filled.
 pub(crate) const REFUSED: u8 = 4;
+/// Something is slower than it was, or a limit is not kept.
+pub(crate) const WORSE: u8 = 5;
 /// Stopped by a signal; partial results are shown where there are any.
 pub(crate) const INTERRUPTED: u8 = 130;
 

@@ -28,6 +28,7 @@ mod strategy;
 
 mod assemble;
 mod bench;
+mod exports;
 mod findings;
 mod progress;
 mod show;
@@ -61,6 +62,8 @@ pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
 fn dispatch(command: Command, known: &[&'static dyn Strategy]) -> anyhow::Result<u8> {
     match command {
         Command::Bench(flags) => bench::bench(&flags.into_options(known)?),
+        Command::Compare(flags) => commands::compare::compare(&flags),
+        Command::Show(flags) => commands::show::show(&flags),
         Command::Completions(flags) => commands::completions::print(&flags, known),
         Command::Man(flags) => commands::man::print(&flags, known),
     }

@@ -1,37 +1,42 @@
-//! The result: as text on stdout, or as JSON where it was asked for.
+//! The result: as text on stdout, or in another form where that was asked for.
 #![allow(unsafe_code)]
 
-use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 
 use anstream::{AutoStream, ColorChoice};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::text::{self, Style};
+
+use crate::exports::Exports;
 
 /// Columns where nobody tells how many there are, as in a file.
 const USUAL_COLUMNS: u16 = 120;
 
-/// Shows the record; `-` as file means JSON on stdout, instead of the text.
-pub(crate) fn show(record: &Record, export_json: Option<&Path>) -> Result<()> {
-    let json = || serde_json::to_string_pretty(record).map(|text| text + "\n");
-    if export_json == Some(Path::new("-")) {
-        stdout().write_all(json()?.as_bytes())?;
+/// Writes what was asked for to files, and shows the record as text unless stdout was asked for.
+pub(crate) fn show(record: &Record, exports: &Exports) -> Result<()> {
+    if exports.write(record)? {
         return Ok(());
     }
-    if let Some(file) = export_json {
-        fs::write(file, json()?)
-            .with_context(|| format!("{} cannot be written", file.display()))?;
+    print(&text::screen(record, style()))
+}
+
+/// Writes to stdout; a reader that has seen enough, as `head` does, is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
     }
-    let style = Style {
+}
+
+/// How the terminal is to be written to.
+pub(crate) fn style() -> Style {
+    Style {
         width: usize::from(columns()),
         colour: colour(),
-    };
-    stdout().write_all(text::screen(record, style).as_bytes())?;
-    Ok(())
+    }
 }
 
 /// As the terminal and NO_COLOR and its relatives want it.

@@ -3,7 +3,8 @@
 //! A figure that is not known is `None`, never zero. How sure a difference is, is in
 //! [`crate::stats`]; how a figure is written, in `units`.
 
-use crate::record::{Cell, Round};
+use crate::histogram;
+use crate::record::{Cell, Latency, Round};
 use crate::stats::{median, rate};
 
 /// Median over rounds of operations per second; `None` if no round completed anything.
@@ -78,6 +79,19 @@ pub fn ops(cell: &Cell) -> u64 {
     cell.rounds
         .iter()
         .fold(0, |all: u64, round| all.saturating_add(round.ops))
+}
+
+/// A percentile of latency in nanoseconds, for a quantile from 0 to 1.
+///
+/// `None` where fewer than ten samples lie beyond it: p99.9 takes 10,000 samples and p99.99 takes
+/// 100,000. `None` also where the histogram can not be read.
+#[must_use]
+pub fn percentile(latency: &Latency, quantile: f64) -> Option<u64> {
+    // Not every quantile is a binary number: 10,000 samples have 9.99.. beyond 0.999.
+    let beyond = latency.samples as f64 * (1.0 - quantile) + 1e-6;
+    (beyond >= 10.0).then_some(())?;
+    let histogram = histogram::decode(&latency.hist_v2_b64).ok()?;
+    (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile))
 }
 
 fn per_op(cell: &Cell, total: f64) -> Option<f64> {

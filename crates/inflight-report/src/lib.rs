@@ -18,6 +18,10 @@ pub mod regret;
 pub mod truth;
 pub mod verdict;
 
+pub mod compare;
+
+pub mod csv;
+pub mod markdown;
 pub mod text;
 
 mod strategy;

@@ -39,6 +39,11 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
+/// A change as percent, with its sign: `-12.1%`.
+pub(crate) fn signed_percent(change: f64) -> String {
+    format!("{:+.1}%", change * 100.0)
+}
+
 /// A figure, or the dash.
 pub(crate) fn or_missing(figure: Option<f64>, write: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| MISSING.to_owned(), write)

@@ -3,5 +3,9 @@
 //! They read records, or print what is known without a disk. `inflight bench` is in
 //! `crate::bench`.
 
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod man;
+pub(crate) mod show;
+
+mod load;

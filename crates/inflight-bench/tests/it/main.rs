@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Clippy knows tests by their attribute; helpers have none.
 
 mod printed;
+mod records;
 mod refusals;
 mod results;
 mod scratch_file;

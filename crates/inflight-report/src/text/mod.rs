@@ -3,9 +3,13 @@
 //! A pure function of the record. Whether there is a terminal, how wide it is and whether it
 //! has colours is the caller's business.
 
+pub(crate) mod compare;
+pub(crate) mod grid;
 mod notes;
 mod paint;
-mod table;
+pub(crate) mod table;
+
+pub use compare::{comparison, limits};
 
 use crate::figures::full_rounds;
 use crate::ranking::Ranking;

@@ -115,7 +115,7 @@ fn mapped<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
 }
 
 /// Gathers cells that have the same reason, in order of appearance.
-fn by_reason<'a>(
+pub(super) fn by_reason<'a>(
     cells: impl IntoIterator<Item = (&'a Cell, String)>,
 ) -> Vec<(Vec<&'a Cell>, String)> {
     let mut groups: Vec<(Vec<&Cell>, String)> = Vec::new();

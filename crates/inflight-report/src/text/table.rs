@@ -1,8 +1,6 @@
 //! The table of one profile: a row for each cell that was measured, a group for each strategy.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
-
+use super::grid;
 use super::paint::{Paint, Screen, clean};
 use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second};
 use crate::ranking::Ranking;
@@ -74,30 +72,32 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
         screen.prose(text, 3, Paint::Plain);
         return;
     }
-    let texts: Vec<Vec<String>> = rows.iter().map(|cell| texts_of(ranking, cell)).collect();
+    let texts = texts(ranking);
     let shown = fitting(&texts, screen.width());
-    let mut table = Table::new();
-    table
-        .load_style(NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(shown.iter().map(|at| COLUMNS[*at].title));
-    for row in &texts {
-        table.add_row(shown.iter().map(|at| row[*at].as_str()));
-    }
-    for (place, at) in shown.iter().enumerate() {
-        if COLUMNS[*at].right
-            && let Some(column) = table.column_mut(place)
-        {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let columns: Vec<grid::Column> = shown
+        .iter()
+        .map(|at| (COLUMNS[*at].title, COLUMNS[*at].right))
+        .collect();
+    let only_shown = |row: &Vec<String>| shown.iter().map(|at| row[*at].clone()).collect();
     let paints = rows.iter().map(|cell| paint(ranking, cell));
-    for (line, paint) in table.lines().zip([Paint::Plain].into_iter().chain(paints)) {
-        screen.line(line, paint);
-    }
+    let rows: Vec<_> = texts.iter().map(only_shown).zip(paints).collect();
+    grid::draw(screen, &columns, &rows);
 }
 
-/// One row, every column of it.
+/// The titles of all columns, and whether they are set to the right.
+pub(crate) fn titles() -> Vec<grid::Column> {
+    let columns = COLUMNS.iter();
+    columns
+        .map(|column| (column.title.trim(), column.right))
+        .collect()
+}
+
+/// Every row with every column of it.
+pub(crate) fn texts(ranking: &Ranking<'_>) -> Vec<Vec<String>> {
+    let rows = rows(ranking).into_iter();
+    rows.map(|cell| texts_of(ranking, cell)).collect()
+}
+
 fn texts_of(ranking: &Ranking<'_>, cell: &Cell) -> Vec<String> {
     let write = |column: &Column| clean(&(column.write)(ranking, cell));
     COLUMNS.iter().map(write).collect()

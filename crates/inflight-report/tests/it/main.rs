@@ -1,7 +1,10 @@
 //! Tests of the public interface, on synthetic records and on fixtures of other packages.
 
 mod builder;
+mod compare;
+mod exports;
 mod histogram;
+mod limits;
 mod regret;
 mod rounds;
 mod schema;

@@ -14,7 +14,7 @@ fn drawn(record: &Record, width: usize) -> String {
     screen(record, Style { width, colour })
 }
 
-fn assert_snapshot(name: &str, text: &str) {
+pub(crate) fn assert_snapshot(name: &str, text: &str) {
     let path = format!(
         "{}/tests/it/snapshots/{name}.txt",
         env!("CARGO_MANIFEST_DIR")

@@ -1,0 +1,147 @@
+//! `inflight compare OLD NEW`: what became faster or slower, and whether limits are kept.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use inflight_report::compare::Comparison;
+use inflight_report::compare::limit::{Checked, Limit};
+use inflight_report::{Record, markdown, text};
+
+use super::load;
+use crate::exit::{self, cannot, refused, usage};
+use crate::exports::{check_file, is_stdout, write};
+use crate::show::{print, style};
+
+const EXAMPLES: &str = "\
+Examples:
+  inflight compare old.json new.json
+  inflight compare old.json new.json --threshold 10 --export-markdown comment.md
+  inflight compare new.json --assert 'p99<200us'
+  inflight compare new.json --assert 'strategy=inflight,depth=32:iops>=50k'
+
+Exit code 5: something is slower than allowed, or a limit is not kept.";
+
+/// The flags of `inflight compare`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Records, the old one first; one alone is enough for --assert.
+    #[arg(required = true, value_name = "RECORD")]
+    records: Vec<PathBuf>,
+
+    /// How much slower, in percent, is a regression; only what is clearly slower counts.
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
+    threshold: f64,
+
+    /// A limit for the newer records: [strategy=S,depth=N,..:]FIGURE<VALUE, or <=, >, >=. FIGURE is
+    /// p50, p90, p99, p99.9, p99.99, max, iops, bandwidth, cpu, calls, disk or errors.
+    #[arg(long, value_name = "LIMIT", value_parser = Limit::parse)]
+    assert: Vec<Limit>,
+
+    /// Compare records of different plans, disks or machines all the same.
+    #[arg(long)]
+    anyway: bool,
+
+    /// Write the comparison to FILE as Markdown; `-` writes it to stdout instead of the text.
+    #[arg(long, value_name = "FILE")]
+    export_markdown: Option<PathBuf>,
+}
+
+/// Compares, checks limits, and returns the exit code.
+pub(crate) fn compare(flags: &Flags) -> Result<u8> {
+    let export = flags.export_markdown.as_deref();
+    if let Some(file) = export {
+        check_file("--export-markdown", file)?;
+    }
+    let [old, newer @ ..] = flags.records.as_slice() else {
+        return Err(usage("name two records"));
+    };
+    if newer.is_empty() && flags.assert.is_empty() {
+        return Err(usage(
+            "one record has nothing to be compared with: name another one, or a limit by --assert",
+        ));
+    }
+    let base = load::record(old)?;
+    let mut shown = Shown::default();
+    for path in newer {
+        let new = load::record(path)?;
+        shown.add_comparison(flags, (old, &base), (path, &new))?;
+        shown.add_limits(flags, path, &new)?;
+    }
+    if newer.is_empty() {
+        shown.add_limits(flags, old, &base)?;
+    }
+    if let Some(file) = export {
+        write(file, &shown.markdown)?;
+    }
+    if !export.is_some_and(is_stdout) {
+        print(&shown.text)?;
+    }
+    Ok(if shown.worse { exit::WORSE } else { exit::DONE })
+}
+
+/// What is to be printed, and whether something became worse.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    markdown: String,
+    worse: bool,
+}
+
+impl Shown {
+    fn add_comparison(
+        &mut self,
+        flags: &Flags,
+        (old_path, old): (&Path, &Record),
+        (new_path, new): (&Path, &Record),
+    ) -> Result<()> {
+        let compared = Comparison::new(old, new);
+        let (old_path, new_path) = (old_path.display(), new_path.display());
+        if !compared.mismatches.is_empty() && !flags.anyway {
+            return Err(refused(format!(
+                "{old_path} and {new_path} do not measure the same thing: {}. Measure again with \
+                 the same command, or say --anyway",
+                compared.mismatches.join("; ")
+            )));
+        }
+        if compared.rows.is_empty() {
+            return Err(cannot(format!(
+                "{old_path} and {new_path} have no measured cell in common"
+            )));
+        }
+        let threshold = flags.threshold / 100.0;
+        self.text += &format!(" {old_path} > {new_path}\n");
+        self.text += &text::comparison(&compared, threshold, style());
+        self.markdown += &format!("## `{old_path}` > `{new_path}`\n\n");
+        self.markdown += &markdown::comparison(&compared, threshold);
+        self.worse |= compared.regressions(threshold).next().is_some();
+        Ok(())
+    }
+
+    fn add_limits(&mut self, flags: &Flags, path: &Path, record: &Record) -> Result<()> {
+        let mut checked: Vec<(&Limit, Vec<Checked<'_>>)> = Vec::new();
+        for limit in &flags.assert {
+            let path = path.display();
+            let cells = limit.check(record);
+            let cells = cells.map_err(|why| usage(format!("{path}: {why}")))?;
+            checked.push((limit, cells));
+        }
+        let kept = |(_, cells): &(&Limit, Vec<Checked<'_>>)| cells.iter().all(|cell| cell.kept);
+        self.worse |= !checked.iter().all(kept);
+        self.text += &text::limits(&checked, style());
+        self.markdown += &markdown::limits(&checked);
+        Ok(())
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| format!("`{text}` is no percentage"))?;
+    match (0.0..100.0).contains(&number) {
+        true => Ok(number),
+        false => Err("a threshold is at least 0 and below 100 percent".to_owned()),
+    }
+}

@@ -1,0 +1,166 @@
+//! Commands that read records: the ones kept in `docs/measurements`, and fresh ones.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use inflight_report::Record;
+
+use crate::support::{bench, directory, inflight, stderr};
+
+/// A record that is kept in the repository.
+fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/measurements")
+        .join(name)
+}
+
+fn old() -> PathBuf {
+    kept("2026-11-20-virtio-2cpu/loop-direct.json")
+}
+
+fn new() -> PathBuf {
+    kept("2026-11-21-virtio-2cpu/loop-direct.json")
+}
+
+fn run(arguments: &[&str], records: &[&Path]) -> Output {
+    let mut command = inflight();
+    command.args(arguments).args(records).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A copy of a record, changed.
+fn changed(directory: &Path, name: &str, change: impl FnOnce(&mut Record)) -> PathBuf {
+    let text = std::fs::read_to_string(old()).unwrap();
+    let mut record: Record = serde_json::from_str(&text).unwrap();
+    change(&mut record);
+    let path = directory.join(name);
+    std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn records_of_different_plans_are_compared_only_on_demand() {
+    let output = run(&["compare"], &[&old(), &new()]);
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(
+        told.contains("plan: ") && told.contains("--anyway"),
+        "{told}"
+    );
+    assert!(output.stdout.is_empty());
+    let output = run(&["compare", "--anyway"], &[&old(), &new()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for told in [
+        "Not of the same kind",
+        "unpaired",
+        "0 regressions beyond 5 %",
+    ] {
+        assert!(text.contains(told), "{told}\n{text}");
+    }
+}
+
+#[test]
+fn a_regression_ends_with_5_and_none_with_0() {
+    let directory = directory();
+    let slower = changed(directory.path(), "slower.json", |record| {
+        let ours = record.cells.iter_mut();
+        let ours = ours.filter(|cell| cell.strategy == "inflight" && cell.depth == 64);
+        for round in ours.flat_map(|cell| &mut cell.rounds) {
+            round.ops /= 2;
+        }
+    });
+    let output = run(&["compare"], &[&old(), &slower]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("1 regression beyond 5 %"), "{text}");
+    assert_eq!(text.matches("SLOWER").count(), 1, "{text}");
+    for (arguments, code) in [
+        (&["compare", "--threshold", "60"][..], 0),
+        (&["compare", "--threshold", "40%"], 5),
+    ] {
+        let output = run(arguments, &[&old(), &slower]);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
+    // Of several newer records one that is worse is enough.
+    let output = run(&["compare"], &[&old(), &slower, &old()]);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(stdout(&output).contains("0 regressions beyond 5 %"));
+}
+
+#[test]
+fn the_comparison_goes_to_a_file_as_markdown_or_to_stdout() {
+    let directory = directory();
+    let file = directory.path().join("comment.md");
+    let flag = format!("--export-markdown={}", file.display());
+    let output = run(&["compare", &flag], &[&old(), &old()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("+0.0%"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("| strategy | depth |"), "{text}");
+    let output = run(&["compare", "--export-markdown", "-"], &[&old(), &old()]);
+    assert_eq!(stdout(&output), text);
+}
+
+#[test]
+fn limits_decide_about_one_record_or_about_the_newer_ones() {
+    let check = |limit: &str, records: &[&Path]| {
+        let output = run(&["compare", "--anyway", "--assert", limit], records);
+        (output.status.code(), stdout(&output) + &stderr(&output))
+    };
+    let selected = "strategy=inflight,depth=64";
+    let (code, told) = check(&format!("{selected}:p99<100ms"), &[&new()]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.contains("kept by all 1 cells"), "{told}");
+    let (code, told) = check(&format!("{selected}:p99<1us"), &[&new()]);
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains("NOT KEPT"), "{told}");
+    // The old record would not keep it: it is not asked.
+    let limit = format!("{selected}:iops>400k");
+    assert_eq!(check(&limit, &[&old()]).0, Some(5));
+    assert_eq!(check(&limit, &[&old(), &new()]).0, Some(0));
+    for wrong in ["p99<1", "strategy=nonsense:iops>1", "p99"] {
+        let (code, told) = check(wrong, &[&new()]);
+        assert_eq!(code, Some(2), "{wrong}: {told}");
+    }
+}
+
+#[test]
+fn what_is_no_record_or_too_few_is_a_usage_error() {
+    let directory = directory();
+    let text = directory.path().join("text.json");
+    std::fs::write(&text, "{\"schema\": 1}").unwrap();
+    let output = run(&["compare"], &[&old(), &text]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("text.json"), "{}", stderr(&output));
+    let output = run(&["compare"], &[&old()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--assert"), "{}", stderr(&output));
+    let nothing = directory.path().join("nothing.json");
+    let output = run(&["show"], &[&nothing]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("cannot be read"));
+}
+
+#[test]
+fn a_record_is_shown_again_as_it_was() {
+    let directory = directory();
+    let file = directory.path().join("result.json");
+    let small = ["--size", "1m", "--rounds", "1", "--cell-time", "5"];
+    let cached = ["--profile", "cached-random-read", "--strategy", "pread"];
+    let mut command = bench(directory.path(), &[&small[..], &cached].concat());
+    let first = command.arg("--export-json").arg(&file).output().unwrap();
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
+    let again = run(&["show"], &[&file]);
+    assert_eq!(stdout(&again), stdout(&first));
+    let csv = stdout(&run(&["show", "--export-csv", "-"], &[&file]));
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert!(csv.starts_with("profile,strategy,depth,"), "{csv}");
+    let markdown = stdout(&run(&["show", "--export-markdown", "-"], &[&file]));
+    assert!(markdown.contains("- **Verdict**: "), "{markdown}");
+    let output = run(&["show", "--export-csv=-", "--export-json=-"], &[&file]);
+    assert_eq!(output.status.code(), Some(2), "both cannot have stdout");
+}

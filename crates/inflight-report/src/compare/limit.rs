@@ -1,0 +1,285 @@
+//! Limits that figures have to keep, as `p99<200us` or `strategy=inflight,depth=32:iops>=50k`.
+//!
+//! A figure that is not known does not keep its limit: what can not be shown must not pass.
+
+use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, failures, iops};
+use crate::figures::{mib_per_second, percentile};
+use crate::ranking::Ranking;
+use crate::record::{Cell, Record};
+use crate::strategy::{FIO, NULL};
+use crate::units::{count, nanos, percent};
+
+/// One limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limit {
+    /// As it was written.
+    pub text: String,
+    selectors: Vec<(Key, String)>,
+    metric: Metric,
+    relation: Relation,
+    value: f64,
+}
+
+/// What a limit says about one cell.
+#[derive(Clone, Debug)]
+pub struct Checked<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// The figure as people read it, or why it is not known.
+    pub figure: String,
+    /// Whether the limit is kept.
+    pub kept: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Key {
+    Profile,
+    Strategy,
+    Depth,
+    Threads,
+}
+
+const KEYS: [(&str, Key); 4] = [
+    ("profile", Key::Profile),
+    ("strategy", Key::Strategy),
+    ("depth", Key::Depth),
+    ("threads", Key::Threads),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Relation {
+    Below,
+    AtMost,
+    Above,
+    AtLeast,
+}
+
+/// Longer ones first, so that `<=` is not read as `<`.
+const RELATIONS: [(&str, Relation); 4] = [
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("<", Relation::Below),
+    (">", Relation::Above),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Metric {
+    /// A percentile of latency, as a quantile.
+    Latency(f64),
+    Max,
+    Iops,
+    Bandwidth,
+    Cpu,
+    Calls,
+    Disk,
+    Errors,
+}
+
+const METRICS: [(&str, Metric); 12] = [
+    ("p50", Metric::Latency(0.5)),
+    ("p90", Metric::Latency(0.9)),
+    ("p99", Metric::Latency(0.99)),
+    ("p99.9", Metric::Latency(0.999)),
+    ("p99.99", Metric::Latency(0.9999)),
+    ("max", Metric::Max),
+    ("iops", Metric::Iops),
+    ("bandwidth", Metric::Bandwidth),
+    ("cpu", Metric::Cpu),
+    ("calls", Metric::Calls),
+    ("disk", Metric::Disk),
+    ("errors", Metric::Errors),
+];
+
+type Units = &'static [(&'static str, f64)];
+
+const TIMES: Units = &[
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("µs", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+];
+const RATES: Units = &[("", 1.0), ("k", 1e3), ("M", 1e6)];
+const BANDWIDTHS: Units = &[("KiB/s", 1.0 / 1024.0), ("MiB/s", 1.0), ("GiB/s", 1024.0)];
+const SHARES: Units = &[("%", 0.01)];
+const COUNTS: Units = &[("", 1.0)];
+
+impl Metric {
+    fn units(self) -> Units {
+        match self {
+            Self::Latency(_) | Self::Max | Self::Cpu => TIMES,
+            Self::Iops => RATES,
+            Self::Bandwidth => BANDWIDTHS,
+            Self::Disk => SHARES,
+            Self::Calls | Self::Errors => COUNTS,
+        }
+    }
+
+    fn of(self, cell: &Cell) -> Option<f64> {
+        match self {
+            Self::Latency(quantile) => {
+                percentile(cell.latency.as_ref()?, quantile).map(|ns| ns as f64)
+            }
+            Self::Max => cell.latency.as_ref().map(|latency| latency.ns_max as f64),
+            Self::Iops => iops(cell),
+            Self::Bandwidth => mib_per_second(cell),
+            Self::Cpu => cpu_ns_per_op(cell),
+            Self::Calls => calls_per_op(cell),
+            Self::Disk => device_share(cell),
+            Self::Errors => {
+                let (errors, short) = failures(cell);
+                Some(errors.saturating_add(short) as f64)
+            }
+        }
+    }
+
+    fn write(self, figure: f64) -> String {
+        match self {
+            Self::Latency(_) | Self::Max | Self::Cpu => nanos(figure),
+            Self::Iops => count(figure),
+            Self::Bandwidth => format!("{figure:.1} MiB/s"),
+            Self::Disk => percent(figure),
+            Self::Calls => format!("{figure:.2}"),
+            Self::Errors => format!("{figure:.0}"),
+        }
+    }
+}
+
+impl Limit {
+    /// Reads `[KEY=VALUE[,KEY=VALUE..]:]METRIC<VALUE`, with `<=`, `>` and `>=` as well.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong, and what is known in its place.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (selectors, rest) = match text.split_once(':') {
+            Some((selectors, rest)) => (parse_selectors(selectors)?, rest),
+            None => (Vec::new(), text),
+        };
+        let found = RELATIONS
+            .iter()
+            .filter_map(|(sign, relation)| Some((rest.find(sign)?, *sign, *relation)))
+            .min_by_key(|(at, sign, _)| (*at, std::cmp::Reverse(sign.len())));
+        let Some((at, sign, relation)) = found else {
+            return Err(format!(
+                "`{text}` has none of <, <=, >, >=; write it as `p99<200us`"
+            ));
+        };
+        let name = rest[..at].trim();
+        let metric = METRICS.iter().find(|(known, _)| *known == name);
+        let Some((_, metric)) = metric else {
+            let known: Vec<&str> = METRICS.iter().map(|(known, _)| *known).collect();
+            let known = known.join(", ");
+            return Err(format!(
+                "`{text}`: `{name}` is not known; known are {known}"
+            ));
+        };
+        let value = parse_value(rest[at + sign.len()..].trim(), metric.units());
+        Ok(Self {
+            text: text.to_owned(),
+            selectors,
+            metric: *metric,
+            relation,
+            value: value.map_err(|why| format!("`{text}`: {why}"))?,
+        })
+    }
+
+    /// Checks every cell that is selected and counts; without selectors, every one that counts.
+    ///
+    /// # Errors
+    /// A sentence if no cell is selected: a limit that is misspelt must not pass.
+    pub fn check<'a>(&self, record: &'a Record) -> Result<Vec<Checked<'a>>, String> {
+        let mut checked = Vec::new();
+        for profile in &record.profiles {
+            let ranking = Ranking::new(record, profile);
+            let judged = |cell: &&Cell| ![NULL, FIO].contains(&cell.strategy.as_str());
+            let selected = ranking.cells.iter().copied().filter(judged);
+            for cell in selected.filter(|cell| self.selects(cell)) {
+                let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
+                let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
+                match skipped.or(out.map(|(_, why)| why)) {
+                    // Whoever names nothing does not ask for what could not be measured.
+                    Some(_) if self.selectors.is_empty() => {}
+                    Some(why) => checked.push(Checked {
+                        cell,
+                        figure: format!("does not count: {why}"),
+                        kept: false,
+                    }),
+                    None => checked.push(self.check_cell(cell)),
+                }
+            }
+        }
+        if checked.is_empty() {
+            return Err(format!("`{}` selects no measured cell", self.text));
+        }
+        Ok(checked)
+    }
+
+    fn check_cell<'a>(&self, cell: &'a Cell) -> Checked<'a> {
+        let Some(figure) = self.metric.of(cell) else {
+            let samples = cell.latency.as_ref().map_or(0, |latency| latency.samples);
+            let figure = match self.metric {
+                Metric::Latency(_) => format!("not known from {samples} samples"),
+                _ => "not known".to_owned(),
+            };
+            let kept = false;
+            return Checked { cell, figure, kept };
+        };
+        let kept = match self.relation {
+            Relation::Below => figure < self.value,
+            Relation::AtMost => figure <= self.value,
+            Relation::Above => figure > self.value,
+            Relation::AtLeast => figure >= self.value,
+        };
+        let figure = self.metric.write(figure);
+        Checked { cell, figure, kept }
+    }
+
+    fn selects(&self, cell: &Cell) -> bool {
+        self.selectors.iter().all(|(key, value)| match key {
+            Key::Profile => cell.profile == *value,
+            Key::Strategy => cell.strategy == *value,
+            Key::Depth => cell.depth.to_string() == *value,
+            Key::Threads => cell.threads.to_string() == *value,
+        })
+    }
+}
+
+fn parse_selectors(text: &str) -> Result<Vec<(Key, String)>, String> {
+    let one = |part: &str| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let key = KEYS.iter().find(|(known, _)| *known == name.trim());
+        match key {
+            Some((_, key)) if !value.trim().is_empty() => Ok((*key, value.trim().to_owned())),
+            _ => Err(format!(
+                "`{part}` selects nothing; write it as `strategy=inflight`, with profile, \
+                 strategy, depth or threads"
+            )),
+        }
+    };
+    text.split(',').map(one).collect()
+}
+
+fn parse_value(text: &str, units: Units) -> Result<f64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit() && c != '.');
+    let unit = text[digits.len()..].trim();
+    let known = || {
+        let names = units.iter().map(|(name, _)| *name);
+        names
+            .filter(|name| !name.is_empty())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let number: f64 = digits
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{text}` is no number with a unit"))?;
+    match units.iter().find(|(name, _)| *name == unit) {
+        Some((_, scale)) => Ok(number * scale),
+        None if unit.is_empty() => Err(format!("`{text}` needs a unit: {}", known())),
+        None if known().is_empty() => Err(format!("`{unit}`: this figure has no unit")),
+        None => Err(format!(
+            "the unit `{unit}` is not known here; use {}",
+            known()
+        )),
+    }
+}

@@ -1,0 +1,128 @@
+//! Tables for pull requests and pages: the figures of the screen, as Markdown.
+
+use crate::compare::Comparison;
+use crate::compare::limit::{Checked, Limit};
+use crate::ranking::Ranking;
+use crate::record::{ProfileSummary, Record};
+use crate::text::grid::Column;
+use crate::text::{compare, table};
+use crate::units::bytes;
+use crate::verdict::verdict;
+
+/// The whole record: where it was measured, a table and the verdict of each profile.
+#[must_use]
+pub fn record(record: &Record) -> String {
+    let (machine, target) = (&record.machine, &record.target);
+    let device = target.stack.first().map(|device| device.name.as_str());
+    let mut text = format!(
+        "{} on {}, {} of test data, {} CPUs, Linux {}, inflight {}, {}\n",
+        escaped(&target.fs),
+        escaped(device.unwrap_or("no device")),
+        bytes(target.size_bytes as f64),
+        machine.cpus,
+        escaped(&machine.kernel),
+        escaped(&record.tool.version),
+        escaped(&record.started_utc)
+    );
+    for profile in &record.profiles {
+        let ranking = Ranking::new(record, profile);
+        text += &heading(profile);
+        text += &table_of(&table::titles(), &table::texts(&ranking));
+        text += "\n";
+        for line in verdict(record, &ranking).lines {
+            text += &format!("- **{}**: {}\n", line.label, escaped(&line.text));
+        }
+    }
+    text
+}
+
+/// A comparison; a regression is a cell clearly slower by at least `threshold`.
+#[must_use]
+pub fn comparison(compared: &Comparison<'_>, threshold: f64) -> String {
+    let paragraphs = |said: Vec<(String, bool)>| {
+        let one = |(text, good): &(String, bool)| match good {
+            true => format!("{}\n\n", escaped(text)),
+            false => format!("**{}**\n\n", escaped(text)),
+        };
+        said.iter().map(one).collect::<String>()
+    };
+    let mut text = paragraphs(compare::standing(compared));
+    for profile in &compared.new.profiles {
+        let of_profile = compared.rows.iter();
+        let of_profile = of_profile.filter(|row| row.new.profile == profile.name);
+        let rows: Vec<Vec<String>> = of_profile
+            .map(|row| compare::texts(row, threshold).to_vec())
+            .collect();
+        if !rows.is_empty() {
+            text += &heading(profile);
+            text += &table_of(&compare::COLUMNS, &rows);
+            text += "\n";
+        }
+    }
+    for (cell, why) in &compared.left_out {
+        text += &format!("- not told: {}: {}\n", escaped(&cell.id), escaped(why));
+    }
+    text += if compared.left_out.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
+    text += &paragraphs(compare::conclusions(compared, threshold));
+    text
+}
+
+/// What became of limits.
+#[must_use]
+pub fn limits(checked: &[(&Limit, Vec<Checked<'_>>)]) -> String {
+    let mut text = String::new();
+    for (limit, cells) in checked {
+        let limit = escaped(&limit.text);
+        let failed = cells.iter().filter(|cell| !cell.kept);
+        let lines = failed.map(|Checked { cell, figure, .. }| {
+            let (cell, figure) = (escaped(&cell.id), escaped(figure));
+            format!("- **not kept**: {limit}: {cell}: {figure}\n")
+        });
+        let lines: String = lines.collect();
+        text += &match lines.is_empty() {
+            true => format!("- {limit}: kept by all {} cells\n", cells.len()),
+            false => lines,
+        };
+    }
+    text
+}
+
+fn heading(profile: &ProfileSummary) -> String {
+    let ProfileSummary { title, name, .. } = profile;
+    format!("\n### {} ({})\n\n", escaped(title), escaped(name))
+}
+
+/// A table; a title that is empty belongs to the column before it.
+fn table_of(columns: &[Column], rows: &[Vec<String>]) -> String {
+    let line = |fields: &[String]| format!("| {} |\n", fields.join(" | "));
+    let titles: Vec<String> = columns
+        .iter()
+        .map(|(title, _)| title.trim().to_owned())
+        .collect();
+    let marks = columns
+        .iter()
+        .map(|(_, right)| if *right { "--:" } else { ":--" }.to_owned());
+    let mut text = line(&titles) + &line(&marks.collect::<Vec<_>>());
+    for row in rows {
+        let fields: Vec<String> = row.iter().map(|field| escaped(field.trim())).collect();
+        text += &line(&fields);
+    }
+    text
+}
+
+/// Nothing that comes from a record may become markup, or end a line.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            letter if letter.is_control() => safe.push(' '),
+            '|' | '\\' | '`' | '*' | '_' | '<' | '[' | '#' | '~' => safe.extend(['\\', letter]),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}

@@ -1,0 +1,182 @@
+//! The screen of a comparison: what agrees, a table a profile, and what follows.
+
+use super::Style;
+use super::grid::{self, Column};
+use super::notes::{by_reason, names};
+use super::paint::{Paint, Screen, clean};
+use crate::compare::limit::{Checked, Limit};
+use crate::compare::{Comparison, Row};
+use crate::figures::{cpu_ns_per_op, iops};
+use crate::record::{Cell, Latency, Record};
+use crate::stats::Word;
+use crate::strategy::{name, name_at_depth};
+use crate::units::{count, nanos, or_missing, signed_percent};
+
+pub(crate) const COLUMNS: [Column; 9] = [
+    ("  strategy", false),
+    ("depth", true),
+    ("old", true),
+    ("new", true),
+    ("change", true),
+    ("interval", false),
+    ("verdict", false),
+    ("p99", false),
+    ("CPU", false),
+];
+
+/// Draws one comparison; a regression is a cell clearly slower by at least `threshold`.
+#[must_use]
+pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    agreement(&mut screen, compared);
+    for profile in &compared.new.profiles {
+        let of_profile = |row: &&Row<'_>| row.new.profile == profile.name;
+        let rows: Vec<&Row<'_>> = compared.rows.iter().filter(of_profile).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        screen.blank();
+        let title = format!("{} ({})", profile.title, profile.name);
+        screen.prose(&title, 1, Paint::Bold);
+        let painted = |row: &&Row<'_>| (texts(row, threshold).to_vec(), paint(row, threshold));
+        let rows: Vec<_> = rows.iter().map(painted).collect();
+        grid::draw(&mut screen, &COLUMNS, &rows);
+    }
+    if !compared.left_out.is_empty() {
+        screen.blank();
+    }
+    let of_profile = |(cell, why): &(&Cell, String)| format!("{}: {why}", cell.profile);
+    let left_out = compared.left_out.iter();
+    for (cells, why) in by_reason(left_out.map(|left| (left.0, of_profile(left)))) {
+        let text = format!("{} of {why}", names(&cells));
+        screen.statement("not told", &text, Paint::Plain);
+    }
+    screen.blank();
+    conclusion(&mut screen, compared, threshold);
+    screen.finish()
+}
+
+/// Draws what became of limits.
+#[must_use]
+pub fn limits(checked: &[(&Limit, Vec<Checked<'_>>)], style: Style) -> String {
+    let mut screen = Screen::new(style);
+    for (limit, cells) in checked {
+        let failed: Vec<&Checked<'_>> = cells.iter().filter(|cell| !cell.kept).collect();
+        if failed.is_empty() {
+            let text = format!("{}: kept by all {} cells", limit.text, cells.len());
+            screen.statement("limit", &text, Paint::Plain);
+        }
+        for Checked { cell, figure, .. } in failed {
+            let (name, profile) = (name_at_depth(cell), &cell.profile);
+            let text = format!("{}: {name} of {profile}: {figure}", limit.text);
+            screen.statement("NOT KEPT", &text, Paint::Red);
+        }
+    }
+    screen.finish()
+}
+
+fn agreement(screen: &mut Screen, compared: &Comparison<'_>) {
+    for (text, good) in standing(compared) {
+        screen.prose(&text, 1, if good { Paint::Plain } else { Paint::Red });
+    }
+}
+
+/// What the two records have in common and what not; and whether that is well.
+pub(crate) fn standing(compared: &Comparison<'_>) -> Vec<(String, bool)> {
+    let Comparison { old, new, .. } = compared;
+    let began =
+        |record: &Record| format!("{}, Linux {}", record.started_utc, record.machine.kernel);
+    let mismatches = compared.mismatches.join("; ");
+    let same = mismatches.is_empty();
+    let mut said = vec![
+        (format!("Old: {}. New: {}.", began(old), began(new)), true),
+        if same {
+            let text = "Same processor, device, file system and plan.";
+            (text.to_owned(), true)
+        } else {
+            let text = format!("Not of the same kind, compared all the same: {mismatches}.");
+            (text, false)
+        },
+    ];
+    if !compared.changes.is_empty() {
+        let text = format!("Changed besides: {}.", compared.changes.join("; "));
+        said.push((text, true));
+    }
+    said
+}
+
+fn paint(row: &Row<'_>, threshold: f64) -> Paint {
+    match row.interval.word() {
+        _ if row.regressed(threshold) => Paint::Red,
+        Word::ClearlyFaster => Paint::Bold,
+        _ => Paint::Plain,
+    }
+}
+
+/// One row, every column of it.
+pub(crate) fn texts(row: &Row<'_>, threshold: f64) -> [String; 9] {
+    let Row { old, new, interval } = row;
+    let ends = [interval.lo, interval.hi].map(|end| signed_percent(end - 1.0));
+    let word = match interval.word() {
+        Word::NoRealDifference => "no real difference",
+        Word::CannotTellYet => "can not tell",
+        Word::ClearlyFaster => "faster",
+        Word::ClearlySlower if row.regressed(threshold) => "SLOWER",
+        Word::ClearlySlower => "slower",
+    };
+    let p99 = |latency: &Latency| latency.ns_p99;
+    let texts = [
+        format!("  {}", name(new)),
+        new.depth.to_string(),
+        or_missing(iops(old), count),
+        or_missing(iops(new), count),
+        signed_percent(row.change()),
+        format!("[{}, {}]", ends[0], ends[1]),
+        word.to_owned(),
+        both(old, new, |cell| Some(p99(cell.latency.as_ref()?)? as f64)),
+        both(old, new, cpu_ns_per_op),
+    ];
+    texts.map(|text| clean(&text))
+}
+
+/// A figure before and after.
+fn both(old: &Cell, new: &Cell, figure: impl Fn(&Cell) -> Option<f64>) -> String {
+    let [old, new] = [old, new].map(|cell| or_missing(figure(cell), nanos));
+    format!("{old} > {new}")
+}
+
+fn conclusion(screen: &mut Screen, compared: &Comparison<'_>, threshold: f64) {
+    for (text, good) in conclusions(compared, threshold) {
+        screen.prose(&text, 1, if good { Paint::Plain } else { Paint::Red });
+    }
+}
+
+/// What follows, and whether that is well.
+pub(crate) fn conclusions(compared: &Comparison<'_>, threshold: f64) -> Vec<(String, bool)> {
+    let level = compared.rows.iter().map(|row| row.interval.level);
+    let level = level.fold(1.0, f64::min) * 100.0;
+    let mut said = vec![(
+        format!(
+            "Two runs share no rounds: the intervals are unpaired, at {level:.1} % or more. \
+             Whatever else changed between the runs is in them: the disk, its neighbours, the \
+             temperature."
+        ),
+        true,
+    )];
+    let weather: Vec<&Cell> = compared.weather().iter().map(|row| row.new).collect();
+    if !weather.is_empty() {
+        let text = format!(
+            "{} changed clearly, where not a line of the library runs: the machine or the disk \
+             differs between the runs.",
+            names(&weather)
+        );
+        said.push((text, false));
+    }
+    let regressions = compared.regressions(threshold).count();
+    let plural = if regressions == 1 { "" } else { "s" };
+    // Not 7.000000000000001.
+    let percent = (threshold * 1e8).round() / 1e6;
+    let text = format!("{regressions} regression{plural} beyond {percent} %.");
+    said.push((text, regressions == 0));
+    said
+}
