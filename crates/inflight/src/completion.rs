@@ -16,9 +16,13 @@ pub(crate) struct Completion {
     pub(crate) result: i32,
 }
 
-/// The answer for a whole request. Not negative: bytes moved. Negative: `-(errno + bytes << 12)`.
+/// The answer for a whole request. Not negative: bytes moved, and [`UNHEARD`]. Negative:
+/// `-(errno + bytes << 12)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer(i64);
+
+/// Set in a count: the bytes were moved without a hint that was given.
+const UNHEARD: i64 = 1 << 62;
 
 /// Largest errno that the kernel can return, `MAX_ERRNO` in `include/linux/err.h`.
 const ERRNO_MASK: i64 = 0xfff;
@@ -68,17 +72,37 @@ impl Answer {
     pub(crate) fn plus(self, done: usize) -> Self {
         match self.errno() {
             Some(errno) => Self::failed(errno, self.done() + done),
-            None => Self::moved(usize::try_from(self.0).expect("not an error") + done),
+            None => Self::moved(self.bytes() + done).marked(self.is_unheard()),
         }
+    }
+
+    /// The same answer, which also tells whether a hint was left out.
+    #[inline]
+    pub(crate) fn marked(self, unheard: bool) -> Self {
+        match self.0 {
+            count @ 0.. if unheard => Self(count | UNHEARD),
+            _ => self,
+        }
+    }
+
+    /// Whether the bytes were moved without a hint that was given.
+    pub(crate) fn is_unheard(self) -> bool {
+        self.0 >= UNHEARD
     }
 
     /// Bytes that were moved, from the first on, also if an error came after them.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
         match usize::try_from(self.0) {
-            Ok(bytes) => bytes,
+            Ok(_) => self.count(),
             Err(_) => self.done(),
         }
+    }
+
+    /// Bytes moved, where there is no error.
+    #[inline]
+    fn count(self) -> usize {
+        usize::try_from(self.0 & !UNHEARD).expect("not an error")
     }
 
     /// Bytes moved before the error.
@@ -96,7 +120,7 @@ impl Answer {
     #[inline]
     pub(crate) fn decode(self, explain: impl Explain) -> io::Result<usize> {
         match usize::try_from(self.0) {
-            Ok(bytes) => Ok(bytes),
+            Ok(_) => Ok(self.count()),
             Err(_) => Err(self.error(explain)),
         }
     }
@@ -155,5 +179,15 @@ mod tests {
         assert_eq!(Answer::from_result(7), Answer::moved(7));
         assert_eq!((answer.bytes(), Answer::moved(7).bytes()), (123_456, 7));
         assert_eq!(Answer::refused(Refusal::Forked).bytes(), 0);
+    }
+
+    #[test]
+    fn a_hint_left_out_is_told_beside_the_count() {
+        let marked = Answer::moved(7).marked(true);
+        assert_eq!((marked.is_unheard(), marked.bytes()), (true, 7));
+        assert_eq!(marked.errno(), None);
+        assert!(marked.plus(3).is_unheard() && !Answer::moved(7).marked(false).is_unheard());
+        let failed = Answer::failed(libc::EIO, 3).marked(true);
+        assert_eq!((failed.errno(), failed.bytes()), (Some(libc::EIO), 3));
     }
 }

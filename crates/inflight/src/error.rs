@@ -204,6 +204,33 @@ impl fmt::Display for Misaligned {
 
 impl Error for Misaligned {}
 
+/// A wish that changes what a transfer means was refused, and the transfer was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WishRefused {
+    /// The wishes, by the names of their methods; there may be two of them, of which the kernel
+    /// does not tell which one it refuses.
+    pub wishes: &'static str,
+    /// The kernel's answer: `EOPNOTSUPP`, or `ENOSYS` where it has no wishes at all.
+    pub errno: i32,
+}
+
+impl fmt::Display for WishRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the file system or the kernel refuses {} for this transfer ({}); ask without it{}",
+            self.wishes,
+            io::Error::from_raw_os_error(self.errno),
+            match self.wishes {
+                "dsync" => ", and make it durable by then_sync or sync_data",
+                _ => "",
+            }
+        )
+    }
+}
+
+impl Error for WishRefused {}
+
 /// A sync of this file failed before, so what was written may be lost, and the kernel would
 /// report success now (fsync(2), NOTES): every later sync of this handle is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

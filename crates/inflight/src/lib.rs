@@ -84,7 +84,10 @@ pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
 pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare};
-pub use error::{Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed};
+pub use error::{
+    Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
+};
+pub use op::Priority;
 pub use stats::{Fallback, Stats};
 
 /// Operations that were still in flight when their engine had waited long enough for them

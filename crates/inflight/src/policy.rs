@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use crate::op::{Op, Road, Seen};
+use crate::op::{Op, Road, Seen, Wishes};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,9 @@ impl Warmth {
 /// The road of one operation in a batch.
 #[inline]
 pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
+    if !op.wishes().is_none() {
+        return wished_road(op, facts);
+    }
     match op {
         Op::ReadAt { .. } if facts.learns => warmth.road(facts.direct),
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
@@ -133,7 +136,7 @@ pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
             Road::Plain
         }
         // What the kernel has in memory; a ring always hands it to a worker.
-        Op::Metadata { .. } => Road::Plain,
+        Op::Metadata { .. } => Road::Now,
         Op::Nop
         | Op::ReadAt { .. }
         | Op::WriteAt { .. }
@@ -141,6 +144,25 @@ pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
         | Op::WriteVectoredAt { .. }
         | Op::Sync { .. }
         | Op::Allocate { .. } => Road::Backend,
+    }
+}
+
+/// The road of a transfer with wishes. None is a guess at what the page cache has: that would read
+/// without them, and teach what is not so of the others.
+#[cold]
+fn wished_road(op: &Op, facts: Facts) -> Road {
+    let wishes = op.wishes();
+    let is_write = matches!(op, Op::WriteAt { .. } | Op::WriteVectoredAt { .. });
+    let reaches_device = facts.direct
+        || facts.durable_writes && is_write
+        || wishes.has(Wishes::DSYNC)
+        || wishes.has(Wishes::THEN_SYNC);
+    match (reaches_device, is_write) {
+        (true, _) => Road::Backend,
+        // It has been promised not to wait.
+        (false, _) if wishes.has(Wishes::NO_WAIT) => Road::Now,
+        (false, true) => Road::Plain,
+        (false, false) => Road::Backend,
     }
 }
 
@@ -208,11 +230,13 @@ mod tests {
             fd: 0,
             span,
             offset: 0,
+            wishes: Wishes::NONE,
         };
         let read = Op::ReadAt {
             fd: 0,
             span,
             offset: 0,
+            wishes: Wishes::NONE,
         };
         let metadata = Op::Metadata {
             fd: 0,
@@ -223,7 +247,25 @@ mod tests {
         assert_eq!(road(&write, direct, &warmth), Road::Backend);
         assert_eq!(road(&write, durable, &warmth), Road::Backend);
         assert_eq!(road(&read, buffered, &warmth), Road::CacheFirst);
-        assert_eq!(road(&metadata, direct, &warmth), Road::Plain);
+        assert_eq!(road(&metadata, direct, &warmth), Road::Now);
+        let wished = |wishes| Op::WriteAt {
+            fd: 0,
+            span,
+            offset: 0,
+            wishes,
+        };
+        let cases = [
+            (Wishes::DONT_CACHE, Road::Plain),
+            (Wishes::NO_WAIT, Road::Now),
+            (Wishes::DSYNC, Road::Backend),
+            (Wishes::THEN_SYNC.with(Wishes::NO_WAIT), Road::Backend),
+        ];
+        for (wishes, expected) in cases {
+            let op = wished(wishes);
+            assert_eq!(road(&op, buffered, &warmth), expected, "{wishes:?}");
+            assert_eq!(road(&op, direct, &warmth), Road::Backend, "{wishes:?}");
+            assert_eq!(road(&op, durable, &warmth), Road::Backend, "{wishes:?}");
+        }
     }
 
     fn after(seen: &[(Seen, usize)]) -> Warmth {

@@ -24,6 +24,10 @@ pub struct Stats {
     pub retries: u64,
     /// Transfers of one buffer by the backend that moved fewer bytes than asked, resumed or not.
     pub short_transfers: u64,
+    /// Transfers that were carried out without a hint they were given, as
+    /// [`dont_cache`](crate::fs::WriteAt::dont_cache) or a
+    /// [`priority`](crate::fs::WriteAt::priority); why is among the fallbacks.
+    pub hints_unheard: u64,
     /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
     /// library; please report it.
     pub strays: u64,
@@ -52,6 +56,7 @@ const PLACES: usize = 64;
 pub(crate) struct Counters {
     alone: Box<[Place; PLACES]>,
     alone_shared: AtomicU64,
+    hints_unheard: AtomicU64,
     tallies: Mutex<Tallies>,
     fallbacks: Mutex<Vec<Fallback>>,
 }
@@ -103,6 +108,7 @@ impl Counters {
         Self {
             alone: Box::new(std::array::from_fn(|_| Place::default())),
             alone_shared: AtomicU64::new(0),
+            hints_unheard: AtomicU64::new(0),
             tallies: Mutex::default(),
             fallbacks: Mutex::default(),
         }
@@ -117,6 +123,11 @@ impl Counters {
                 self.alone_shared.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Counts a transfer that went without its hints.
+    pub(crate) fn hint_unheard(&self) {
+        self.hints_unheard.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds the tally of a new proactor.
@@ -149,6 +160,7 @@ impl Counters {
         let alone = owned.fold(self.alone_shared.load(Ordering::Relaxed), u64::wrapping_add);
         stats.operations += alone;
         stats.plain_calls += alone;
+        stats.hints_unheard = self.hints_unheard.load(Ordering::Relaxed);
         stats.fallbacks = lock(&self.fallbacks).clone();
         stats
     }

@@ -5,9 +5,10 @@ use std::io;
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
+use super::pending::Tells;
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::Sync;
-use crate::buf::IoBufMut;
+use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::Answer;
 use crate::op::{Prepare, Prepared, SeenOf};
 
@@ -67,6 +68,17 @@ impl<B> AnyOp<'_, B> {
             Self::Read(read) => read.file,
             Self::Write(write) => write.file,
             Self::Sync(sync) => sync.file,
+        }
+    }
+
+    pub(super) fn tells(&self) -> Tells
+    where
+        B: IoBuf,
+    {
+        match self {
+            Self::Read(_) => Tells::Nothing,
+            Self::Write(write) => write.tells(),
+            Self::Sync(_) => Tells::Sync,
         }
     }
 

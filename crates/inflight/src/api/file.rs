@@ -16,6 +16,7 @@ use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::Explain;
 use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::op::Wishes;
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
 const ASSUMED_BYTES: u32 = 4096;
@@ -186,6 +187,7 @@ impl File {
             buf,
             offset,
             exact: false,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -199,6 +201,7 @@ impl File {
             buf,
             offset,
             exact: true,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -209,6 +212,7 @@ impl File {
             buf,
             offset,
             all: false,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -222,6 +226,7 @@ impl File {
             buf,
             offset,
             all: true,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -238,6 +243,7 @@ impl File {
             list: List::default(),
             offset,
             exact: false,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -253,6 +259,7 @@ impl File {
             list: List::default(),
             offset,
             exact: true,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -264,6 +271,7 @@ impl File {
             list: List::default(),
             offset,
             all: false,
+            wishes: Wishes::NONE,
         }
     }
 
@@ -279,6 +287,7 @@ impl File {
             list: List::default(),
             offset,
             all: true,
+            wishes: Wishes::NONE,
         }
     }
 

@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::close::Closer;
 use super::file::Alignment;
+use super::wishes::Hints;
 use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
-use crate::op::{Op, Prepared, Request, Seen, Span};
+use crate::op::{Op, Prepared, Request, Seen, Span, Wishes};
 use crate::policy::{Facts, Warmth, road};
 
 /// See the module.
@@ -31,6 +32,7 @@ pub struct Handle {
     warmth: Warmth,
     /// The errno of the first sync that failed; 0 if none has.
     sync_errno: AtomicI32,
+    hints: Hints,
     /// Who closes the descriptors when this is dropped and tells of errors, if somebody does.
     closer: OnceLock<Arc<Closer>>,
 }
@@ -57,6 +59,7 @@ impl Handle {
             has_positions: opened.has_positions,
             warmth: Warmth::default(),
             sync_errno: AtomicI32::new(0),
+            hints: Hints::default(),
             closer: OnceLock::new(),
         }
     }
@@ -115,7 +118,8 @@ impl Handle {
         span: Span,
         offset: u64,
         whole: bool,
-        op: impl FnOnce(RawFd, Span) -> Op,
+        wishes: &mut Wishes,
+        op: impl FnOnce(RawFd, Span, Wishes) -> Op,
     ) -> Prepared {
         if let Some(answer) = self.refuse_position(offset, span.len) {
             return Prepared::refused(answer);
@@ -125,7 +129,14 @@ impl Handle {
             Ok(found) => found,
             Err(answer) => return Prepared::refused(answer),
         };
-        let op = op(fd, span);
+        let heard = match *wishes {
+            Wishes::NONE => Wishes::NONE,
+            _ if self.refuses_sync_after(*wishes) => {
+                return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+            }
+            _ => self.hints.heard(wishes, facts.direct),
+        };
+        let op = op(fd, span, heard);
         let request = Request {
             op,
             whole,
@@ -140,7 +151,8 @@ impl Handle {
         list: &[libc::iovec],
         offset: u64,
         whole: bool,
-        op: impl FnOnce(RawFd) -> Op,
+        wishes: &mut Wishes,
+        op: impl FnOnce(RawFd, Wishes) -> Op,
     ) -> Prepared {
         let len = list
             .iter()
@@ -154,7 +166,10 @@ impl Handle {
             Ok(found) => found,
             Err(answer) => return Prepared::refused(answer),
         };
-        let op = op(fd);
+        if self.refuses_sync_after(*wishes) {
+            return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+        }
+        let op = op(fd, self.hints.heard(wishes, facts.direct));
         let request = Request {
             whole,
             ..Request::simple(op)
@@ -198,6 +213,27 @@ impl Handle {
 
     pub(super) fn sync_has_failed(&self) -> bool {
         self.sync_errno.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a write is to be followed by a sync that would tell nothing.
+    fn refuses_sync_after(&self, wishes: Wishes) -> bool {
+        wishes.has(Wishes::THEN_SYNC) && self.sync_has_failed()
+    }
+
+    /// Remembers what the answer for a write of `len` bytes tells of the file's syncs.
+    pub(super) fn note_write(&self, wishes: Wishes, len: usize, answer: Answer) {
+        // All bytes were taken, so it is the sync behind them that has failed.
+        let was_synced = wishes.has(Wishes::THEN_SYNC) && answer.bytes() == len;
+        // The write-back that failed may have been that of other writes, and the kernel does not
+        // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
+        let was_durable = wishes.has(Wishes::DSYNC) && answer.errno() == Some(libc::EIO);
+        if was_synced || was_durable {
+            self.note_sync(answer);
+        }
+    }
+
+    pub(super) fn hints(&self) -> &Hints {
+        &self.hints
     }
 
     /// Remembers a failed sync. Refusals that say nothing of the data do not count.

@@ -7,7 +7,7 @@ use super::file::File;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::{Answer, Refusal};
 use crate::host::caller;
-use crate::op::{Op, Prepare, Prepared, SeenOf};
+use crate::op::{Op, Prepare, Prepared, SeenOf, Wishes};
 
 /// One read of [`read_many`], into a borrowed buffer.
 #[derive(Debug)]
@@ -145,14 +145,17 @@ impl Prepare for ReadInto<'_> {
     type Output = ();
 
     fn prepare(&mut self) -> Prepared {
-        let offset = self.offset;
+        let (offset, mut wishes) = (self.offset, Wishes::NONE);
         let span = span_of_mut(&mut self.buf);
         self.file
             .handle()
-            .transfer(span, offset, false, |fd, span| Op::ReadAt {
-                fd,
-                span,
-                offset,
+            .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
+                Op::ReadAt {
+                    fd,
+                    span,
+                    offset,
+                    wishes,
+                }
             })
     }
 
@@ -167,14 +170,17 @@ impl Prepare for WriteFrom<'_> {
     type Output = ();
 
     fn prepare(&mut self) -> Prepared {
-        let offset = self.offset;
+        let (offset, mut wishes) = (self.offset, Wishes::NONE);
         let span = span_of(&self.buf);
         self.file
             .handle()
-            .transfer(span, offset, false, |fd, span| Op::WriteAt {
-                fd,
-                span,
-                offset,
+            .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
+                Op::WriteAt {
+                    fd,
+                    span,
+                    offset,
+                    wishes,
+                }
             })
     }
 

@@ -22,3 +22,4 @@ pub(crate) mod timeout;
 pub(crate) mod transfer;
 pub(crate) mod upkeep;
 pub(crate) mod vectored;
+pub(crate) mod wishes;

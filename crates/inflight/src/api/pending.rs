@@ -21,7 +21,7 @@ use crate::completion::{Answer, Refusal};
 use crate::host::cells::{Kept, Left};
 use crate::host::flight::{Flight, Launch, launch, launch_all, must_yield, try_here};
 use crate::host::shared::Shared;
-use crate::op::Prepare;
+use crate::op::{Prepare, Wishes};
 
 /// An operation that can be awaited: what it owns can outlive its future.
 ///
@@ -47,14 +47,28 @@ pub struct KeptFor(pub(super) Box<dyn Kept>);
 pub(super) struct Rest<B> {
     pub(super) _memory: B,
     pub(super) handle: Option<Arc<Handle>>,
-    pub(super) is_sync: bool,
+    pub(super) tells: Tells,
+}
+
+/// What the answer of an operation tells of the file's syncs.
+#[derive(Clone, Copy)]
+pub(super) enum Tells {
+    Nothing,
+    /// It is a sync.
+    Sync,
+    /// It is a write of so many bytes.
+    Write(Wishes, usize),
 }
 
 impl<B: Send> Kept for Rest<B> {
     fn over(self: Box<Self>, answer: Answer) {
         // A failed sync has to be remembered, also if nobody waits for it.
-        if let (Some(handle), true) = (&self.handle, self.is_sync) {
-            handle.note_sync(answer);
+        if let Some(handle) = &self.handle {
+            match self.tells {
+                Tells::Nothing => {}
+                Tells::Sync => handle.note_sync(answer),
+                Tells::Write(wishes, len) => handle.note_write(wishes, len, answer),
+            }
         }
     }
 }
@@ -369,7 +383,7 @@ impl fmt::Debug for KeptFor {
 
 /// Lets an operation be awaited. `$memory` is what the request names.
 macro_rules! awaited {
-    ([$($generics:tt)*] $operation:ty, |$this:ident| $memory:expr, $handle:expr, $is_sync:expr) => {
+    ([$($generics:tt)*] $operation:ty, |$this:ident| $memory:expr, $handle:expr, $tells:expr) => {
         // SAFETY: the memory that the request names is on the heap, belongs to what is kept here,
         // and does not move with it; `handle` is the file whose descriptors it names.
         unsafe impl<$($generics)*> Detach for $operation {
@@ -380,12 +394,12 @@ macro_rules! awaited {
             }
 
             fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
-                let is_sync = $is_sync(&self);
+                let tells = $tells(&self);
                 let $this = self;
                 KeptFor(Box::new(Rest {
                     _memory: $memory,
                     handle,
-                    is_sync,
+                    tells,
                 }))
             }
         }
@@ -402,20 +416,20 @@ macro_rules! awaited {
     };
 }
 
-awaited!(['e] Nop<'e>, |_op| (), None, |_: &Self| false);
+awaited!(['e] Nop<'e>, |_op| (), None, |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] ReadAt<'f, B>,
-    |op| op.buf, Some(op.file.handle()), |_: &Self| false);
+    |op| op.buf, Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteAt<'f, B>,
-    |op| op.buf, Some(op.file.handle()), |_: &Self| false);
+    |op| op.buf, Some(op.file.handle()), |op: &Self| op.tells());
 awaited!(['f, B: IoBufMut + Send + 'static] ReadVectoredAt<'f, B>,
-    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| false);
+    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
-    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| false);
-awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| true);
-awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| false);
-awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| false);
+    |op| (op.bufs, op.list), Some(op.file.handle()), |op: &Self| op.tells());
+awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Sync);
+awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
+awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] AnyOp<'f, B>,
-    |op| op.into_buf(), Some(op.file().handle()), |op: &Self| matches!(op, AnyOp::Sync(_)));
+    |op| op.into_buf(), Some(op.file().handle()), |op: &Self| op.tells());
 
 impl<O: Detach> IntoFuture for Batch<O> {
     type Output = Vec<O::Output>;

@@ -22,7 +22,7 @@ use super::pending::{Detach, KeptFor, Pending, Rest};
 use super::timeout::Awaited;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Prepared, Request, Road};
+use crate::op::{Op, Prepare, Prepared, Request, Road, Wishes};
 
 /// A read or a write at offset 0, by way of the backend.
 struct Raw<'f> {
@@ -40,11 +40,21 @@ impl Prepare for Raw<'_> {
         let op = match self.reads {
             true => {
                 let span = span_of_mut(&mut self.buf);
-                Op::ReadAt { fd, span, offset }
+                Op::ReadAt {
+                    fd,
+                    span,
+                    offset,
+                    wishes: Wishes::NONE,
+                }
             }
             false => {
                 let span = span_of(&self.buf);
-                Op::WriteAt { fd, span, offset }
+                Op::WriteAt {
+                    fd,
+                    span,
+                    offset,
+                    wishes: Wishes::NONE,
+                }
             }
         };
         Prepared::run(Road::Backend, Request::simple(op))
@@ -74,7 +84,7 @@ unsafe impl Detach for Raw<'_> {
         KeptFor(Box::new(Rest {
             _memory: self.buf,
             handle,
-            is_sync: false,
+            tells: super::pending::Tells::Nothing,
         }))
     }
 }

@@ -6,9 +6,10 @@ use std::io;
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
+use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Prepared, SeenOf, Span};
+use crate::op::{Op, Prepare, Prepared, SeenOf, Span, Wishes};
 
 /// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct ReadAt<'f, B> {
     pub(super) buf: B,
     pub(super) offset: u64,
     pub(super) exact: bool,
+    pub(super) wishes: Wishes,
 }
 
 /// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`].
@@ -28,6 +30,7 @@ pub struct WriteAt<'f, B> {
     pub(super) buf: B,
     pub(super) offset: u64,
     pub(super) all: bool,
+    pub(super) wishes: Wishes,
 }
 
 impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
@@ -37,13 +40,18 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         let span = span_of_mut(&mut self.buf);
-        self.file
-            .handle()
-            .transfer(span, offset, self.exact, |fd, span| Op::ReadAt {
+        self.file.handle().transfer(
+            span,
+            offset,
+            self.exact,
+            &mut self.wishes,
+            |fd, span, wishes| Op::ReadAt {
                 fd,
                 span,
                 offset,
-            })
+                wishes,
+            },
+        )
     }
 
     #[inline]
@@ -56,10 +64,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_filled(&mut self.buf, answer) };
         let result = answer.decode(self.file);
-        (
-            full(result, self.exact, room, io::ErrorKind::UnexpectedEof),
-            self.buf,
-        )
+        let mut result = full(result, self.exact, room, io::ErrorKind::UnexpectedEof);
+        if !self.wishes.is_none() {
+            result = settle(self.file, self.wishes, room, answer, result);
+        }
+        (result, self.buf)
     }
 }
 
@@ -70,22 +79,29 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         let span: Span = span_of(&self.buf);
-        self.file
-            .handle()
-            .transfer(span, offset, self.all, |fd, span| Op::WriteAt {
+        self.file.handle().transfer(
+            span,
+            offset,
+            self.all,
+            &mut self.wishes,
+            |fd, span, wishes| Op::WriteAt {
                 fd,
                 span,
                 offset,
-            })
+                wishes,
+            },
+        )
     }
 
     #[inline(always)]
     fn finish(self, answer: Answer) -> Self::Output {
+        let len = self.buf.len();
         let result = answer.decode(self.file);
-        (
-            full(result, self.all, self.buf.len(), io::ErrorKind::WriteZero),
-            self.buf,
-        )
+        let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);
+        if !self.wishes.is_none() {
+            result = settle(self.file, self.wishes, len, answer, result);
+        }
+        (result, self.buf)
     }
 }
 

@@ -7,9 +7,10 @@ use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
 use super::transfer::full;
+use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_all_filled, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, Span};
+use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, Span, Wishes};
 
 /// A read into several buffers. Made by [`File::read_vectored_at`] and
 /// [`File::read_vectored_exact_at`].
@@ -21,6 +22,7 @@ pub struct ReadVectoredAt<'f, B> {
     pub(super) list: List,
     pub(super) offset: u64,
     pub(super) exact: bool,
+    pub(super) wishes: Wishes,
 }
 
 /// A write from several buffers. Made by [`File::write_vectored_at`] and
@@ -33,6 +35,7 @@ pub struct WriteVectoredAt<'f, B> {
     pub(super) list: List,
     pub(super) offset: u64,
     pub(super) all: bool,
+    pub(super) wishes: Wishes,
 }
 
 /// The addresses of the buffers, as the kernel takes them; filled when the operation is run.
@@ -64,7 +67,7 @@ impl List {
     }
 }
 
-fn total<B: IoBuf>(bufs: &[B]) -> usize {
+pub(super) fn total<B: IoBuf>(bufs: &[B]) -> usize {
     bufs.iter().map(IoBuf::len).sum()
 }
 
@@ -78,15 +81,19 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
             list,
             offset,
             exact,
+            wishes,
         } = self;
         let offset = *offset;
         let iovecs = list.fill(bufs.iter_mut().map(span_of_mut));
         let list = &list.0;
         file.handle()
-            .vectored(list, offset, *exact, |fd| Op::ReadVectoredAt {
-                fd,
-                iovecs,
-                offset,
+            .vectored(list, offset, *exact, wishes, |fd, wishes| {
+                Op::ReadVectoredAt {
+                    fd,
+                    iovecs,
+                    offset,
+                    wishes,
+                }
             })
     }
 
@@ -94,10 +101,9 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_all_filled(&mut self.bufs, answer) };
         let result = answer.decode(self.file);
-        (
-            full(result, self.exact, room, io::ErrorKind::UnexpectedEof),
-            self.bufs,
-        )
+        let result = full(result, self.exact, room, io::ErrorKind::UnexpectedEof);
+        let result = settle(self.file, self.wishes, room, answer, result);
+        (result, self.bufs)
     }
 }
 
@@ -111,25 +117,28 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
             list,
             offset,
             all,
+            wishes,
         } = self;
         let offset = *offset;
         let iovecs = list.fill(bufs.iter().map(span_of));
         let list = &list.0;
         file.handle()
-            .vectored(list, offset, *all, |fd| Op::WriteVectoredAt {
-                fd,
-                iovecs,
-                offset,
+            .vectored(list, offset, *all, wishes, |fd, wishes| {
+                Op::WriteVectoredAt {
+                    fd,
+                    iovecs,
+                    offset,
+                    wishes,
+                }
             })
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
-        (
-            full(result, self.all, len, io::ErrorKind::WriteZero),
-            self.bufs,
-        )
+        let result = full(result, self.all, len, io::ErrorKind::WriteZero);
+        let result = settle(self.file, self.wishes, len, answer, result);
+        (result, self.bufs)
     }
 }
 

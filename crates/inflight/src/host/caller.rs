@@ -266,7 +266,7 @@ impl Lease<'_> {
                 operation.note(SeenOf(Seen::Took { ns, bytes }));
                 Some(answer)
             }
-            (Road::Plain | Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
+            (Road::Plain | Road::Now | Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
             (Road::Backend | Road::Device | Road::Cold | Road::Slow, _) => None,
         };
         match answer {

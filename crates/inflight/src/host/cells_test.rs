@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
 use super::timers::Timers;
 use crate::completion::Answer;
-use crate::op::{Op, Request, Span};
+use crate::op::{Op, Request, Span, Wishes};
 
 /// Counts how often it is woken; who else has it is its strong count.
 #[derive(Default)]
@@ -43,6 +43,7 @@ fn read(offset: u64, len: usize) -> Request {
         fd: -1,
         span,
         offset,
+        wishes: Wishes::NONE,
     })
 }
 

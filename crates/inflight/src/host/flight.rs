@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::timers::TimerKey;
 use crate::backend::threads::execute::execute_request;
 use crate::completion::{Answer, Refusal};
-use crate::op::{Op, Plan, Prepare, Request, Road};
+use crate::op::{Plan, Prepare, Request, Road};
 use crate::policy::SAMPLE_EVERY;
 
 /// Where an operation is in flight.
@@ -85,7 +85,7 @@ pub(crate) fn try_here<O: Prepare>(
         Road::Warm | Road::CacheFirst | Road::Ask => true,
         Road::Cold => is_sample(),
         // Whoever polls must not wait, so these do not become plain calls here.
-        Road::Plain | Road::Blind | Road::Slow | Road::Backend | Road::Device => false,
+        Road::Plain | Road::Now | Road::Blind | Road::Slow | Road::Backend | Road::Device => false,
     };
     if looks {
         shared.counters.plain_call();
@@ -95,11 +95,11 @@ pub(crate) fn try_here<O: Prepare>(
         }
         return answer;
     }
-    if matches!(request.op, Op::Metadata { .. }) {
+    if road == Road::Now {
         count_at_once();
         shared.counters.plain_call();
         // SAFETY: the addresses point into what the operation owns, and it is over when this
-        // returns. Metadata of an open file is in memory.
+        // returns.
         return Ok(unsafe { execute_request(&request) });
     }
     Err(request)

@@ -23,7 +23,7 @@ use loom::thread;
 use super::cells::{Kept, Left, Ticket};
 use super::mail::{Mailbox, Next, Rouse, Taken};
 use crate::completion::Answer;
-use crate::op::{Op, Request, Span};
+use crate::op::{Op, Request, Span, Wishes};
 
 /// Runs a model in every order, with at most so many preemptions: most defects of two threads need
 /// two ("Finding and Reproducing Heisenbugs in Concurrent Programs", OSDI 2008).
@@ -136,6 +136,7 @@ fn request(number: usize) -> Request {
         fd: -1,
         span,
         offset: number as u64,
+        wishes: Wishes::NONE,
     })
 }
 

@@ -7,6 +7,7 @@
 
 mod prepare;
 mod road;
+mod wishes;
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -15,6 +16,8 @@ use crate::buf::Arena;
 
 pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf};
 pub(crate) use road::{Road, Seen};
+pub use wishes::Priority;
+pub(crate) use wishes::{Wishes, may_refuse_hint};
 
 /// Most bytes one read or write can move: `MAX_RW_COUNT`, read(2), NOTES.
 pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_f000;
@@ -62,21 +65,25 @@ pub(crate) enum Op {
         fd: RawFd,
         span: Span,
         offset: u64,
+        wishes: Wishes,
     },
     WriteAt {
         fd: RawFd,
         span: Span,
         offset: u64,
+        wishes: Wishes,
     },
     ReadVectoredAt {
         fd: RawFd,
         iovecs: Iovecs,
         offset: u64,
+        wishes: Wishes,
     },
     WriteVectoredAt {
         fd: RawFd,
         iovecs: Iovecs,
         offset: u64,
+        wishes: Wishes,
     },
     Sync {
         fd: RawFd,
@@ -140,6 +147,49 @@ impl Op {
         }
     }
 
+    /// What is asked of a transfer beyond moving its bytes.
+    #[inline(always)]
+    pub(crate) fn wishes(&self) -> Wishes {
+        match *self {
+            Self::ReadAt { wishes, .. }
+            | Self::WriteAt { wishes, .. }
+            | Self::ReadVectoredAt { wishes, .. }
+            | Self::WriteVectoredAt { wishes, .. } => wishes,
+            Self::Nop | Self::Sync { .. } | Self::Allocate { .. } | Self::Metadata { .. } => {
+                Wishes::NONE
+            }
+        }
+    }
+
+    /// The sync that is to follow a complete write, if one is.
+    pub(crate) fn sync_after(&self) -> Option<Self> {
+        let fd = self.fd()?;
+        let data_only = true;
+        let is_wanted = self.wishes().has(Wishes::THEN_SYNC);
+        is_wanted.then_some(Self::Sync { fd, data_only })
+    }
+
+    /// Whether it goes without hints that it came with.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.wishes().has(Wishes::UNHEARD)
+    }
+
+    /// Leaves the hints out if the errno may be about them. False if there are none to leave out.
+    pub(crate) fn leave_hints_out(&mut self, errno: i32) -> bool {
+        match self {
+            Self::ReadAt { wishes, .. }
+            | Self::WriteAt { wishes, .. }
+            | Self::ReadVectoredAt { wishes, .. }
+            | Self::WriteVectoredAt { wishes, .. }
+                if wishes.has_hints() && may_refuse_hint(errno) =>
+            {
+                *wishes = wishes.without_hints();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The contiguous memory of a read or write.
     pub(crate) fn span(&self) -> Option<Span> {
         match self {
@@ -151,20 +201,32 @@ impl Op {
     /// The same operation on `len` bytes, `from` bytes further on; only for one with a span.
     pub(crate) fn part(self, from: usize, part_len: usize) -> Self {
         match self {
-            Self::ReadAt { fd, span, offset } => {
+            Self::ReadAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            } => {
                 let span = span.part(from, part_len);
                 Self::ReadAt {
                     fd,
                     span,
                     offset: offset + from as u64,
+                    wishes,
                 }
             }
-            Self::WriteAt { fd, span, offset } => {
+            Self::WriteAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            } => {
                 let span = span.part(from, part_len);
                 Self::WriteAt {
                     fd,
                     span,
                     offset: offset + from as u64,
+                    wishes,
                 }
             }
             other => other,

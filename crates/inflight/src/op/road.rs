@@ -6,6 +6,8 @@
 pub(crate) enum Road {
     /// A plain system call on the calling thread.
     Plain,
+    /// As [`Road::Plain`], also where nobody may wait, because it does not.
+    Now,
     /// Through the proactor.
     Backend,
     /// Through the proactor, also alone: it is past the page cache, where a ring serves even one

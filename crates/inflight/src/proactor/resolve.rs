@@ -8,7 +8,7 @@ use super::{Proactor, completions_lost};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{advance, after, execute, execute_request, to_usize};
 use crate::completion::Answer;
-use crate::op::{KINDS, Op, Request, TRANSFER_MAX_BYTES};
+use crate::op::{KINDS, Op, Request, TRANSFER_MAX_BYTES, Wishes};
 
 /// How often EAGAIN and EINTR are met with another try in the ring.
 const RETRIES_AGAIN: u8 = 3;
@@ -31,7 +31,7 @@ impl Proactor {
         }
         let Ok(moved) = u32::try_from(result) else {
             self.slots.free_used(index);
-            let whole = slot.role == Role::Whole;
+            let whole = matches!(slot.role, Role::Whole | Role::After { .. });
             return Some((slot.token, after(slot.done, whole, -result)));
         };
         let has_span = slot.op.span().is_some();
@@ -49,27 +49,65 @@ impl Proactor {
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
         }
-        if slot.role == Role::Whole && !has_span && moved > 0 {
+        let done = slot.done + to_usize(moved);
+        let mut is_complete = has_span && moved == slot.expected_bytes;
+        if slot.role == Role::Whole && !has_span {
             let slot = self.slots.get_mut(index);
-            slot.done += to_usize(moved);
+            slot.done = done;
             // SAFETY: the operation has completed, so nobody reads its list of buffers now.
-            if unsafe { advance(&mut slot.op, to_usize(moved)) } {
+            is_complete = !unsafe { advance(&mut slot.op, to_usize(moved)) };
+            if !is_complete && moved > 0 {
                 self.requeue(index);
                 return None;
             }
-            let (token, done) = (slot.token, slot.done);
-            self.slots.free_used(index);
-            return Some((token, Answer::moved(done)));
         }
         self.slots.free_used(index);
-        Some((slot.token, Answer::moved(slot.done + to_usize(moved))))
+        let after_unheard = slot.role == Role::After { unheard: true };
+        let answer = Answer::moved(done).marked(after_unheard || slot.op.is_unheard());
+        self.end(slot.token, &slot.op, answer, is_complete)
+    }
+
+    /// The answer of a request that is over, unless a sync is to follow it.
+    fn end(
+        &mut self,
+        token: u32,
+        op: &Op,
+        answer: Answer,
+        complete: bool,
+    ) -> Option<(u32, Answer)> {
+        let (Some(sync), true) = (op.sync_after(), complete) else {
+            return Some((token, answer));
+        };
+        let unheard = answer.is_unheard();
+        let slot = self.slots.insert(sync, token, 0, Role::After { unheard });
+        let index = slot.and_then(|user_data| self.slots.find(user_data));
+        let index = index.expect("the write has just left its slot");
+        self.slots.get_mut(index).done = answer.bytes();
+        self.requeue(index);
+        None
     }
 
     /// Meets an error with another try where the table says so. `None` when the operation is on
     /// its way again; else the result that stands.
     fn second_try(&mut self, index: u32, errno: i32) -> Option<i32> {
         let slot = self.slots.get_mut(index);
+        if slot.op.leave_hints_out(errno) {
+            match slot.role {
+                Role::Plain => slot.role = Role::Unheard,
+                Role::Part(number) => {
+                    let split = self.splits[to_usize(number)].as_mut();
+                    split
+                        .expect("its parts are in flight")
+                        .leave_hints_out(errno);
+                }
+                Role::Whole | Role::Unheard | Role::After { .. } => {}
+            }
+            self.requeue(index);
+            return None;
+        }
         let retries_max = match errno {
+            // Somebody has asked to be told this instead of waiting.
+            libc::EAGAIN if slot.op.wishes().has(Wishes::NO_WAIT) => return Some(-errno),
             libc::EAGAIN | libc::EINTR => RETRIES_AGAIN,
             // io_uring_enter(2): a request dies with the thread that entered for it, or when no
             // kernel worker can be made. The operation has not been done.
@@ -164,9 +202,10 @@ impl Proactor {
                 None
             }
             Step::Done(answer) => {
+                let (op, is_complete) = split.outcome();
                 *place = None;
                 self.unissued.retain(|waiting| *waiting != number);
-                Some((token, answer))
+                self.end(token, &op, answer.marked(op.is_unheard()), is_complete)
             }
         }
     }
@@ -195,7 +234,9 @@ impl Proactor {
                 whole,
                 limit_bytes: TRANSFER_MAX_BYTES,
             };
-            deliver(slot.token, self.do_plainly(&request).plus(slot.done));
+            let after_unheard = slot.role == Role::After { unheard: true };
+            let answer = self.do_plainly(&request).marked(after_unheard);
+            deliver(slot.token, answer.plus(slot.done));
         }
         for number in 0..self.splits.len() {
             if let Some(split) = self.splits[number].take() {

@@ -12,8 +12,13 @@ use crate::op::Op;
 pub(super) enum Role {
     /// A request of its own; a short transfer is its answer.
     Plain,
+    /// As `Plain`, of a transfer that goes without the hints it came with.
+    Unheard,
     /// A request of its own that is resumed after a short transfer.
     Whole,
+    /// The sync behind a write, whose bytes are the answer; `unheard`: the write went without its
+    /// hints.
+    After { unheard: bool },
     /// A part of the request with this number among the split ones.
     Part(u32),
 }

@@ -85,6 +85,16 @@ impl Split {
         })
     }
 
+    /// Takes note that a part was refused for its hints: those that follow go without.
+    pub(super) fn leave_hints_out(&mut self, errno: i32) {
+        self.request.op.leave_hints_out(errno);
+    }
+
+    /// The operation, all of it, and whether all of it has been moved.
+    pub(super) fn outcome(&self) -> (Op, bool) {
+        (self.request.op, self.prefix == self.len && self.errno == 0)
+    }
+
     /// Whether parts remain to be issued.
     pub(super) fn has_more(&self) -> bool {
         self.next < self.len
@@ -120,6 +130,7 @@ mod tests {
             fd: -1,
             span,
             offset: 1000,
+            wishes: crate::op::Wishes::NONE,
         };
         Split::new(
             7,

@@ -30,6 +30,8 @@ mod errors;
 
 mod roads;
 
+mod wishes;
+
 mod steady;
 
 mod lifetime;

@@ -46,35 +46,63 @@ pub(crate) unsafe fn execute(op: &Op) -> i32 {
 pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
     // SAFETY: passed on from the caller.
     let result = unsafe { execute(&request.op) };
+    if !request.op.wishes().is_none() {
+        // SAFETY: passed on from the caller.
+        return unsafe { see_wishes_through(request, result) };
+    }
     let asked = request.op.span().map_or(0, |span| span.len);
     match usize::try_from(result) {
         Ok(moved) if moved == asked || (moved < to_usize(TRANSFER_MAX_BYTES) && !request.whole) => {
             Answer::moved(moved)
         }
         // SAFETY: passed on from the caller.
-        _ => unsafe { go_on(request, result) },
+        _ => unsafe { go_on(request, result) }.0,
     }
 }
 
-/// Sees a request through whose first call returned `result`.
+/// As [`execute_request`], for a transfer with wishes whose first call returned `result`.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
 #[cold]
-unsafe fn go_on(request: &Request, mut result: i32) -> Answer {
+unsafe fn see_wishes_through(request: &Request, mut result: i32) -> Answer {
+    let mut request = *request;
+    if request.op.leave_hints_out(-result) {
+        // SAFETY: passed on from the caller.
+        result = unsafe { execute(&request.op) };
+    }
+    // SAFETY: passed on from the caller.
+    let (mut answer, is_complete) = unsafe { go_on(&request, result) };
+    if let (Some(sync), true) = (request.op.sync_after(), is_complete) {
+        // SAFETY: a sync names no memory.
+        let synced = unsafe { execute(&sync) };
+        if synced < 0 {
+            answer = Answer::failed(-synced, answer.bytes());
+        }
+    }
+    answer.marked(request.op.is_unheard())
+}
+
+/// Sees a request through whose first call returned `result`. True if all of it was moved.
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[cold]
+unsafe fn go_on(request: &Request, mut result: i32) -> (Answer, bool) {
     let mut op = request.op;
     let mut done = 0;
     loop {
         let Ok(moved) = usize::try_from(result) else {
-            return after(done, request.whole, -result);
+            return (after(done, request.whole, -result), false);
         };
         done += moved;
         let was_full = moved == to_usize(TRANSFER_MAX_BYTES);
         // SAFETY: the caller vouches for the list of buffers, and the call is over.
         let has_more = unsafe { advance(&mut op, moved) };
         if !has_more || moved == 0 || !(was_full || request.whole) {
-            return Answer::moved(done);
+            return (Answer::moved(done), !has_more);
         }
         // SAFETY: what is left of the memory that the caller vouches for.
         result = unsafe { execute(&op) };
@@ -99,7 +127,10 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
 ///
 /// As for [`execute`].
 pub(crate) unsafe fn read_cached(op: &Op) -> i32 {
-    let Op::ReadAt { fd, span, offset } = *op else {
+    let Op::ReadAt {
+        fd, span, offset, ..
+    } = *op
+    else {
         return -libc::EOPNOTSUPP;
     };
     let iov_len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
@@ -161,21 +192,33 @@ pub(crate) fn to_usize(number: u32) -> usize {
 /// As for [`execute`].
 #[inline(always)]
 unsafe fn call(op: &Op) -> isize {
+    if !op.wishes().is_none() {
+        // SAFETY: passed on from the caller.
+        return unsafe { wished(op) };
+    }
     match *op {
         Op::Nop => 0,
-        Op::ReadAt { fd, span, offset } => {
+        Op::ReadAt {
+            fd, span, offset, ..
+        } => {
             // SAFETY: as for `positioned`.
             unsafe { positioned(libc::SYS_pread64, fd, span, offset) }
         }
-        Op::WriteAt { fd, span, offset } => {
+        Op::WriteAt {
+            fd, span, offset, ..
+        } => {
             // SAFETY: as for `positioned`.
             unsafe { positioned(libc::SYS_pwrite64, fd, span, offset) }
         }
-        Op::ReadVectoredAt { fd, iovecs, offset } => {
+        Op::ReadVectoredAt {
+            fd, iovecs, offset, ..
+        } => {
             // SAFETY: the caller vouches for the list and for what it points to.
             unsafe { libc::preadv64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
         }
-        Op::WriteVectoredAt { fd, iovecs, offset } => {
+        Op::WriteVectoredAt {
+            fd, iovecs, offset, ..
+        } => {
             // SAFETY: as above.
             unsafe { libc::pwritev64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
         }
@@ -242,6 +285,116 @@ unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> 
     }
 }
 
+/// A transfer with flags, and with a priority if it has one: the kernel takes that of the thread,
+/// which gets its own back afterwards (ioprio_set(2)).
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[cold]
+unsafe fn wished(op: &Op) -> isize {
+    let before = match op.wishes().ioprio() {
+        0 => None,
+        ioprio => match swap_ioprio(ioprio) {
+            Ok(before) => Some(before),
+            // It is said to be refused; the caller tries without.
+            Err(()) => return -1,
+        },
+    };
+    // SAFETY: passed on from the caller.
+    let result = unsafe { with_flags(op) };
+    let Some(before) = before else {
+        return result;
+    };
+    let errno = io::Error::last_os_error().raw_os_error();
+    // What was set before without a privilege can be set again.
+    let _ = set_ioprio(before);
+    if let (Some(errno), true) = (errno, result < 0) {
+        // SAFETY: the C library tells where this thread's errno is.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: it belongs to this thread.
+        unsafe { *place = errno };
+    }
+    result
+}
+
+/// preadv2 or pwritev2, for a transfer.
+///
+/// # Safety
+///
+/// As for [`execute`].
+unsafe fn with_flags(op: &Op) -> isize {
+    let flags = op.wishes().rwf();
+    let list_of = |span: Span| libc::iovec {
+        iov_base: span.start.cast(),
+        iov_len: span.len.min(to_usize(TRANSFER_MAX_BYTES)),
+    };
+    match *op {
+        Op::ReadAt {
+            fd, span, offset, ..
+        } => {
+            let list = list_of(span);
+            // SAFETY: the list is ours, and the caller vouches for what it points to.
+            unsafe { libc::preadv2(fd, &raw const list, 1, signed(offset), flags) }
+        }
+        Op::WriteAt {
+            fd, span, offset, ..
+        } => {
+            let list = list_of(span);
+            // SAFETY: as above.
+            unsafe { libc::pwritev2(fd, &raw const list, 1, signed(offset), flags) }
+        }
+        Op::ReadVectoredAt {
+            fd, iovecs, offset, ..
+        } => {
+            let (count, offset) = (signed_count(iovecs), signed(offset));
+            // SAFETY: the caller vouches for the list and for what it points to.
+            unsafe { libc::preadv2(fd, iovecs.first, count, offset, flags) }
+        }
+        Op::WriteVectoredAt {
+            fd, iovecs, offset, ..
+        } => {
+            let (count, offset) = (signed_count(iovecs), signed(offset));
+            // SAFETY: as above.
+            unsafe { libc::pwritev2(fd, iovecs.first, count, offset, flags) }
+        }
+        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } | Op::Metadata { .. } => {
+            unreachable!("only transfers have wishes")
+        }
+    }
+}
+
+/// Gives this thread a priority, and returns the one it had. The reason of a refusal is in
+/// `errno`.
+fn swap_ioprio(ioprio: u16) -> Result<libc::c_long, ()> {
+    /// `IOPRIO_CLASS_BE` above `IOPRIO_CLASS_SHIFT`, ioprio_set(2).
+    const BEST_EFFORT: libc::c_long = 2 << 13;
+    // SAFETY: no memory is involved.
+    let before = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, THIS) };
+    if before < 0 {
+        return Err(());
+    }
+    // Without a class it follows the nice value, and the level says nothing (ioprio_set(2), NOTES).
+    let before = if before < 1 << 13 { 0 } else { before };
+    if (1..BEST_EFFORT).contains(&before) {
+        // Somebody with the privilege has made this thread a real-time one, which is more than can
+        // be asked for here, and might not be given back.
+        return Ok(before);
+    }
+    set_ioprio(libc::c_long::from(ioprio)).map(|()| before)
+}
+
+fn set_ioprio(ioprio: libc::c_long) -> Result<(), ()> {
+    // SAFETY: no memory is involved.
+    let answer = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, THIS, ioprio) };
+    if answer < 0 { Err(()) } else { Ok(()) }
+}
+
+/// ioprio_set(2).
+const IOPRIO_WHO_PROCESS: libc::c_long = 1;
+/// The calling thread, ioprio_set(2).
+const THIS: libc::c_long = 0;
+
 /// What is asked of statx: the basics and the alignment for direct I/O.
 pub(crate) const METADATA_MASK: u32 = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
 
@@ -261,6 +414,7 @@ fn signed_count(iovecs: Iovecs) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::Wishes;
 
     fn lens(iovecs: &[libc::iovec]) -> Vec<usize> {
         iovecs.iter().map(|iovec| iovec.iov_len).collect()
@@ -283,6 +437,7 @@ mod tests {
             fd: -1,
             iovecs,
             offset: 100,
+            wishes: Wishes::NONE,
         };
         // SAFETY: `list` is ours, and no call is in flight.
         assert!(unsafe { advance(&mut op, 13) });
@@ -296,8 +451,48 @@ mod tests {
             fd: -1,
             iovecs,
             offset,
+            wishes: Wishes::NONE,
         };
         // SAFETY: as above.
         assert!(!unsafe { advance(&mut op, 17) });
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no priorities")]
+    fn a_priority_is_given_and_taken_back() {
+        let now = || {
+            // SAFETY: no memory is involved.
+            unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, THIS) }
+        };
+        let thread = std::thread::spawn(move || {
+            // As somebody may have set it before: best effort, level 6.
+            let own = 2 << 13 | 6;
+            if set_ioprio(own).is_err() {
+                return eprintln!(
+                    "skipped: priorities are refused: {}",
+                    io::Error::last_os_error()
+                );
+            }
+            let latency = Wishes::NONE.with_priority(crate::op::Priority::Latency);
+            assert_eq!(swap_ioprio(latency.ioprio()), Ok(own));
+            assert_eq!(now(), 2 << 13);
+            set_ioprio(own).unwrap();
+            let mut memory = 0_u8;
+            let span = Span {
+                start: &raw mut memory,
+                len: 1,
+                arena: None,
+            };
+            let op = Op::ReadAt {
+                fd: -1,
+                span,
+                offset: 0,
+                wishes: latency,
+            };
+            // SAFETY: the memory is there until this returns.
+            assert_eq!(unsafe { execute(&op) }, -libc::EBADF);
+            assert_eq!(now(), own);
+        });
+        thread.join().unwrap();
     }
 }

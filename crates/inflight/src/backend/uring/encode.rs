@@ -30,6 +30,15 @@ macro_rules! with_fd {
     };
 }
 
+/// The entry of a transfer, with what the operation wishes for.
+macro_rules! wished {
+    ($transfer:expr, $op:expr) => {{
+        let wishes = $op.wishes();
+        let transfer = $transfer.rw_flags(wishes.rwf());
+        transfer.ioprio(wishes.ioprio()).build()
+    }};
+}
+
 /// The length of a span in one operation. The proactor has split what is longer.
 fn len(span: Span) -> u32 {
     u32::try_from(span.len).unwrap_or(TRANSFER_MAX_BYTES)
@@ -43,33 +52,41 @@ fn len(span: Span) -> u32 {
 pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -> R) -> R {
     match *op {
         Op::Nop => put(opcode::Nop::new().build()),
-        Op::ReadAt { fd, span, offset } => with_fd!(known, fd, |fd| match known.buffer {
+        Op::ReadAt {
+            fd, span, offset, ..
+        } => with_fd!(known, fd, |fd| match known.buffer {
             Some(place) => {
                 let read = opcode::ReadFixed::new(fd, span.start, len(span), place);
-                put(read.offset(offset).build())
+                put(wished!(read.offset(offset), op))
             }
             None => {
                 let read = opcode::Read::new(fd, span.start, len(span));
-                put(read.offset(offset).build())
+                put(wished!(read.offset(offset), op))
             }
         }),
-        Op::WriteAt { fd, span, offset } => with_fd!(known, fd, |fd| match known.buffer {
+        Op::WriteAt {
+            fd, span, offset, ..
+        } => with_fd!(known, fd, |fd| match known.buffer {
             Some(place) => {
                 let write = opcode::WriteFixed::new(fd, span.start, len(span), place);
-                put(write.offset(offset).build())
+                put(wished!(write.offset(offset), op))
             }
             None => {
                 let write = opcode::Write::new(fd, span.start, len(span));
-                put(write.offset(offset).build())
+                put(wished!(write.offset(offset), op))
             }
         }),
-        Op::ReadVectoredAt { fd, iovecs, offset } => with_fd!(known, fd, |fd| {
+        Op::ReadVectoredAt {
+            fd, iovecs, offset, ..
+        } => with_fd!(known, fd, |fd| {
             let read = opcode::Readv::new(fd, iovecs.first, iovecs.count);
-            put(read.offset(offset).build())
+            put(wished!(read.offset(offset), op))
         }),
-        Op::WriteVectoredAt { fd, iovecs, offset } => with_fd!(known, fd, |fd| {
+        Op::WriteVectoredAt {
+            fd, iovecs, offset, ..
+        } => with_fd!(known, fd, |fd| {
             let write = opcode::Writev::new(fd, iovecs.first, iovecs.count);
-            put(write.offset(offset).build())
+            put(wished!(write.offset(offset), op))
         }),
         Op::Sync { fd, data_only } => with_fd!(known, fd, |fd| {
             let flags = match data_only {
@@ -93,6 +110,53 @@ pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -
         Op::Metadata { fd, out } => {
             let statx = opcode::Statx::new(types::Fd(fd), c"".as_ptr(), out.cast());
             put(statx.flags(libc::AT_EMPTY_PATH).mask(METADATA_MASK).build())
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use super::*;
+    use crate::op::{Iovecs, Priority, Wishes};
+
+    /// `ioprio` and `rw_flags` of an entry: `struct io_uring_sqe`, `include/uapi/linux/io_uring.h`.
+    fn fields(op: &Op, known: Known) -> (u16, u32) {
+        encode(op, known, |entry| {
+            // SAFETY: an entry is 64 bytes, all of which have been set.
+            let bytes = unsafe { (&raw const entry).cast::<[u8; 64]>().read() };
+            let flags = bytes[28..32].try_into().unwrap();
+            let ioprio = u16::from_ne_bytes([bytes[2], bytes[3]]);
+            (ioprio, u32::from_ne_bytes(flags))
+        })
+    }
+
+    #[test]
+    fn every_transfer_carries_its_wishes() {
+        let span = Span {
+            start: std::ptr::null_mut(),
+            len: 1,
+            arena: None,
+        };
+        let iovecs = Iovecs {
+            first: std::ptr::null_mut(),
+            count: 0,
+        };
+        let asked = Wishes::DSYNC.with(Wishes::NO_WAIT).with(Wishes::THEN_SYNC);
+        let asked = asked.with_priority(Priority::Throughput);
+        for (wishes, expected) in [(Wishes::NONE, (0, 0)), (asked, (0x4007, 0x0a))] {
+            let (fd, offset) = (0, 0);
+            #[rustfmt::skip]
+            let ops = [
+                Op::ReadAt { fd, span, offset, wishes },
+                Op::WriteAt { fd, span, offset, wishes },
+                Op::ReadVectoredAt { fd, iovecs, offset, wishes },
+                Op::WriteVectoredAt { fd, iovecs, offset, wishes },
+            ];
+            for (op, buffer) in ops.iter().flat_map(|op| [(op, None), (op, Some(3))]) {
+                let known = Known { buffer, file: None };
+                assert_eq!(fields(op, known), expected, "{op:?}");
+            }
         }
     }
 }

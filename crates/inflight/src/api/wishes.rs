@@ -1,0 +1,222 @@
+//! What is asked of a single transfer beyond moving its bytes: the methods of the operations, and
+//! what becomes of a wish that is refused (`docs/design/wishes.md`).
+
+use std::io;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::file::File;
+use super::pending::Tells;
+use super::transfer::{ReadAt, WriteAt};
+use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
+use crate::buf::IoBuf;
+use crate::completion::Answer;
+use crate::error::WishRefused;
+use crate::op::{Priority, Wishes};
+
+/// Which hints a file has refused, so that they are not tried again and told once.
+#[derive(Debug, Default)]
+pub(super) struct Hints(AtomicU8);
+
+const NO_DONT_CACHE: u8 = 1;
+const NO_PRIORITY: u8 = 2;
+const TOLD_BUFFERED: u8 = 4;
+
+impl Hints {
+    /// What is asked of the kernel; whether that is less than what was wished for is marked in
+    /// `wishes`.
+    pub(super) fn heard(&self, wishes: &mut Wishes, direct: bool) -> Wishes {
+        let known = self.0.load(Ordering::Relaxed);
+        let asked = wishes.without(Wishes::UNHEARD);
+        let may_have_priority = direct && known & NO_PRIORITY == 0;
+        let mut heard = asked;
+        if !may_have_priority {
+            heard = heard.without_priority();
+        }
+        if direct {
+            // Nothing is cached as it is.
+            heard = heard.without(Wishes::DONT_CACHE);
+        } else if known & NO_DONT_CACHE != 0 {
+            heard = heard.without(Wishes::DONT_CACHE);
+        }
+        let is_cached = !direct && heard.has(Wishes::DONT_CACHE) != asked.has(Wishes::DONT_CACHE);
+        *wishes = match is_cached || heard.has_priority() != asked.has_priority() {
+            true => asked.with(Wishes::UNHEARD),
+            false => asked,
+        };
+        heard
+    }
+
+    /// Learns that a transfer went without its hints. Returns why, if that has not been told.
+    #[cold]
+    fn note(&self, wishes: Wishes, answer: Answer) -> Option<&'static str> {
+        // A transfer is asked for one of the two at most: a priority past the page cache, and not
+        // to be cached on the way through it.
+        let (fact, reason) = match answer.is_unheard() {
+            true if wishes.has(Wishes::DONT_CACHE) => (
+                NO_DONT_CACHE,
+                "dont_cache is refused by a file system or the kernel (RWF_DONTCACHE), and left \
+                 out",
+            ),
+            true => (
+                NO_PRIORITY,
+                "priority is refused by the kernel (ioprio_set), and left out",
+            ),
+            false if wishes.has_priority() => (
+                TOLD_BUFFERED,
+                "priority concerns direct transfers; through the page cache it is left out",
+            ),
+            false => return None,
+        };
+        let before = self.0.fetch_or(fact, Ordering::Relaxed);
+        (before & fact == 0).then_some(reason)
+    }
+}
+
+/// The result of a transfer of `len` bytes with wishes.
+#[cold]
+pub(super) fn settle(
+    file: &File,
+    wishes: Wishes,
+    len: usize,
+    answer: Answer,
+    result: io::Result<usize>,
+) -> io::Result<usize> {
+    let handle = file.handle();
+    handle.note_write(wishes, len, answer);
+    match result {
+        Ok(moved) => {
+            if answer.is_unheard() || wishes.has(Wishes::UNHEARD) {
+                let counters = &file.engine().shared().counters;
+                counters.hint_unheard();
+                if let Some(reason) = handle.hints().note(wishes, answer) {
+                    counters.fallback(reason.to_owned());
+                }
+            }
+            Ok(moved)
+        }
+        Err(error) => Err(named(error, wishes)),
+    }
+}
+
+/// The error, which names the wish if it is about one.
+fn named(error: io::Error, wishes: Wishes) -> io::Error {
+    // preadv2(2), EOPNOTSUPP: an unknown flag, or one that the file does not take.
+    let Some(errno @ (libc::EOPNOTSUPP | libc::ENOSYS)) = error.raw_os_error() else {
+        return error;
+    };
+    let wishes = match (wishes.has(Wishes::DSYNC), wishes.has(Wishes::NO_WAIT)) {
+        (false, false) => return error,
+        (true, false) => "dsync",
+        (false, true) => "no_wait",
+        (true, true) => "dsync or no_wait",
+    };
+    io::Error::new(io::ErrorKind::Unsupported, WishRefused { wishes, errno })
+}
+
+impl<B: IoBuf> WriteAt<'_, B> {
+    pub(super) fn tells(&self) -> Tells {
+        Tells::Write(self.wishes, self.buf.len())
+    }
+}
+
+impl<B: IoBuf> WriteVectoredAt<'_, B> {
+    pub(super) fn tells(&self) -> Tells {
+        Tells::Write(self.wishes, total(&self.bufs))
+    }
+}
+
+/// The wishes that reads and writes have in common.
+macro_rules! wishes {
+    ($($operation:ident),*) => {$(
+        impl<B> $operation<'_, B> {
+            /// Does not wait: what would have to yields `WouldBlock`, or a short count if some
+            /// bytes could be moved before (`RWF_NOWAIT`, preadv2(2)).
+            ///
+            /// Through the page cache that is a call which never waits for the device, made at
+            /// once wherever the operation is run. Past it, the transfer waits for the device,
+            /// but not for locks or for room in its queue.
+            ///
+            /// # Errors
+            ///
+            /// `WouldBlock`; [`crate::WishRefused`], of the kind `Unsupported`, where the file
+            /// system cannot tell: ext4 for writes through the page cache, files in `/proc`.
+            pub fn no_wait(mut self) -> Self {
+                self.wishes = self.wishes.with(Wishes::NO_WAIT);
+                self
+            }
+
+            /// Does not leave in the page cache what this transfer brings there
+            /// (`RWF_DONTCACHE`, from Linux 6.14 on). What has been there before stays.
+            ///
+            /// This is a hint. A file system that refuses it carries the transfer out as any
+            /// other; [`crate::Stats::hints_unheard`] counts that. Direct transfers do so anyway.
+            pub fn dont_cache(mut self) -> Self {
+                self.wishes = self.wishes.with(Wishes::DONT_CACHE);
+                self
+            }
+
+            /// Has the device serve this transfer before or after others. The last one given
+            /// counts.
+            ///
+            /// This is a hint, for direct transfers only: the kernel gives those through the
+            /// page cache no priority of their own. It is up to the I/O scheduler what it is
+            /// worth: `bfq` heeds it, `mq-deadline` heeds classes only, and `none` and `kyber`
+            /// do not (ioprio_set(2)). Where a ring does the transfer, it is told in the entry;
+            /// where a plain call does, of this thread or of the pool, the thread has the
+            /// priority for as long as the call takes. A transfer that goes without it is counted
+            /// in [`crate::Stats::hints_unheard`].
+            pub fn priority(mut self, priority: Priority) -> Self {
+                self.wishes = self.wishes.with_priority(priority);
+                self
+            }
+        }
+    )*};
+}
+
+wishes!(ReadAt, WriteAt, ReadVectoredAt, WriteVectoredAt);
+
+/// The wishes of writes.
+macro_rules! wishes_of_writes {
+    ($($operation:ident),*) => {$(
+        impl<B> $operation<'_, B> {
+            /// Makes what this write moves durable before it is over (`RWF_DSYNC`, pwritev2(2)), as
+            /// [`OpenOptions::durable_writes`](crate::fs::OpenOptions::durable_writes) does for
+            /// all.
+            ///
+            /// Other writes are not covered; [`Self::then_sync`] covers them. A short write is
+            /// durable as far as it goes.
+            ///
+            /// # Errors
+            ///
+            /// [`crate::WishRefused`] where the kernel does not know it; then nothing is written.
+            /// After `EIO`, syncs of this file yield [`crate::SyncFailed`].
+            pub fn dsync(mut self) -> Self {
+                self.wishes = self.wishes.with(Wishes::DSYNC);
+                self
+            }
+
+            /// Writes all of it, and then makes the file's data durable (fdatasync(2)): one
+            /// operation, whose result comes when both are done.
+            ///
+            /// A short write is resumed. Unless all has been written there is no sync, so a count
+            /// of bytes is always the length, and durable.
+            ///
+            /// # Errors
+            ///
+            /// Those of the write. A sync that fails is [`crate::Partial`] with all bytes done, and
+            /// later ones yield [`crate::SyncFailed`]. That is also the answer if an earlier sync
+            /// has failed; then nothing is written.
+            ///
+            /// # Cancellation
+            ///
+            /// Dropped in flight, the write may be done with or without the sync.
+            pub fn then_sync(mut self) -> Self {
+                self.wishes = self.wishes.with(Wishes::THEN_SYNC);
+                self.all = true;
+                self
+            }
+        }
+    )*};
+}
+
+wishes_of_writes!(WriteAt, WriteVectoredAt);
