@@ -4,8 +4,10 @@
 //! In order of flow: [`record`] is the stored format; [`histogram`], [`heat`], [`figures`] and
 //! [`stats`] make figures of it; [`truth`] says which of them count; [`ranking`] puts them in
 //! order, [`regret`] compares the library with the best of the others, [`verdict`] says in words
-//! what follows, and [`text`] draws the screen.
+//! what follows, and [`text`] draws the screen. [`doctor`] is the stored format of an examination of
+//! a machine.
 
+pub mod doctor;
 pub mod record;
 
 pub mod figures;
@@ -36,4 +38,13 @@ pub use record::Record;
 #[must_use]
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Record).to_value()
+}
+
+/// The JSON schema of the stored format of an examination.
+///
+/// # Panics
+/// Never: a schema is made of strings, numbers and maps with string keys.
+#[must_use]
+pub fn doctor_schema() -> serde_json::Value {
+    schemars::schema_for!(doctor::Examination).to_value()
 }

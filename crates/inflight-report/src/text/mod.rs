@@ -5,6 +5,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod grid;
+pub mod doctor;
 mod notes;
 mod paint;
 pub(crate) mod table;
@@ -13,7 +14,7 @@ pub use compare::{comparison, limits};
 
 use crate::figures::full_rounds;
 use crate::ranking::Ranking;
-use crate::record::{Cell, Finding, Record, Severity};
+use crate::record::{Cell, Finding, Machine, Record, Severity};
 use crate::stats::signed_rank;
 use crate::units::{bytes, nanos};
 use crate::verdict::verdict;
@@ -82,12 +83,7 @@ fn header(screen: &mut Screen, record: &Record) {
         format!("Linux {}", machine.kernel),
         place,
         format!("{} CPUs", machine.cpus),
-        if machine.virtualised {
-            "virtual machine"
-        } else {
-            ""
-        }
-        .to_owned(),
+        virtualised(machine).to_owned(),
     ];
     screen.prose(&joined(&first), 0, Paint::Plain);
     let origin = if target.scratch {
@@ -102,6 +98,14 @@ fn header(screen: &mut Screen, record: &Record) {
         format!("took {}", nanos(record.took_ns as f64)),
     ];
     screen.prose(&joined(&second), 0, Paint::Plain);
+}
+
+fn virtualised(machine: &Machine) -> &'static str {
+    if machine.virtualised {
+        "virtual machine"
+    } else {
+        ""
+    }
 }
 
 fn rounds(record: &Record) -> String {
@@ -157,6 +161,7 @@ fn findings(screen: &mut Screen, record: &Record) {
         if !finding.fix.is_empty() {
             text += &sentence(&format!("Fix: {}", finding.fix));
         }
+        text += &sentence(&format!("More: inflight doctor --explain {}", finding.id));
         screen.statement(label, &text, paint);
     }
 }

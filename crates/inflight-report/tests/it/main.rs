@@ -3,6 +3,7 @@
 mod builder;
 mod compare;
 mod exports;
+mod doctor;
 mod histogram;
 mod limits;
 mod regret;
