@@ -1,11 +1,14 @@
 //! The record: what is known before the measurement, and what was measured.
 
+use std::path::Path;
+
 use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::record::{Cell, Heat, SCHEMA, Skipped, Tool};
 use inflight_report::regret;
 
 use crate::cli::Options;
+use crate::doctor::{self, Site};
 use crate::findings::{self, Facts};
 use crate::measure::clock::Clock;
 use crate::measure::run::Running;
@@ -101,7 +104,9 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
         cached: ids(Profile::cached),
         blocked,
     };
-    record.findings = findings::all(&facts);
+    let place = Path::new(&record.target.path);
+    let site = Site::of(place, record.machine.clone(), record.target.clone());
+    record.findings = findings::all(&facts, doctor::cheap(&site));
     record.regrets = regret::regrets(record);
     record.tool.backend = backend(&record.cells);
     Ok(())

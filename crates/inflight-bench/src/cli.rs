@@ -7,6 +7,7 @@ use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{compare, completions, man, show};
+use crate::doctor;
 use crate::exit::usage;
 use crate::exports::Exports;
 use crate::profile::check_depths;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Compare(compare::Flags),
     /// Show the result of a record again, or write it in another form.
     Show(show::Flags),
+    /// Examine this machine for fast disk I/O: what stands in the way, and what to do about it.
+    Doctor(doctor::Flags),
     /// Print the completions of a shell.
     Completions(completions::Flags),
     /// Print a manual page, as roff: `inflight man bench | man -l -`.

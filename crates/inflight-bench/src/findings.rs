@@ -1,8 +1,9 @@
 //! What the reader has to know before trusting the figures, from facts and from what happened.
 
+use inflight_report::doctor::Status;
 use inflight_report::record::{Cell, Finding, Machine, Severity, Target};
-use inflight_report::truth;
 
+use crate::doctor::{self, Found, Spoils};
 use crate::measure::host;
 use crate::size::human;
 
@@ -19,38 +20,64 @@ pub(crate) struct Facts<'a> {
 }
 
 /// All findings, the worst first.
-pub(crate) fn all(facts: &Facts<'_>) -> Vec<Finding> {
+pub(crate) fn all(facts: &Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = [
-        in_memory(facts),
         io_uring_blocked(facts),
         not_registered(facts),
         queue_too_short(facts),
-        pseudo_device(facts),
         cache_too_small(facts),
-        slow_clock(facts),
     ]
     .into_iter()
     .flatten()
     .collect();
+    for found in found {
+        // What happened in the run says more than what a check expected of it.
+        let known = findings.iter().any(|finding| finding.id == found.line.id);
+        findings.extend(tied(facts, found).filter(|_| !known));
+    }
     findings.sort_by_key(|finding| match finding.severity {
         Severity::Blocker => 0,
         Severity::Warning => 1,
         Severity::Hint => 2,
     });
+    let explained = |finding: &Finding| doctor::is_explained(&finding.id);
+    debug_assert!(findings.iter().all(explained), "{findings:?}");
     findings
 }
 
-fn in_memory(facts: &Facts<'_>) -> Option<Finding> {
-    let fs = &facts.target.fs;
-    (truth::in_memory(facts.target) && !facts.direct.is_empty()).then(|| Finding {
-        id: "tmpfs-target".to_owned(),
-        severity: Severity::Blocker,
-        what: format!("{} is on {fs}: this is memory, no disk", facts.target.path),
-        why_it_matters: "Direct reads of it are accepted, but no device is involved: what is \
-            measured is copying memory"
-            .to_owned(),
-        fix: "name a directory on a disk, such as your home directory or /var/tmp".to_owned(),
-        affects: facts.direct.clone(),
+/// What a check found, tied to the cells that it spoils; nothing if there are none.
+fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
+    let ids = |wanted: &dyn Fn(&Cell) -> bool| {
+        let cells = facts.cells.iter().filter(|cell| wanted(cell));
+        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
+    };
+    let is_direct = |cell: &Cell| facts.direct.contains(&cell.id);
+    let has_ring = |cell: &Cell| {
+        let names = ["uring", "inflight"];
+        names.iter().any(|name| cell.strategy.starts_with(name))
+    };
+    let affects = match found.spoils {
+        Spoils::Everything => Vec::new(),
+        Spoils::Direct => ids(&is_direct),
+        Spoils::Buffered => ids(&|cell| !is_direct(cell)),
+        Spoils::Rings => ids(&has_ring),
+        Spoils::Nothing => return None,
+    };
+    if affects.is_empty() && found.spoils != Spoils::Everything {
+        return None;
+    }
+    let line = found.line;
+    Some(Finding {
+        id: line.id,
+        severity: match line.status {
+            Status::Problem => Severity::Blocker,
+            Status::Warning => Severity::Warning,
+            Status::Ok | Status::Note | Status::Unknown => Severity::Hint,
+        },
+        what: line.finding,
+        why_it_matters: line.consequence,
+        fix: line.fix,
+        affects,
     })
 }
 
@@ -113,31 +140,6 @@ fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-fn pseudo_device(facts: &Facts<'_>) -> Option<Finding> {
-    let is_pseudo = |name: &str| {
-        ["loop", "zram", "ram"]
-            .iter()
-            .any(|kind| name.starts_with(kind))
-    };
-    let device = facts
-        .target
-        .stack
-        .iter()
-        .find(|device| is_pseudo(&device.name))?;
-    (!facts.direct.is_empty()).then(|| Finding {
-        id: "pseudo-device".to_owned(),
-        severity: Severity::Hint,
-        what: format!(
-            "{} is no disk of its own, but made of a file or of memory",
-            device.name
-        ),
-        why_it_matters: "Its speed says nothing about a disk; software costs show well on it"
-            .to_owned(),
-        fix: String::new(),
-        affects: facts.direct.clone(),
-    })
-}
-
 fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
     let available_bytes = host::memory_available_bytes()?;
     // The file is cached already when this is asked, and cached pages count as available.
@@ -153,26 +155,5 @@ fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
         why_it_matters: "The data does not stay in the page cache".to_owned(),
         fix: "choose a smaller --size".to_owned(),
         affects: facts.cached.clone(),
-    })
-}
-
-fn slow_clock(facts: &Facts<'_>) -> Option<Finding> {
-    let clock = facts.machine.clocksource.as_deref()?;
-    // These are read without entering the kernel.
-    let fast = [
-        "tsc",
-        "kvm-clock",
-        "hyperv_clocksource_tsc_page",
-        "arch_sys_counter",
-    ];
-    let cost_ns = facts.machine.clock_cost_ns;
-    (!fast.contains(&clock) || cost_ns > 200.0).then(|| Finding {
-        id: "slow-clock".to_owned(),
-        severity: Severity::Hint,
-        what: format!("Reading the clock ({clock}) takes {cost_ns:.0} ns"),
-        why_it_matters: "Fewer operations are timed, so that the clock does not disturb them"
-            .to_owned(),
-        fix: "the kernel parameter clocksource=tsc, where the processor allows it".to_owned(),
-        affects: Vec::new(),
     })
 }

@@ -13,6 +13,7 @@
 
 mod cli;
 mod commands;
+mod doctor;
 
 mod profile;
 mod size;
@@ -64,6 +65,7 @@ fn dispatch(command: Command, known: &[&'static dyn Strategy]) -> anyhow::Result
         Command::Bench(flags) => bench::bench(&flags.into_options(known)?),
         Command::Compare(flags) => commands::compare::compare(&flags),
         Command::Show(flags) => commands::show::show(&flags),
+        Command::Doctor(flags) => doctor::run(&flags),
         Command::Completions(flags) => commands::completions::print(&flags, known),
         Command::Man(flags) => commands::man::print(&flags, known),
     }

@@ -42,12 +42,15 @@ pub(crate) fn io_uring_disabled() -> Option<u32> {
 /// The seccomp mode of this process: 2 is a filter.
 pub(crate) fn seccomp() -> Option<u32> {
     let status = read_to_string("/proc/self/status").ok()?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"))?
-        .trim()
-        .parse()
-        .ok()
+    field(&status, "Seccomp:")?.parse().ok()
+}
+
+/// The value of a line of `/proc/self/status`, by its name and colon.
+pub(crate) fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let mut lines = status.lines();
+    lines
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
 }
 
 /// The soft limit of locked memory; absent when unlimited.
@@ -77,6 +80,15 @@ pub(crate) fn memory_available_bytes() -> Option<u64> {
         .checked_mul(1024)
 }
 
+/// The processors or nodes of a list as `0-3,8`. Source: cpuset(7), List format.
+pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
+    let ranges = text.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
 /// The first line of a small file, trimmed; absent when there is none.
 pub(crate) fn line(path: impl AsRef<std::path::Path>) -> Option<String> {
     let text = read_to_string(path).ok()?;
@@ -103,6 +115,13 @@ mod tests {
         assert!(machine.cpus >= 1);
         assert!(machine.clock_cost_ns > 0.0);
         assert!(machine.seccomp.is_some());
+    }
+
+    #[test]
+    fn a_list_of_processors_is_read() {
+        assert_eq!(cpu_list("0-2,8,10-11\n"), [0, 1, 2, 8, 10, 11]);
+        assert_eq!(cpu_list("0"), [0]);
+        assert!(cpu_list("").is_empty());
     }
 
     #[test]

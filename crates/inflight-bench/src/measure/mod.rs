@@ -11,6 +11,7 @@ pub(crate) mod published;
 pub(crate) mod run;
 mod sampling;
 pub(crate) mod snapshot;
+pub(crate) mod stack;
 pub(crate) mod storage;
 pub(crate) mod tasks;
 pub(crate) mod usage;

@@ -4,8 +4,8 @@
 //! has colours is the caller's business.
 
 pub(crate) mod compare;
-pub(crate) mod grid;
 pub mod doctor;
+pub(crate) mod grid;
 mod notes;
 mod paint;
 pub(crate) mod table;

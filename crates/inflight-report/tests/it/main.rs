@@ -2,8 +2,8 @@
 
 mod builder;
 mod compare;
-mod exports;
 mod doctor;
+mod exports;
 mod histogram;
 mod limits;
 mod regret;

@@ -1,0 +1,122 @@
+//! `inflight doctor --explain ID`: a paragraph for each id, kept beside the check that raises it.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+
+use super::{
+    cgroup, clock, device, direct_io, file_system, governor, io_uring, iopoll, kernel, memlock,
+    numa, queue, read_ahead, scheduler, space, write_cache,
+};
+use crate::exit::usage;
+
+/// An id, and what there is to say about it beyond one line.
+pub(super) struct Topic {
+    pub(super) id: &'static str,
+    pub(super) text: &'static str,
+}
+
+/// In the order of the checks.
+const TOPICS: &[&[Topic]] = &[
+    io_uring::TOPICS,
+    memlock::TOPICS,
+    direct_io::TOPICS,
+    kernel::TOPICS,
+    file_system::TOPICS,
+    device::TOPICS,
+    iopoll::TOPICS,
+    scheduler::TOPICS,
+    queue::TOPICS,
+    read_ahead::TOPICS,
+    write_cache::TOPICS,
+    space::TOPICS,
+    cgroup::TOPICS,
+    governor::TOPICS,
+    clock::TOPICS,
+    numa::TOPICS,
+];
+
+/// Columns of the paragraphs.
+const WIDTH: usize = 80;
+
+fn topics() -> impl Iterator<Item = &'static Topic> {
+    TOPICS.iter().copied().flatten()
+}
+
+/// Whether there is a paragraph for it.
+pub(crate) fn is_explained(id: &str) -> bool {
+    topics().any(|topic| topic.id == id)
+}
+
+/// The paragraph for one id, or for all of them.
+///
+/// # Errors
+/// A usage error that lists the ids, if this is none.
+pub(super) fn text(id: &str) -> Result<String> {
+    let wanted = topics().filter(|topic| id == "all" || topic.id == id);
+    let paragraphs: Vec<String> = wanted
+        .map(|topic| format!("{}\n{}", topic.id, folded(topic.text)))
+        .collect();
+    if paragraphs.is_empty() {
+        let ids: Vec<&str> = topics().map(|topic| topic.id).collect();
+        let ids = ids.join(", ");
+        return Err(usage(format!(
+            "nothing is known about `{id}`; known are {ids}"
+        )));
+    }
+    let mut text = paragraphs.join("\n");
+    if id != "all" && id == kernel::ID {
+        text += &kernel::table();
+    }
+    Ok(text)
+}
+
+fn folded(text: &str) -> String {
+    let (mut folded, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            _ = writeln!(folded, " {line}");
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    _ = writeln!(folded, " {line}");
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_id_is_explained_once_and_in_sentences() {
+        let mut seen = HashSet::new();
+        for topic in topics() {
+            assert!(seen.insert(topic.id), "{} is there twice", topic.id);
+            assert!(
+                topic.text.ends_with('.') && topic.text.len() > 150,
+                "{}",
+                topic.id
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_id_is_a_usage_error_that_lists_the_known() {
+        let error = text("no-such-id").unwrap_err();
+        assert_eq!(crate::exit::code_of(&error), crate::exit::USAGE);
+        assert!(error.to_string().contains("iopoll"), "{error}");
+    }
+
+    #[test]
+    fn a_paragraph_is_folded() {
+        for line in text("all").unwrap().lines() {
+            assert!(line.chars().count() <= WIDTH + 1, "{line}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Whether this process may have rings, who says no, and what its rings can do.
+
+use super::explain::Topic;
+use super::probe::Ring;
+use super::{Found, Site};
+use crate::measure::host;
+
+const BLOCKED: &str = "io-uring-blocked";
+const FEATURES: &str = "io-uring-features";
+const CHOICE: &str = "backend";
+
+pub(super) const TOPICS: &[Topic] = &[
+    Topic {
+        id: BLOCKED,
+        text: "A ring was asked for in a child process. EPERM with kernel.io_uring_disabled=2 is \
+            the administrator's word; with 1, a ring needs CAP_SYS_ADMIN or the group in \
+            kernel.io_uring_group. EPERM or ENOSYS without it, under a seccomp filter, is the \
+            default of container runtimes: give the container a profile that allows \
+            io_uring_setup, io_uring_enter and io_uring_register (Docker: --security-opt \
+            seccomp=FILE; Kubernetes: securityContext.seccompProfile of type Localhost). A filter \
+            can also kill whoever asks: then set INFLIGHT_BACKEND=threads, so that nothing asks. \
+            io_uring widens what an attacker can reach in the kernel, so on a machine that others \
+            share, whoever is responsible for it decides. Without it the library uses threads.",
+    },
+    Topic {
+        id: FEATURES,
+        text: "Each set-up flag was tried, and the kernel was asked for its operations; the \
+            version was not looked at. DEFER_TASKRUN (Linux 6.1) lets a ring's owner say when \
+            completions are processed: without it the library does not use io_uring by itself. \
+            SINGLE_ISSUER, COOP_TASKRUN, SUBMIT_ALL and NO_SQARRAY save a few percent each. An \
+            operation that the kernel lacks is done by threads.",
+    },
+    Topic {
+        id: CHOICE,
+        text: "What the library would use in a program that is started here, and why, in its own \
+            words. The environment variable INFLIGHT_BACKEND (auto, uring, threads) has the last \
+            word over what a program asks for. In a program, Engine::backend tells the same.",
+    },
+];
+
+/// Who says no, as far as `/proc` tells.
+struct Facts {
+    /// `kernel.io_uring_disabled`.
+    disabled: Option<u32>,
+    filtered: bool,
+}
+
+/// Blocked or not, the features, and what the library makes of it.
+pub(super) fn check(site: &Site) -> Vec<Found> {
+    let status = site.text("proc/self/status").unwrap_or_default();
+    let facts = Facts {
+        disabled: site
+            .line("proc/sys/kernel/io_uring_disabled")
+            .and_then(|text| text.parse().ok()),
+        filtered: host::field(&status, "Seccomp:") == Some("2"),
+    };
+    let ring = site.ring();
+    let mut found = vec![judge(ring, &facts)];
+    if ring.errno("setup") == Some(Ok(())) {
+        found.push(features(ring));
+    }
+    found.push(choice(ring));
+    found
+}
+
+fn judge(ring: &Ring, facts: &Facts) -> Found {
+    let setup = ring.errno("setup");
+    if ring.killed_by() == Some(libc::SIGSYS) {
+        let finding = "io_uring kills whoever calls it (SIGSYS): a seccomp filter does that";
+        return Found::problem(BLOCKED, finding)
+            .so("A program that only tries io_uring dies of it")
+            .fix("export INFLIGHT_BACKEND=threads");
+    }
+    match setup {
+        Some(Ok(())) => Found::ok(BLOCKED, "this process may use io_uring"),
+        Some(Err(errno)) => refused(errno, facts),
+        None => {
+            let why = ring
+                .failure()
+                .unwrap_or_else(|| "it said nothing".to_owned());
+            Found::unknown(
+                BLOCKED,
+                format!("the process that was to ask failed: {why}"),
+            )
+        }
+    }
+}
+
+fn refused(errno: i32, facts: &Facts) -> Found {
+    let cause = std::io::Error::from_raw_os_error(errno);
+    let denied = matches!(errno, libc::EPERM | libc::EACCES);
+    let also = match facts.filtered {
+        true => "; there is a seccomp filter as well, which may say no next",
+        false => "",
+    };
+    let (finding, fix) = match (errno, facts.disabled) {
+        (_, Some(2)) if denied => (
+            format!("io_uring is switched off: kernel.io_uring_disabled is 2{also}"),
+            "sudo sysctl kernel.io_uring_disabled=0",
+        ),
+        (_, Some(1)) if denied => (
+            format!("io_uring is for one group only: kernel.io_uring_disabled is 1{also}"),
+            "sudo sysctl kernel.io_uring_group=$(id -g)",
+        ),
+        (libc::EPERM | libc::EACCES | libc::ENOSYS, _) if facts.filtered => (
+            format!("a seccomp filter refuses io_uring ({cause})"),
+            "docker run --security-opt seccomp=PROFILE.json # one that allows io_uring_setup, \
+             io_uring_enter and io_uring_register",
+        ),
+        (libc::ENOSYS, _) => (
+            "this kernel has no io_uring".to_owned(),
+            "a kernel from 6.1 on with CONFIG_IO_URING",
+        ),
+        (libc::ENOMEM, _) => (
+            "there is no memory for even a small ring".to_owned(),
+            "sudo prlimit --memlock=unlimited --pid $$",
+        ),
+        _ if denied => (
+            format!("something refuses io_uring ({cause}): no sysctl and no seccomp filter"),
+            "sudo ausearch -m avc -ts recent # a security module leaves a trace there",
+        ),
+        _ => (format!("a ring cannot be set up: {cause}"), ""),
+    };
+    Found::problem(BLOCKED, finding)
+        .so("The library uses threads instead, at a higher cost for each operation")
+        .fix(fix)
+}
+
+fn features(ring: &Ring) -> Found {
+    let (flags, operations) = (ring.lacks("flag"), ring.lacks("operation"));
+    let mut missing: Vec<&str> = flags.clone();
+    missing.extend(&operations);
+    if missing.is_empty() {
+        return Found::ok(FEATURES, "rings can do all that is of use for disks");
+    }
+    let finding = format!("rings lack {}", missing.join(", "));
+    let newer = "a newer kernel: 6.1 for defer-taskrun, 6.6 for no-sqarray";
+    if flags.contains(&"defer-taskrun") {
+        return Found::warning(FEATURES, finding)
+            .so("The library uses threads unless it is told INFLIGHT_BACKEND=uring")
+            .fix(newer);
+    }
+    Found::note(FEATURES, finding)
+        .so("What is missing is done another way, a little slower")
+        .fix(newer)
+}
+
+fn choice(ring: &Ring) -> Found {
+    match ring.library() {
+        Some((true, why)) => Found::ok(CHOICE, format!("the library would use io_uring: {why}")),
+        Some((false, why)) => Found::note(CHOICE, format!("the library would use threads: {why}")),
+        None => Found::unknown(CHOICE, "what the library would use was not found out")
+            .so("The process that asked did not live to tell"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use inflight_report::doctor::Status;
+
+    use super::*;
+
+    const FREE: Facts = Facts {
+        disabled: Some(0),
+        filtered: false,
+    };
+
+    fn answered(errno: i32, facts: &Facts) -> String {
+        let found = judge(&Ring::said(&format!("setup={errno}\n"), 0), facts);
+        assert_eq!(found.line.status, Status::Problem);
+        found.line.finding + " -> " + &found.line.fix
+    }
+
+    #[test]
+    fn sysctl_filter_and_kernel_are_told_apart() {
+        let off = |filtered| Facts {
+            disabled: Some(2),
+            filtered,
+        };
+        let filter = Facts {
+            disabled: Some(0),
+            filtered: true,
+        };
+        let group = Facts {
+            disabled: Some(1),
+            filtered: false,
+        };
+        let sysctl = answered(libc::EPERM, &off(false));
+        assert!(sysctl.contains("io_uring_disabled=0") && !sysctl.contains("seccomp"));
+        assert!(answered(libc::EPERM, &off(true)).contains("seccomp filter as well"));
+        assert!(answered(libc::EPERM, &group).contains("io_uring_group"));
+        assert!(answered(libc::EPERM, &filter).contains("security-opt"));
+        assert!(answered(libc::ENOSYS, &filter).contains("security-opt"));
+        // The sysctl answers EPERM, never ENOSYS.
+        assert!(answered(libc::ENOSYS, &off(false)).contains("CONFIG_IO_URING"));
+        assert!(answered(libc::EPERM, &FREE).contains("no sysctl and no seccomp"));
+        assert!(answered(libc::ENOMEM, &FREE).contains("--memlock"));
+    }
+
+    #[test]
+    fn being_killed_half_way_is_told_from_a_failure() {
+        let killed = judge(&Ring::said("setup=ok\n", libc::SIGSYS), &FREE);
+        assert_eq!(killed.line.status, Status::Problem);
+        assert!(killed.line.fix.contains("INFLIGHT_BACKEND=threads"));
+        let failed = judge(&Ring::said("", 1 << 8), &FREE);
+        assert_eq!(failed.line.status, Status::Unknown);
+        assert!(failed.line.finding.contains("exit status: 1"), "{failed:?}");
+    }
+
+    #[test]
+    fn what_rings_lack_is_named() {
+        let old = "setup=ok\nflag submit-all=ok\nflag defer-taskrun=22\noperation read=ok\n";
+        let found = features(&Ring::said(old, 0));
+        assert_eq!(found.line.status, Status::Warning);
+        assert_eq!(found.line.finding, "rings lack defer-taskrun");
+        let new = "flag submit-all=ok\noperation statx=no\n";
+        let found = features(&Ring::said(new, 0));
+        assert_eq!(found.line.status, Status::Note);
+        assert!(found.line.finding.contains("statx"));
+    }
+}
