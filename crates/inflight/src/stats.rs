@@ -18,6 +18,9 @@ pub struct Stats {
     /// Plain system calls made on the calling thread: operations alone, and those that a policy
     /// or a fallback took past the backend.
     pub plain_calls: u64,
+    /// Reads answered by copying from a mapping, without a system call; see
+    /// [`crate::fs::OpenOptions::mapped`].
+    pub copied: u64,
     /// Operations that the backend has and has not completed, as of each thread's last entry.
     pub in_flight: u64,
     /// Operations handed over again after an error that was not the caller's.
@@ -55,15 +58,19 @@ const PLACES: usize = 64;
 /// threads do not contend, and the tallies of its proactors.
 pub(crate) struct Counters {
     alone: Box<[Place; PLACES]>,
-    alone_shared: AtomicU64,
     hints_unheard: AtomicU64,
+    plain_calls_shared: AtomicU64,
+    copied_shared: AtomicU64,
     tallies: Mutex<Tallies>,
     fallbacks: Mutex<Vec<Fallback>>,
 }
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Place(Count);
+struct Place {
+    plain_calls: Count,
+    copied: Count,
+}
 
 #[derive(Default)]
 struct Tallies {
@@ -107,8 +114,9 @@ impl Counters {
     pub(crate) fn new() -> Self {
         Self {
             alone: Box::new(std::array::from_fn(|_| Place::default())),
-            alone_shared: AtomicU64::new(0),
             hints_unheard: AtomicU64::new(0),
+            plain_calls_shared: AtomicU64::new(0),
+            copied_shared: AtomicU64::new(0),
             tallies: Mutex::default(),
             fallbacks: Mutex::default(),
         }
@@ -118,9 +126,20 @@ impl Counters {
     #[inline]
     pub(crate) fn plain_call(&self) {
         match self.alone.get(place::of_this_thread()) {
-            Some(place) => place.0.add(1),
+            Some(place) => place.plain_calls.add(1),
             None => {
-                self.alone_shared.fetch_add(1, Ordering::Relaxed);
+                self.plain_calls_shared.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts one read answered from a mapping.
+    #[inline]
+    pub(crate) fn copied(&self) {
+        match self.alone.get(place::of_this_thread()) {
+            Some(place) => place.copied.add(1),
+            None => {
+                self.copied_shared.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -156,10 +175,14 @@ impl Counters {
         let mut stats = tallies.gone.clone();
         tallies.living.iter().for_each(|tally| stats.add(tally));
         drop(tallies);
-        let owned = self.alone.iter().map(|place| place.0.get());
-        let alone = owned.fold(self.alone_shared.load(Ordering::Relaxed), u64::wrapping_add);
-        stats.operations += alone;
-        stats.plain_calls += alone;
+        let mut plain_calls = self.plain_calls_shared.load(Ordering::Relaxed);
+        stats.copied = self.copied_shared.load(Ordering::Relaxed);
+        for place in self.alone.iter() {
+            plain_calls = plain_calls.wrapping_add(place.plain_calls.get());
+            stats.copied = stats.copied.wrapping_add(place.copied.get());
+        }
+        stats.operations += plain_calls + stats.copied;
+        stats.plain_calls += plain_calls;
         stats.hints_unheard = self.hints_unheard.load(Ordering::Relaxed);
         stats.fallbacks = lock(&self.fallbacks).clone();
         stats

@@ -127,6 +127,9 @@ impl File {
     }
 
     pub(super) fn new(engine: Engine, opened: Opened) -> Self {
+        if let Some(why) = &opened.not_mapped {
+            engine.shared().counters.fallback(why.to_string());
+        }
         let handle = Arc::new(Handle::new(opened));
         Self { handle, engine }
     }
@@ -350,6 +353,12 @@ impl File {
     /// fit the alignment go through it all the same.
     pub fn is_direct(&self) -> bool {
         self.handle.facts().direct
+    }
+
+    /// Whether reads of what the page cache has are copied from a mapping: see
+    /// [`OpenOptions::mapped`].
+    pub fn is_mapped(&self) -> bool {
+        self.handle.mapping().is_some()
     }
 
     /// What direct I/O on this file needs, as it was when the file was opened.

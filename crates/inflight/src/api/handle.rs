@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::close::Closer;
 use super::file::Alignment;
 use super::wishes::Hints;
+use crate::buf::{Mapping, NotMapped};
 use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
 use crate::op::{Op, Prepared, Request, Seen, Span, Wishes};
@@ -28,6 +29,8 @@ pub struct Handle {
     /// Whether a misaligned request is refused before the kernel sees it.
     refuses_misaligned: bool,
     has_positions: bool,
+    /// What of the file is resident is copied from here.
+    mapping: Option<Mapping>,
     /// How the last reads were served.
     warmth: Warmth,
     /// The errno of the first sync that failed; 0 if none has.
@@ -45,6 +48,8 @@ pub(super) struct Opened {
     pub(super) alignment: Alignment,
     pub(super) required: bool,
     pub(super) has_positions: bool,
+    pub(super) mapping: Option<Mapping>,
+    pub(super) not_mapped: Option<NotMapped>,
 }
 
 impl Handle {
@@ -57,6 +62,7 @@ impl Handle {
             facts: opened.facts,
             alignment: opened.alignment,
             has_positions: opened.has_positions,
+            mapping: opened.mapping,
             warmth: Warmth::default(),
             sync_errno: AtomicI32::new(0),
             hints: Hints::default(),
@@ -111,6 +117,10 @@ impl Handle {
         self.facts
     }
 
+    pub(super) fn mapping(&self) -> Option<&Mapping> {
+        self.mapping.as_ref()
+    }
+
     /// The request of a transfer, or why there is none.
     #[inline]
     pub(super) fn transfer(
@@ -122,17 +132,17 @@ impl Handle {
         op: impl FnOnce(RawFd, Span, Wishes) -> Op,
     ) -> Prepared {
         if let Some(answer) = self.refuse_position(offset, span.len) {
-            return Prepared::refused(answer);
+            return Prepared::answered(answer);
         }
         let fits = self.fits(span.start.addr(), span.len, offset);
         let (fd, facts) = match self.descriptor(fits) {
             Ok(found) => found,
-            Err(answer) => return Prepared::refused(answer),
+            Err(answer) => return Prepared::answered(answer),
         };
         let heard = match *wishes {
             Wishes::NONE => Wishes::NONE,
             _ if self.refuses_sync_after(*wishes) => {
-                return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+                return Prepared::answered(Answer::refused(Refusal::SyncFailed));
             }
             _ => self.hints.heard(wishes, facts.direct),
         };
@@ -159,15 +169,15 @@ impl Handle {
             .map(|iovec| iovec.iov_len)
             .fold(0, usize::saturating_add);
         if let Some(answer) = self.refuse_position(offset, len) {
-            return Prepared::refused(answer);
+            return Prepared::answered(answer);
         }
         let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
         let (fd, facts) = match self.descriptor(list.iter().all(fits)) {
             Ok(found) => found,
-            Err(answer) => return Prepared::refused(answer),
+            Err(answer) => return Prepared::answered(answer),
         };
         if self.refuses_sync_after(*wishes) {
-            return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+            return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
         let op = op(fd, self.hints.heard(wishes, facts.direct));
         let request = Request {

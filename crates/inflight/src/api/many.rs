@@ -4,6 +4,7 @@ use std::io;
 
 use super::engine::Engine;
 use super::file::File;
+use super::transfer::copied;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::{Answer, Refusal};
 use crate::host::caller;
@@ -147,6 +148,9 @@ impl Prepare for ReadInto<'_> {
     fn prepare(&mut self) -> Prepared {
         let (offset, mut wishes) = (self.offset, Wishes::NONE);
         let span = span_of_mut(&mut self.buf);
+        if let Some(answer) = copied(self.file, span, offset) {
+            return Prepared::answered(answer);
+        }
         self.file
             .handle()
             .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {

@@ -40,6 +40,9 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         let span = span_of_mut(&mut self.buf);
+        if let Some(answer) = copied(self.file, span, offset) {
+            return Prepared::answered(answer);
+        }
         self.file.handle().transfer(
             span,
             offset,
@@ -103,6 +106,18 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         }
         (result, self.buf)
     }
+}
+
+/// The answer of a read whose bytes have been copied from the file's mapping.
+#[inline(always)]
+pub(super) fn copied(file: &File, span: Span, offset: u64) -> Option<Answer> {
+    let mapping = file.handle().mapping()?;
+    // SAFETY: the span is that of a buffer that belongs to the operation that is asked.
+    if !unsafe { mapping.copy(offset, span.start, span.len) } {
+        return None;
+    }
+    file.engine().shared().counters.copied();
+    Some(Answer::moved(span.len))
 }
 
 /// A whole transfer that stopped early, without an error, is one of this kind.

@@ -154,7 +154,7 @@ impl Prepare for Sync<'_> {
 
     fn prepare(&mut self) -> Prepared {
         if self.file.handle().sync_has_failed() {
-            return Prepared::refused(Answer::refused(Refusal::SyncFailed));
+            return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
         let fd = self.file.handle().raw_fd();
         prepared(
@@ -187,7 +187,7 @@ impl Prepare for Allocate<'_> {
             .checked_add(len)
             .and_then(|end| i64::try_from(end).ok());
         if end.is_none() {
-            return Prepared::refused(Answer::failed(libc::EFBIG, 0));
+            return Prepared::answered(Answer::failed(libc::EFBIG, 0));
         }
         prepared(
             file,

@@ -1,5 +1,6 @@
 //! Memory that the kernel reads and fills: who may be a buffer, aligned memory for direct I/O,
-//! capacity that is not initialised yet, and a pool whose memory the ring knows in advance.
+//! capacity that is not initialised yet, a pool whose memory the ring knows in advance, and mapped
+//! files.
 //!
 //! `unsafe` is here because addresses are: an implementation of [`IoBuf`] promises that its
 //! address outlives a move. What is deliberately not here: any knowledge of files or rings.
@@ -7,6 +8,7 @@
 mod aligned;
 #[cfg(feature = "bytes")]
 mod bytes;
+mod mapping;
 mod registered;
 mod spare;
 mod traits;
@@ -16,5 +18,6 @@ pub use registered::{BufPool, PoolBuf};
 pub use spare::Spare;
 pub use traits::{IoBuf, IoBufMut};
 
+pub(crate) use mapping::{Mapping, NotMapped};
 pub(crate) use registered::{Alive, Arena, arenas_dropped};
 pub(crate) use traits::{note_all_filled, note_filled, span_of, span_of_mut};

@@ -194,21 +194,23 @@ impl Lease<'_> {
         let mut in_stretches = true;
         loop {
             while next < count && self.proactor().has_room() {
-                let before = next;
-                if in_stretches {
-                    self.start_stretch(operations, &mut next);
-                }
-                if next == before {
-                    let operation = &mut operations[to_usize(next)];
-                    let answer = self.start(next, operation, |token, answer| {
-                        answers[to_usize(token)] = answer;
-                    });
-                    if let Some(answer) = answer {
-                        answers[to_usize(next)] = answer;
+                let plan = if in_stretches {
+                    match self.start_stretch(operations, &mut next) {
+                        Some(plan) => plan,
+                        None => continue,
                     }
-                    in_stretches = answer.is_none();
-                    next += 1;
+                } else {
+                    operations[to_usize(next)].prepare().0
+                };
+                let operation = &mut operations[to_usize(next)];
+                let answer = self.start(next, operation, plan, |token, answer| {
+                    answers[to_usize(token)] = answer;
+                });
+                if let Some(answer) = answer {
+                    answers[to_usize(next)] = answer;
                 }
+                in_stretches = answer.is_none();
+                next += 1;
             }
             let proactor = self.proactor();
             if next == count && proactor.is_idle() {
@@ -225,21 +227,30 @@ impl Lease<'_> {
     }
 
     /// Starts operations from `next` on, as long as they are for the backend and there is room.
+    /// The plan of the one that is not for it, which is asked for no more than once: a copy may
+    /// have been made for it.
     #[allow(unsafe_code)]
     #[inline(always)]
-    fn start_stretch<O: Prepare>(&mut self, operations: &mut [O], next: &mut u32) {
+    fn start_stretch<O: Prepare>(&mut self, operations: &mut [O], next: &mut u32) -> Option<Plan> {
         let mut rest = operations[to_usize(*next)..].iter_mut();
         let mut token = *next;
-        let source = || {
-            let request = rest.next()?.prepare().for_backend()?;
-            token += 1;
-            Some((token - 1, request))
+        let mut other = None;
+        let source = || match rest.next()?.prepare().0 {
+            Plan::Run(Road::Backend | Road::Device, request) => {
+                token += 1;
+                Some((token - 1, request))
+            }
+            plan => {
+                other = Some(plan);
+                None
+            }
         };
         // SAFETY: the addresses point into what the operations own or have borrowed. `run_chunk`
         // neither moves nor drops them before their answers have been delivered: it is given
         // `&mut` to them, and the lease is drained before its caller returns or unwinds.
         unsafe { self.proactor().fill(source) };
         *next = token;
+        other
     }
 
     /// Starts an operation that this thread does itself, or has to look at first.
@@ -299,9 +310,10 @@ impl Lease<'_> {
         &mut self,
         token: u32,
         operation: &mut O,
+        plan: Plan,
         deliver: impl FnMut(u32, Answer),
     ) -> Option<Answer> {
-        match operation.prepare().0 {
+        match plan {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
                 // callers in this module neither move nor drop it before its answer has been
@@ -325,7 +337,7 @@ impl Lease<'_> {
                 }
                 self.start_here(token, operation, road, request)
             }
-            Plan::Refused(answer) => Some(answer),
+            Plan::Answered(answer) => Some(answer),
         }
     }
 }
@@ -402,7 +414,7 @@ fn judge(result: i32, request: &Request) -> (Seen, Option<Answer>) {
 #[inline]
 pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
     let (road, request) = match operation.prepare().0 {
-        Plan::Refused(answer) => return answer,
+        Plan::Answered(answer) => return answer,
         Plan::Run(road, request) => (road, request),
     };
     if shared.is_forked() {
@@ -475,7 +487,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
         let ready = &mut self.ready;
-        let answer = self.lease.start(token, operation, |token, answer| {
+        let plan = operation.prepare().0;
+        let answer = self.lease.start(token, operation, plan, |token, answer| {
             ready.push_back((token, answer));
         });
         self.free.pop();

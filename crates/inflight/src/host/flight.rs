@@ -78,7 +78,10 @@ pub(crate) fn try_here<O: Prepare>(
     operation: &mut O,
 ) -> Result<Answer, Request> {
     let (road, request) = match operation.prepare().0 {
-        Plan::Refused(answer) => return Ok(answer),
+        Plan::Answered(answer) => {
+            count_at_once();
+            return Ok(answer);
+        }
         Plan::Run(road, request) => (road, request),
     };
     let looks = match road {

@@ -9,27 +9,18 @@ pub struct Prepared(pub(crate) Plan);
 /// See [`Prepared`].
 pub(crate) enum Plan {
     /// It is answered without a call.
-    Refused(Answer),
+    Answered(Answer),
     /// By this road.
     Run(Road, Request),
 }
 
 impl Prepared {
-    pub(crate) fn refused(answer: Answer) -> Self {
-        Self(Plan::Refused(answer))
+    pub(crate) fn answered(answer: Answer) -> Self {
+        Self(Plan::Answered(answer))
     }
 
     pub(crate) fn run(road: Road, request: Request) -> Self {
         Self(Plan::Run(road, request))
-    }
-
-    /// The request, if it is to take the backend's road.
-    #[inline(always)]
-    pub(crate) fn for_backend(self) -> Option<Request> {
-        match self.0 {
-            Plan::Run(Road::Backend | Road::Device, request) => Some(request),
-            _ => None,
-        }
     }
 }
 

@@ -28,6 +28,7 @@ mod names;
 
 mod errors;
 
+mod mapped;
 mod roads;
 
 mod wishes;

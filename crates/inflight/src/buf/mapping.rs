@@ -1,0 +1,281 @@
+//! A mapping of a file whose pages are copied from only while the page cache has them.
+//!
+//! A copy out of a mapping is the fastest way to cached data, because it needs no system call; but
+//! touching a page that is not there blocks the thread until the disk has answered. So the kernel
+//! is asked which pages are resident (mincore(2)), for [`REGION_PAGES`] at a time, and the answer
+//! is believed for [`FRESH_MS`]. The figures are in `docs/design/mapping.md`.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Pages whose residency is asked for together and kept in the bits of a word.
+const REGION_PAGES: usize = 64;
+
+/// How long an answer is believed. The kernel takes a page that is mapped and was used a moment ago
+/// late; what happens if it does is a wait for the disk, not a wrong answer.
+const FRESH_MS: u64 = 100;
+
+/// How long it is believed of a region that nothing of it is resident: asking costs more than a
+/// read by another road that finds it is.
+const ABSENT_MS: u64 = 1_000;
+
+/// How long the mapping is not used after a page was seen to have gone: memory is short.
+const PAUSE_MS: u64 = 1_000;
+
+/// After so many regions in a row with nothing resident, only one read in [`SAMPLE_EVERY`] asks.
+const BARREN_AT: u32 = 32;
+const SAMPLE_EVERY: u32 = 16;
+
+/// What is known of [`REGION_PAGES`] pages.
+#[derive(Debug, Default)]
+struct Region {
+    /// When the kernel was asked, in milliseconds of the coarse clock; 0 before that.
+    asked_ms: AtomicU64,
+    /// A bit for each page: whether it was resident.
+    resident: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    /// Bytes of the file when it was mapped.
+    size_bytes: usize,
+    /// A page has two to this power bytes; shifting is faster than dividing.
+    page_shift: u32,
+    regions: Box<[Region]>,
+    /// Until when the mapping is not used.
+    paused_until_ms: AtomicU64,
+    /// Regions in a row of which nothing was resident.
+    barren: AtomicU32,
+    /// Reads of regions of which nothing is known, while they are barren.
+    looked: AtomicU32,
+}
+
+// SAFETY: the memory is only read from, and belongs to this value until it is dropped.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; everything else is atomic.
+unsafe impl Sync for Mapping {}
+
+/// Why a file is not mapped.
+#[derive(Debug)]
+pub(crate) enum NotMapped {
+    /// It has no bytes.
+    Empty,
+    /// The kernel refuses: mmap(2).
+    Refused(io::Error),
+    /// The kernel does not tell this process what is resident. mincore(2): only to the owner of the
+    /// file, or who may write to it; to others it says that everything is.
+    Untold,
+}
+
+impl fmt::Display for NotMapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a file is not mapped as wished, and read by the other roads: ")?;
+        match self {
+            Self::Empty => f.write_str("it is empty, or not a regular file"),
+            Self::Refused(cause) => write!(f, "{cause}"),
+            Self::Untold => f.write_str(
+                "the kernel tells what is resident only to the owner of a file, or who may write",
+            ),
+        }
+    }
+}
+
+impl Mapping {
+    /// Maps the first `size_bytes` of a regular file.
+    ///
+    /// # Safety
+    ///
+    /// Until the mapping is dropped, nobody shortens the file below `size_bytes`, or changes these
+    /// bytes.
+    pub(crate) unsafe fn new(fd: RawFd, size_bytes: u64) -> Result<Self, NotMapped> {
+        let size_bytes = usize::try_from(size_bytes).map_err(|_| too_large())?;
+        if size_bytes == 0 {
+            return Err(NotMapped::Empty);
+        }
+        let page_bytes = page_bytes();
+        let mapped_bytes = size_bytes
+            .checked_next_multiple_of(page_bytes)
+            .and_then(|pages| pages.checked_add(page_bytes))
+            .ok_or_else(too_large)?;
+        // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped_bytes,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        let start = match NonNull::new(start.cast()) {
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => start,
+            _ => return Err(NotMapped::Refused(io::Error::last_os_error())),
+        };
+        let regions = size_bytes.div_ceil(page_bytes).div_ceil(REGION_PAGES);
+        let mapping = Self {
+            start,
+            size_bytes,
+            page_shift: page_bytes.trailing_zeros(),
+            regions: (0..regions).map(|_| Region::default()).collect(),
+            paused_until_ms: AtomicU64::new(0),
+            barren: AtomicU32::new(0),
+            looked: AtomicU32::new(0),
+        };
+        // If a page is touched that has gone meanwhile, it alone is to be read. A hint.
+        // SAFETY: it changes nothing of what the memory holds.
+        let _ = unsafe { libc::madvise(start.as_ptr().cast(), mapped_bytes, libc::MADV_RANDOM) };
+        // The last page is beyond the end of the file and never resident: where it is said to be,
+        // nothing that is said can be believed.
+        match mapping.ask(mapped_bytes - page_bytes, 1) {
+            Some(0) => Ok(mapping),
+            Some(_) => Err(NotMapped::Untold),
+            None => Err(NotMapped::Refused(io::Error::last_os_error())),
+        }
+    }
+
+    /// Copies `len` bytes at `offset` to `to` if they are in the file and all resident, without
+    /// waiting for the disk.
+    ///
+    /// # Safety
+    ///
+    /// `to` is writable for `len` bytes, which nobody else has.
+    #[inline]
+    pub(crate) unsafe fn copy(&self, offset: u64, to: *mut u8, len: usize) -> bool {
+        let Ok(offset) = usize::try_from(offset) else {
+            return false;
+        };
+        let Some(end) = offset.checked_add(len) else {
+            return false;
+        };
+        if end > self.size_bytes || len == 0 || !self.has(offset, end) {
+            return false;
+        }
+        let from = self.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the range is in the mapping and nobody changes it (`Mapping::new`); `to` is valid
+        // by the contract of this function, and no buffer lies in a mapping of ours.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        true
+    }
+
+    /// Whether the pages from `offset` to `end` are resident, as far as is known.
+    #[inline]
+    fn has(&self, offset: usize, end: usize) -> bool {
+        let now_ms = now_ms();
+        if now_ms < self.paused_until_ms.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (first, last) = (offset >> self.page_shift, (end - 1) >> self.page_shift);
+        (first..=last).all(|page| {
+            let number = page / REGION_PAGES;
+            let region = &self.regions[number];
+            let bit = 1 << (page % REGION_PAGES);
+            let mut resident = region.resident.load(Ordering::Relaxed);
+            let asked_ms = region.asked_ms.load(Ordering::Relaxed);
+            let believed_ms = if resident == 0 { ABSENT_MS } else { FRESH_MS };
+            if asked_ms + believed_ms <= now_ms || asked_ms == 0 {
+                resident = self.refresh(number, asked_ms, now_ms);
+            }
+            resident & bit != 0
+        })
+    }
+
+    fn page_bytes(&self) -> usize {
+        1 << self.page_shift
+    }
+
+    /// Asks for a region anew, unless another thread is doing that. What is resident of it.
+    #[cold]
+    fn refresh(&self, number: usize, asked_ms: u64, now_ms: u64) -> u64 {
+        let region = &self.regions[number];
+        let before = region.resident.load(Ordering::Relaxed);
+        if self.barren.load(Ordering::Relaxed) >= BARREN_AT
+            && before == 0
+            && !self
+                .looked
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(SAMPLE_EVERY)
+        {
+            return 0;
+        }
+        let asked = &region.asked_ms;
+        if asked
+            .compare_exchange(asked_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
+            return before;
+        }
+        let first = number * REGION_PAGES;
+        let pages = (self.size_bytes.div_ceil(self.page_bytes()) - first).min(REGION_PAGES);
+        let resident = self.ask(first << self.page_shift, pages).unwrap_or(0);
+        region.resident.store(resident, Ordering::Relaxed);
+        if resident == 0 {
+            let barren = self.barren.load(Ordering::Relaxed);
+            self.barren
+                .store(barren.saturating_add(1), Ordering::Relaxed);
+        } else {
+            self.barren.store(0, Ordering::Relaxed);
+        }
+        if before & !resident != 0 {
+            let until_ms = now_ms + PAUSE_MS;
+            self.paused_until_ms.store(until_ms, Ordering::Relaxed);
+        }
+        resident
+    }
+
+    /// Which of at most [`REGION_PAGES`] pages from `offset` on are resident; `None` if the kernel
+    /// does not answer.
+    fn ask(&self, offset: usize, pages: usize) -> Option<u64> {
+        let mut told = [0_u8; REGION_PAGES];
+        let start = self.start.as_ptr().wrapping_add(offset);
+        let len = pages << self.page_shift;
+        debug_assert!(pages <= REGION_PAGES);
+        // SAFETY: the range is in the mapping, and there is a place for each page.
+        let answer = unsafe { libc::mincore(start.cast(), len, told.as_mut_ptr()) };
+        (answer == 0).then(|| {
+            let bits = told.iter().enumerate().take(pages);
+            bits.fold(0, |resident, (page, told)| {
+                resident | u64::from(told & 1) << page
+            })
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let pages = self.size_bytes.next_multiple_of(self.page_bytes());
+        // SAFETY: it was mapped with this length, and nobody has an address in it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), pages + self.page_bytes()) };
+    }
+}
+
+fn too_large() -> NotMapped {
+    NotMapped::Refused(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: no memory is involved.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("a page has a size")
+}
+
+/// The coarse clock, which costs a few nanoseconds and ticks every 1 to 10 ms: clock_gettime(2),
+/// `CLOCK_MONOTONIC_COARSE`.
+#[inline]
+fn now_ms() -> u64 {
+    let mut now = MaybeUninit::<libc::timespec>::zeroed();
+    // SAFETY: `now` is ours to be filled.
+    let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, now.as_mut_ptr()) };
+    // SAFETY: zeros are a time too.
+    let now = unsafe { now.assume_init() };
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    // From 1 on: 0 stands for never.
+    seconds * 1_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000 + 1
+}

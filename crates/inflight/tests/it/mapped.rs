@@ -1,0 +1,209 @@
+//! Files whose resident pages are copied from a mapping.
+#![allow(unsafe_code)]
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use inflight::fs::{File, OpenOptions};
+use inflight::{Batch, Engine, Operation, ReadInto, read_many};
+
+use super::support::{on_every_backend, pattern, skip, temp_path};
+
+const BLOCK: usize = 4096;
+
+/// Opens a file that nobody changes while it is open.
+fn open_mapped(engine: &Engine, path: &Path) -> File {
+    let options = OpenOptions::new().read(true).engine(engine);
+    // SAFETY: the tests neither shorten nor change what is in their files.
+    let file = unsafe { options.mapped() }.open(path);
+    file.expect("the file is there")
+}
+
+#[test]
+fn what_is_resident_is_copied_without_a_call() {
+    let content = pattern(32 * BLOCK + 100);
+    let path = temp_path(&content);
+    on_every_backend(|engine| {
+        let file = open_mapped(engine, path.path());
+        assert!(file.is_mapped(), "{:?}", engine.stats().fallbacks);
+        let before = engine.stats();
+        // Within a page, across two, all but the first byte, and the last ones.
+        let ranges = [(10, 100), (BLOCK - 3, 6), (1, content.len() - 1)];
+        let last = (content.len() - 7, 7);
+        for (offset, len) in ranges.into_iter().chain([last]) {
+            let expected = &content[offset..offset + len];
+            let (result, buf) = file.read_at(vec![0; len], offset as u64).wait();
+            assert_eq!((result.unwrap(), &buf[..]), (len, expected));
+
+            let mut batch = Batch::on(engine);
+            batch.push(file.read_exact_at(vec![0; len], offset as u64));
+            batch.push(file.read_at(vec![0; len], offset as u64));
+            for (result, buf) in batch.wait() {
+                assert_eq!((result.unwrap(), &buf[..]), (len, expected));
+            }
+
+            let (mut one, mut two) = (vec![0; len], vec![0; len]);
+            let reads = &mut [
+                ReadInto::new(&file, offset as u64, &mut one),
+                ReadInto::new(&file, offset as u64, &mut two),
+            ];
+            read_many(reads).unwrap();
+            assert_eq!((&one[..], &two[..]), (expected, expected));
+
+            let read = file.read_at(Vec::with_capacity(0), offset as u64);
+            assert_eq!(read.wait().0.unwrap(), 0, "nothing was asked for");
+            let (result, buf) = pollster::block_on(file.read_at(vec![0; len], offset as u64));
+            assert_eq!((result.unwrap(), &buf[..]), (len, expected));
+        }
+        let after = engine.stats();
+        assert_eq!(after.copied - before.copied, 4 * 6);
+        assert_eq!(after.enters, before.enters);
+        assert_eq!(
+            after.operations - before.operations,
+            after.copied - before.copied + after.plain_calls - before.plain_calls
+        );
+        assert_eq!(after.plain_calls - before.plain_calls, 4, "the empty reads");
+    });
+}
+
+#[test]
+fn what_lies_beyond_the_mapping_is_read_by_the_other_roads() {
+    let content = pattern(BLOCK + 10);
+    on_every_backend(|engine| {
+        let mut path = temp_path(&content);
+        let file = open_mapped(engine, path.path());
+        let end = content.len() as u64;
+        let (result, buf) = file.read_at(vec![0; 20], end - 5).wait();
+        assert_eq!((result.unwrap(), &buf[..5]), (5, &content[BLOCK + 5..]));
+        assert_eq!(file.read_at(vec![0; 20], end).wait().0.unwrap(), 0);
+        let (result, _) = file.read_exact_at(vec![0; 20], end - 5).wait();
+        let kind = result.unwrap_err().kind();
+        assert_eq!(kind, std::io::ErrorKind::UnexpectedEof);
+
+        path.write_all(b"appended").unwrap();
+        let (result, buf) = file.read_at(vec![0; 13], end - 5).wait();
+        assert_eq!((result.unwrap(), &buf[5..]), (13, &b"appended"[..]));
+        assert_eq!(engine.stats().copied, 0);
+    });
+}
+
+#[test]
+fn a_file_without_bytes_is_not_mapped_and_the_reason_is_kept() {
+    on_every_backend(|engine| {
+        for path in [temp_path(b"").path(), Path::new("/proc/self/status")] {
+            let before = engine.stats().fallbacks;
+            let file = open_mapped(engine, path);
+            assert!(!file.is_mapped());
+            let after = engine.stats().fallbacks;
+            assert_ne!(before, after);
+            assert!(after[0].reason.contains("not mapped"), "{after:?}");
+        }
+    });
+}
+
+/// Page faults of this thread that had to wait for the disk.
+fn major_faults() -> i64 {
+    // SAFETY: zeros are a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is ours to be filled.
+    let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    assert_eq!(answer, 0);
+    usage.ru_majflt
+}
+
+#[test]
+fn what_is_not_resident_is_not_touched() {
+    let name = "pages that are not resident";
+    let content = pattern(64 * BLOCK);
+    on_every_backend(|engine| {
+        let path = temp_path(&content);
+        path.as_file().sync_all().unwrap();
+        let fd = path.as_file().as_raw_fd();
+        // SAFETY: no memory is involved.
+        let advised = unsafe { libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(advised, 0);
+        let file = open_mapped(engine, path.path());
+        let faults = major_faults();
+        let read = |block: usize| {
+            let (result, buf) = file.read_at(vec![0; BLOCK], (block * BLOCK) as u64).wait();
+            assert_eq!(result.unwrap(), BLOCK);
+            assert_eq!(buf, content[block * BLOCK..][..BLOCK]);
+        };
+        read(7);
+        if engine.stats().copied > 0 {
+            return skip(name, "the file system keeps the file in memory");
+        }
+        (0..64).for_each(read);
+        assert_eq!(major_faults(), faults, "no page was waited for");
+        // By now all of it is resident, which is noticed when the kernel is asked again.
+        let begun = Instant::now();
+        while engine.stats().copied == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "never noticed");
+            read(7);
+        }
+    });
+}
+
+#[test]
+fn whom_the_kernel_tells_nothing_gets_no_mapping() {
+    let name = "a file of somebody else";
+    // SAFETY: no memory is involved.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip(name, "only root can become somebody else");
+    }
+    let content = pattern(BLOCK);
+    let path = temp_path(&content);
+    let mut permissions = path.as_file().metadata().unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+    path.as_file().set_permissions(permissions).unwrap();
+    let engine = Engine::new().unwrap();
+    let stranger = || {
+        // The system call changes this thread alone, other than the function of the C library.
+        // SAFETY: no memory is involved.
+        let answer = unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+        assert_eq!(answer, 0);
+        let file = open_mapped(&engine, path.path());
+        assert!(!file.is_mapped());
+        let (result, buf) = file.read_at(vec![0; BLOCK], 0).wait();
+        assert_eq!((result.unwrap(), buf), (BLOCK, content.clone()));
+    };
+    std::thread::scope(|scope| scope.spawn(stranger).join().unwrap());
+    let stats = engine.stats();
+    assert_eq!(stats.copied, 0);
+    let reason = &stats.fallbacks[0].reason;
+    assert!(reason.contains("owner"), "{reason}");
+}
+
+#[test]
+fn a_task_that_only_copies_lets_the_others_have_their_turn() {
+    let content = pattern(4 * BLOCK);
+    let path = temp_path(&content);
+    on_every_backend(|engine| {
+        let file = open_mapped(engine, path.path());
+        let file = &file;
+        let turns = std::cell::Cell::new(0);
+        let turns = &turns;
+        let reads = async {
+            for _ in 0..1_000 {
+                let (result, _) = file.read_at(vec![0; 16], 0).await;
+                result.unwrap();
+            }
+        };
+        let others = std::future::poll_fn(|cx| {
+            turns.set(turns.get() + 1);
+            cx.waker().wake_by_ref();
+            std::task::Poll::<()>::Pending
+        });
+        // Whenever the reads yield, the others are polled.
+        let mut reads = std::pin::pin!(reads);
+        let mut others = std::pin::pin!(others);
+        pollster::block_on(std::future::poll_fn(|cx| {
+            let _ = others.as_mut().poll(cx);
+            reads.as_mut().poll(cx)
+        }));
+        assert!(turns.get() > 10, "{} turns", turns.get());
+        assert_eq!(engine.stats().copied, 1_000);
+    });
+}
