@@ -233,6 +233,7 @@ impl Error for WishRefused {}
 
 /// A sync of this file failed before, so what was written may be lost, and the kernel would
 /// report success now (fsync(2), NOTES): every later sync of this handle is refused.
+/// [`File::sync_all`](crate::fs::File::sync_all) says how to recover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailed {
     /// The errno of the sync that failed.

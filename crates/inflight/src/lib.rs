@@ -68,6 +68,7 @@ mod backend;
 mod completion;
 
 mod buf;
+mod commit;
 mod error;
 mod stats;
 mod sync;

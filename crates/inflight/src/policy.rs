@@ -10,6 +10,7 @@
 //! The figures behind the rules are in `docs/design/roads.md`.
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::time::Duration;
 
 use crate::op::{Op, Road, Seen, Wishes};
 
@@ -183,6 +184,20 @@ pub(crate) fn wait_for(in_flight: u32) -> u32 {
         (in_flight / 4).min(8)
     }
 }
+
+/// How long a flush is put off for those who are expected to ask for it too, when the last one has
+/// taken so long; `None` where waiting would not pay.
+///
+/// Whoever comes too late waits for almost two flushes, so a quarter of one is not much to wait for
+/// them; and nobody waits for those who did not come the last time. A thread cannot sleep for less
+/// than about 50 us (`PR_SET_TIMERSLACK`, prctl(2)).
+pub(crate) fn gather_for(flush: Duration) -> Option<Duration> {
+    let at_most = (flush / 4).min(GATHER_MAX);
+    (at_most >= GATHER_MIN).then_some(at_most)
+}
+
+const GATHER_MIN: Duration = Duration::from_micros(50);
+const GATHER_MAX: Duration = Duration::from_millis(5);
 
 /// Largest direct transfer handed over at once. A bio has 256 places, one for each page that does
 /// not follow the one before (`BIO_MAX_VECS`, `include/linux/bio.h`); what takes more than one bio

@@ -21,7 +21,8 @@ pub struct Stats {
     /// Reads answered by copying from a mapping, without a system call; see
     /// [`crate::fs::OpenOptions::mapped`].
     pub copied: u64,
-    /// Operations that the backend has and has not completed, as of each thread's last entry.
+    /// Operations that the backend has and has not completed, as of each thread's last entry, and
+    /// flushes that threads of the pool are making.
     pub in_flight: u64,
     /// Operations handed over again after an error that was not the caller's.
     pub retries: u64,
@@ -31,6 +32,8 @@ pub struct Stats {
     /// [`dont_cache`](crate::fs::WriteAt::dont_cache) or a
     /// [`priority`](crate::fs::WriteAt::priority); why is among the fallbacks.
     pub hints_unheard: u64,
+    /// Syncs that were served by the flush of another (`docs/design/group-commit.md`).
+    pub shared_syncs: u64,
     /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
     /// library; please report it.
     pub strays: u64,
@@ -62,7 +65,35 @@ pub(crate) struct Counters {
     plain_calls_shared: AtomicU64,
     copied_shared: AtomicU64,
     tallies: Mutex<Tallies>,
+    /// Shared with the files.
+    syncs: Arc<SyncTally>,
     fallbacks: Mutex<Vec<Fallback>>,
+}
+
+/// The syncs that were served by flushes of the pool's threads.
+#[derive(Debug, Default)]
+pub(crate) struct SyncTally {
+    syncs: AtomicU64,
+    flushes: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl SyncTally {
+    /// Counts a flush as in flight while it is made.
+    pub(crate) fn during<R>(&self, flush: impl FnOnce() -> R) -> R {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let answer = flush();
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        answer
+    }
+
+    /// One flush has served so many.
+    pub(crate) fn add(&self, served: usize) {
+        self.syncs.fetch_add(served as u64, Ordering::Relaxed);
+        if served > 0 {
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[repr(align(128))]
@@ -118,8 +149,13 @@ impl Counters {
             plain_calls_shared: AtomicU64::new(0),
             copied_shared: AtomicU64::new(0),
             tallies: Mutex::default(),
+            syncs: Arc::default(),
             fallbacks: Mutex::default(),
         }
+    }
+
+    pub(crate) fn syncs(&self) -> &Arc<SyncTally> {
+        &self.syncs
     }
 
     /// Counts one operation done by a plain call on the calling thread.
@@ -183,6 +219,12 @@ impl Counters {
         }
         stats.operations += plain_calls + stats.copied;
         stats.plain_calls += plain_calls;
+        // Each flush after its syncs: read in the other order, there are never more of them.
+        let flushes = self.syncs.flushes.load(Ordering::Relaxed);
+        let syncs = self.syncs.syncs.load(Ordering::Relaxed);
+        stats.shared_syncs = syncs.saturating_sub(flushes);
+        stats.in_flight += self.syncs.in_flight.load(Ordering::Relaxed);
+        stats.operations += syncs;
         stats.hints_unheard = self.hints_unheard.load(Ordering::Relaxed);
         stats.fallbacks = lock(&self.fallbacks).clone();
         stats

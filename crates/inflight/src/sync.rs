@@ -1,17 +1,24 @@
-//! The primitives that the mailbox is made of: those of the standard library, or those that `loom`
-//! explores (`RUSTFLAGS="--cfg loom"`, `cargo xtask loom`).
+//! The primitives that the mailbox and group commit are made of: those of the standard library, or
+//! those that `loom` explores (`RUSTFLAGS="--cfg loom"`, `cargo xtask loom`).
 
 #[cfg(not(loom))]
 mod used {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    pub(crate) use std::thread::{self, ThreadId};
 }
 
 #[cfg(loom)]
 mod used {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread::{self, ThreadId};
     pub(crate) use std::sync::PoisonError;
 }
 
-pub(crate) use used::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+pub(crate) use used::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, ThreadId};
+
+/// The thread that calls this.
+pub(crate) fn this_thread() -> ThreadId {
+    used::thread::current().id()
+}

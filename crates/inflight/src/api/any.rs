@@ -10,7 +10,7 @@ use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::Sync;
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::Answer;
-use crate::op::{Prepare, Prepared, SeenOf};
+use crate::op::{Prepare, Prepared, SeenOf, SyncOf};
 
 /// A read, a write or a sync, for a [`crate::Batch`] of several kinds.
 ///
@@ -78,7 +78,7 @@ impl<B> AnyOp<'_, B> {
         match self {
             Self::Read(_) => Tells::Nothing,
             Self::Write(write) => write.tells(),
-            Self::Sync(_) => Tells::Sync,
+            Self::Sync(_) => Tells::Nothing,
         }
     }
 
@@ -99,6 +99,13 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
             Self::Read(read) => read.prepare(),
             Self::Write(write) => write.prepare(),
             Self::Sync(sync) => sync.prepare(),
+        }
+    }
+
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        match self {
+            Self::Sync(sync) => sync.sync(),
+            Self::Read(_) | Self::Write(_) => None,
         }
     }
 

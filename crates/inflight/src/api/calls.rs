@@ -245,7 +245,7 @@ where
     F: FnOnce() -> io::Result<R> + Send,
     R: Send,
 {
-    fn run(&self) {
+    fn run(self: Arc<Self>) {
         let mut state = self.lock();
         let Progress::Ready(make) = std::mem::replace(&mut state.progress, Progress::Running)
         else {

@@ -220,7 +220,7 @@ impl Closer {
 }
 
 impl Run for Closer {
-    fn run(&self) {
+    fn run(self: Arc<Self>) {
         let fds = std::mem::take(&mut self.lock().fds);
         let result = close_all(fds);
         let mut state = self.lock();

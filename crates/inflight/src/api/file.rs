@@ -130,7 +130,7 @@ impl File {
         if let Some(why) = &opened.not_mapped {
             engine.shared().counters.fallback(why.to_string());
         }
-        let handle = Arc::new(Handle::new(opened));
+        let handle = Arc::new(Handle::new(opened, engine.shared()));
         Self { handle, engine }
     }
 
@@ -296,9 +296,25 @@ impl File {
 
     /// Makes data and metadata durable (fsync(2)).
     ///
-    /// It covers the writes whose results were there before it was run. One that fails is never
-    /// repeated: the kernel reports a failed write-back once and then forgets it (fsync(2),
-    /// NOTES), so every later sync of this handle yields [`crate::SyncFailed`].
+    /// It covers the writes whose results were there before it was run. Syncs of this file that are
+    /// asked for while one runs are served together by the next flush, also from many threads and
+    /// tasks ([`crate::Stats::shared_syncs`]).
+    ///
+    /// # Errors
+    ///
+    /// Those of fsync(2), for everyone whom the flush was for. After `EIO`, `ENOSPC` or `EDQUOT`
+    /// data may be lost, and no sync is made again: the kernel reports a failed write-back once and
+    /// then takes the pages for clean, so every later sync of this handle yields
+    /// [`crate::SyncFailed`]. To recover, open the file anew, or another one, write again what had
+    /// not been acknowledged, and sync that.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping it while others wait for the same flush does not keep them from it.
+    ///
+    /// # Source
+    ///
+    /// fsync(2), NOTES; `lib/errseq.c`.
     pub fn sync_all(&self) -> Sync<'_> {
         Sync {
             file: self,
@@ -306,7 +322,8 @@ impl File {
         }
     }
 
-    /// Makes data durable, and of the metadata what reading it back needs (fdatasync(2)).
+    /// Makes data durable, and of the metadata what reading it back needs (fdatasync(2)). It may be
+    /// served by the flush of a [`File::sync_all`], never the reverse.
     /// Otherwise as [`File::sync_all`].
     pub fn sync_data(&self) -> Sync<'_> {
         Sync {

@@ -4,15 +4,17 @@
 //! dropped: the number of a closed descriptor may come to mean another file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::close::Closer;
 use super::file::Alignment;
 use super::wishes::Hints;
 use crate::buf::{Mapping, NotMapped};
+use crate::commit::{Commit, Keep, Kept};
 use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
+use crate::host::flush::Disk;
+use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Seen, Span, Wishes};
 use crate::policy::{Facts, Warmth, road};
 
@@ -33,9 +35,9 @@ pub struct Handle {
     mapping: Option<Mapping>,
     /// How the last reads were served.
     warmth: Warmth,
-    /// The errno of the first sync that failed; 0 if none has.
-    sync_errno: AtomicI32,
     hints: Hints,
+    /// How it is synced.
+    commit: Arc<Commit>,
     /// Who closes the descriptors when this is dropped and tells of errors, if somebody does.
     closer: OnceLock<Arc<Closer>>,
 }
@@ -53,7 +55,8 @@ pub(super) struct Opened {
 }
 
 impl Handle {
-    pub(super) fn new(opened: Opened) -> Self {
+    pub(super) fn new(opened: Opened, shared: &Shared) -> Self {
+        let disk = Disk::new(shared, opened.fd.as_raw_fd());
         Self {
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
             fd: opened.fd.as_raw_fd(),
@@ -64,8 +67,8 @@ impl Handle {
             has_positions: opened.has_positions,
             mapping: opened.mapping,
             warmth: Warmth::default(),
-            sync_errno: AtomicI32::new(0),
             hints: Hints::default(),
+            commit: Arc::new(Commit::new(disk)),
             closer: OnceLock::new(),
         }
     }
@@ -96,7 +99,7 @@ impl Handle {
 
     pub(super) fn sync_failed(&self) -> SyncFailed {
         SyncFailed {
-            errno: self.sync_errno.load(Ordering::Relaxed),
+            errno: self.commit.failure().unwrap_or(libc::EIO),
         }
     }
 
@@ -221,13 +224,13 @@ impl Handle {
         positions == 0 && address == 0
     }
 
-    pub(super) fn sync_has_failed(&self) -> bool {
-        self.sync_errno.load(Ordering::Relaxed) != 0
+    pub(super) fn commit(&self) -> &Arc<Commit> {
+        &self.commit
     }
 
     /// Whether a write is to be followed by a sync that would tell nothing.
     fn refuses_sync_after(&self, wishes: Wishes) -> bool {
-        wishes.has(Wishes::THEN_SYNC) && self.sync_has_failed()
+        wishes.has(Wishes::THEN_SYNC) && self.commit.failure().is_some()
     }
 
     /// Remembers what the answer for a write of `len` bytes tells of the file's syncs.
@@ -238,21 +241,18 @@ impl Handle {
         // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
         let was_durable = wishes.has(Wishes::DSYNC) && answer.errno() == Some(libc::EIO);
         if was_synced || was_durable {
-            self.note_sync(answer);
+            self.commit.note(answer);
         }
     }
 
     pub(super) fn hints(&self) -> &Hints {
         &self.hints
     }
+}
 
-    /// Remembers a failed sync. Refusals that say nothing of the data do not count.
-    pub(super) fn note_sync(&self, answer: Answer) {
-        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
-            let _ =
-                self.sync_errno
-                    .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
-        }
+impl Keep for Arc<Handle> {
+    fn keep(&self) -> Kept {
+        Arc::clone(self) as _
     }
 }
 

@@ -6,7 +6,7 @@ use std::future::{Future, IntoFuture};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::any::AnyOp;
 use super::batch::Batch;
@@ -19,7 +19,7 @@ use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
 use crate::host::cells::{Kept, Left};
-use crate::host::flight::{Flight, Launch, launch, launch_all, must_yield, try_here};
+use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
 use crate::host::shared::Shared;
 use crate::op::{Prepare, Wishes};
 
@@ -54,8 +54,6 @@ pub(super) struct Rest<B> {
 #[derive(Clone, Copy)]
 pub(super) enum Tells {
     Nothing,
-    /// It is a sync.
-    Sync,
     /// It is a write of so many bytes.
     Write(Wishes, usize),
 }
@@ -63,12 +61,8 @@ pub(super) enum Tells {
 impl<B: Send> Kept for Rest<B> {
     fn over(self: Box<Self>, answer: Answer) {
         // A failed sync has to be remembered, also if nobody waits for it.
-        if let Some(handle) = &self.handle {
-            match self.tells {
-                Tells::Nothing => {}
-                Tells::Sync => handle.note_sync(answer),
-                Tells::Write(wishes, len) => handle.note_write(wishes, len, answer),
-            }
+        if let (Some(handle), Tells::Write(wishes, len)) = (&self.handle, self.tells) {
+            handle.note_write(wishes, len, answer);
         }
     }
 }
@@ -153,7 +147,7 @@ impl<O: Detach> Future for Pending<O> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
         let this = &mut *self;
-        match this.stage {
+        match &this.stage {
             Stage::InFlight(flight) => {
                 // SAFETY: it is initialised while it is in flight; the engine is not what the
                 // kernel fills.
@@ -192,7 +186,7 @@ impl<O: Detach> Future for Pending<O> {
 
 impl<O: Detach> Drop for Pending<O> {
     fn drop(&mut self) {
-        match self.stage {
+        match std::mem::replace(&mut self.stage, Stage::Fresh) {
             Stage::Over => {}
             Stage::Fresh => drop(self.take()),
             Stage::InFlight(flight) => {
@@ -262,7 +256,7 @@ impl<O: Detach> PendingBatch<O> {
             return;
         };
         let shared = engine.shared();
-        let mut requests = Vec::new();
+        let (mut requests, mut handed) = (Vec::new(), Vec::new());
         for (number, pending) in self.operations.iter_mut().enumerate() {
             // SAFETY: it is initialised until the stage is `Over`.
             let operation = unsafe { pending.operation.assume_init_mut() };
@@ -270,13 +264,19 @@ impl<O: Detach> PendingBatch<O> {
                 self.answers[number] = Answer::refused(Refusal::Forked);
                 continue;
             }
-            match try_here(shared, operation) {
-                Ok(answer) => self.answers[number] = answer,
-                Err(request) => {
-                    self.left.push(number);
+            // Whoever is to be told is known when it is polled.
+            match try_here(shared, operation, Waker::noop()) {
+                Tried::Answered(answer) => {
+                    self.answers[number] = answer;
+                    continue;
+                }
+                Tried::Sync(flight) => pending.stage = Stage::InFlight(flight),
+                Tried::Request(request) => {
+                    handed.push(number);
                     requests.push(request);
                 }
             }
+            self.left.push(number);
         }
         if requests.is_empty() {
             return;
@@ -285,7 +285,7 @@ impl<O: Detach> PendingBatch<O> {
         // SAFETY: as for a single one, see `Pending::poll`.
         match unsafe { launch_all(shared, requests.into_iter(), &mut flights) } {
             Ok(()) => {
-                for (&number, flight) in self.left.iter().zip(flights) {
+                for (&number, flight) in handed.iter().zip(flights) {
                     let pending = &mut self.operations[number];
                     // SAFETY: as above.
                     let operation = unsafe { pending.operation.assume_init_ref() };
@@ -294,9 +294,12 @@ impl<O: Detach> PendingBatch<O> {
                 }
             }
             Err(refusal) => {
-                for number in self.left.drain(..) {
+                for &number in &handed {
                     self.answers[number] = Answer::refused(refusal);
                 }
+                let operations = &self.operations;
+                self.left
+                    .retain(|&number| matches!(operations[number].stage, Stage::InFlight(_)));
             }
         }
     }
@@ -312,7 +315,7 @@ impl<O: Detach> Future for PendingBatch<O> {
         }
         while let Some(&number) = this.left.last() {
             let pending = &mut this.operations[number];
-            let Stage::InFlight(flight) = pending.stage else {
+            let Stage::InFlight(flight) = &pending.stage else {
                 unreachable!("what is left is in flight");
             };
             let engine = this.engine.as_ref().expect("it was started there");
@@ -351,7 +354,9 @@ impl<O: Detach> Drop for PendingBatch<O> {
         {
             if left.binary_search(&number).is_err() {
                 drop(pending.finish(answer));
-            } else if let Stage::InFlight(flight) = pending.stage {
+            } else if let Stage::InFlight(flight) =
+                std::mem::replace(&mut pending.stage, Stage::Fresh)
+            {
                 let handle = pending.handle.take();
                 leave(engine.shared(), pending.take(), handle, flight);
             }
@@ -425,7 +430,7 @@ awaited!(['f, B: IoBufMut + Send + 'static] ReadVectoredAt<'f, B>,
     |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
     |op| (op.bufs, op.list), Some(op.file.handle()), |op: &Self| op.tells());
-awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Sync);
+awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] AnyOp<'f, B>,

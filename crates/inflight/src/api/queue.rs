@@ -1,7 +1,7 @@
 //! Operations one after the other, with a bounded number in flight.
 
 use super::operation::Operation;
-use crate::host::caller::Flights;
+use crate::host::flights::Flights;
 
 /// A bounded number of operations in flight, lent by [`crate::Engine::queue`].
 ///

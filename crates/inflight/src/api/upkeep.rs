@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::operation::Sealed;
 use crate::completion::{Answer, Refusal};
-use crate::op::{AllocateMode, Op, Prepare, Prepared, Request};
+use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
 use crate::policy::road;
 
 /// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
@@ -153,21 +153,24 @@ impl Prepare for Sync<'_> {
     type Output = io::Result<()>;
 
     fn prepare(&mut self) -> Prepared {
-        if self.file.handle().sync_has_failed() {
+        if self.file.handle().commit().failure().is_some() {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
         let fd = self.file.handle().raw_fd();
-        prepared(
-            self.file,
-            Op::Sync {
-                fd,
-                data_only: self.data_only,
-            },
-        )
+        let data_only = self.data_only;
+        Prepared::sync(Request::simple(Op::Sync { fd, data_only }))
+    }
+
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        let file = self.file.handle();
+        Some(SyncOf {
+            commit: file.commit(),
+            file,
+            data_only: self.data_only,
+        })
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
-        self.file.handle().note_sync(answer);
         answer.decode(self.file).map(drop)
     }
 }

@@ -56,6 +56,12 @@ impl Faults {
         self.seed
     }
 
+    /// The same faults at another place in their sequence.
+    pub(crate) fn later(mut self, number: u64) -> Self {
+        self.seed = self.seed.wrapping_add(number);
+        self
+    }
+
     /// Transfers of more than one byte move fewer than asked.
     pub fn short_transfers(mut self, per_mille: u32) -> Self {
         self.short_per_mille = per_mille;

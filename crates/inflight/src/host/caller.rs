@@ -5,13 +5,13 @@
 //! it: that is what makes borrowed buffers sound. A thread that ends drops its proactors.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::fork;
 use super::shared::Shared;
+use super::syncs::{Running, sync_alone, sync_of};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
 use crate::completion::{Answer, Refusal};
@@ -29,6 +29,15 @@ thread_local! {
 
 /// Operations that can be told apart in one call; more are run one such stretch after the other.
 const TOKENS_MAX: usize = 1 << 30;
+
+/// What has become of an operation that a lease has been given.
+pub(super) enum Start {
+    /// The proactor has it.
+    InFlight,
+    Answered(Answer),
+    /// A sync, which whoever has the lease sees to.
+    Sync(Request),
+}
 
 /// A proactor of this thread.
 struct Owned {
@@ -53,7 +62,7 @@ impl Drop for Owned {
 
 /// A proactor that belongs to the current call.
 pub(crate) struct Lease<'s> {
-    shared: &'s Arc<Shared>,
+    pub(super) shared: &'s Arc<Shared>,
     /// Taken out when the lease ends.
     owned: ManuallyDrop<Box<Owned>>,
 }
@@ -192,10 +201,11 @@ impl Lease<'_> {
         let mut next = 0;
         // Operations for the backend mostly follow each other, and so do the others.
         let mut in_stretches = true;
+        let mut this = Running::new(self);
         loop {
-            while next < count && self.proactor().has_room() {
+            while next < count && this.lease.proactor().has_room() {
                 let plan = if in_stretches {
-                    match self.start_stretch(operations, &mut next) {
+                    match this.lease.start_stretch(operations, &mut next) {
                         Some(plan) => plan,
                         None => continue,
                     }
@@ -203,18 +213,24 @@ impl Lease<'_> {
                     operations[to_usize(next)].prepare().0
                 };
                 let operation = &mut operations[to_usize(next)];
-                let answer = self.start(next, operation, plan, |token, answer| {
+                let start = this.lease.start(next, operation, plan, |token, answer| {
+                    this.syncs.tell(token, answer);
                     answers[to_usize(token)] = answer;
                 });
+                in_stretches = matches!(start, Start::InFlight);
+                let answer = match start {
+                    Start::InFlight => None,
+                    Start::Answered(answer) => Some(answer),
+                    Start::Sync(request) => this.sync(next, operation, request),
+                };
                 if let Some(answer) = answer {
                     answers[to_usize(next)] = answer;
                 }
-                in_stretches = answer.is_none();
                 next += 1;
             }
-            let proactor = self.proactor();
+            let proactor = this.lease.proactor();
             if next == count && proactor.is_idle() {
-                return;
+                break;
             }
             let in_flight = proactor.in_flight();
             let at_least = if next == count {
@@ -222,8 +238,14 @@ impl Lease<'_> {
             } else {
                 wait_for(in_flight)
             };
-            proactor.turn(at_least, |token, answer| answers[to_usize(token)] = answer);
+            proactor.turn(at_least, |token, answer| {
+                this.syncs.tell(token, answer);
+                answers[to_usize(token)] = answer;
+            });
         }
+        // Nobody waits for this thread any more, so it may wait for others.
+        this.syncs
+            .wait(|token, answer| answers[to_usize(token)] = answer);
     }
 
     /// Starts operations from `next` on, as long as they are for the backend and there is room.
@@ -306,13 +328,13 @@ impl Lease<'_> {
     /// of others that came meanwhile.
     #[allow(unsafe_code)]
     #[inline(always)]
-    fn start<O: Prepare>(
+    pub(super) fn start<O: Prepare>(
         &mut self,
         token: u32,
         operation: &mut O,
         plan: Plan,
         deliver: impl FnMut(u32, Answer),
-    ) -> Option<Answer> {
+    ) -> Start {
         match plan {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
@@ -320,24 +342,28 @@ impl Lease<'_> {
                 // delivered: they are given `&mut` to it, and the lease is drained before they
                 // return or unwind.
                 unsafe { self.proactor().fill(once(token, request)) };
-                None
+                Start::InFlight
             }
             Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);
                 tally.answered.add(1);
                 // SAFETY: as above; it is over when this returns.
-                Some(unsafe { execute_request(&request) })
+                Start::Answered(unsafe { execute_request(&request) })
             }
+            Plan::Sync(request) => Start::Sync(request),
             Plan::Run(road, request) => {
                 let proactor = self.proactor();
                 if road == Road::Plain && proactor.has_queued() {
                     // The device works while this thread copies.
                     proactor.turn(0, deliver);
                 }
-                self.start_here(token, operation, road, request)
+                match self.start_here(token, operation, road, request) {
+                    Some(answer) => Start::Answered(answer),
+                    None => Start::InFlight,
+                }
             }
-            Plan::Answered(answer) => Some(answer),
+            Plan::Answered(answer) => Start::Answered(answer),
         }
     }
 }
@@ -416,6 +442,8 @@ pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> 
     let (road, request) = match operation.prepare().0 {
         Plan::Answered(answer) => return answer,
         Plan::Run(road, request) => (road, request),
+        Plan::Sync(_) if shared.is_forked() => return Answer::refused(Refusal::Forked),
+        Plan::Sync(_) => return sync_alone(shared, sync_of(operation)),
     };
     if shared.is_forked() {
         return Answer::refused(Refusal::Forked);
@@ -439,106 +467,4 @@ pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> 
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     unsafe { execute_request(&request) }
-}
-
-/// Operations in flight one by one, and their results in the order they come.
-pub(crate) struct Flights<'s, O: Prepare> {
-    // Dropped first: it is drained while the operations are still there.
-    lease: Lease<'s>,
-    /// The operations in flight, which are not moved until their answers have come.
-    table: Box<[Option<(u64, O)>]>,
-    free: Vec<u32>,
-    /// Answers that nobody has asked for yet.
-    ready: VecDeque<(u32, Answer)>,
-}
-
-impl<'s, O: Prepare> Flights<'s, O> {
-    /// At most `depth` operations, or as many as the proactor can have in flight.
-    pub(crate) fn new(mut lease: Lease<'s>, depth: u32) -> Self {
-        let depth = depth.clamp(1, lease.proactor().capacity());
-        // Operations borrow their files for as long as the queue is used, so a number cannot
-        // come to mean another file meanwhile.
-        lease.proactor().fix_files();
-        Self {
-            lease,
-            table: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
-            ready: VecDeque::with_capacity(to_usize(depth)),
-        }
-    }
-
-    /// Whether an operation can be pushed now.
-    pub(crate) fn has_room(&mut self) -> bool {
-        !self.lease.is_forked() && !self.free.is_empty() && self.lease.proactor().has_room()
-    }
-
-    /// Operations pushed whose results have not been taken.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.free.len()
-    }
-
-    /// Takes an operation, or gives it back when there is no room.
-    #[inline]
-    pub(crate) fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
-        if !self.has_room() {
-            return Err(operation);
-        }
-        // Taken off the list when the operation has been started: its buffer may panic before.
-        let token = *self.free.last().expect("there is room");
-        let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
-        let ready = &mut self.ready;
-        let plan = operation.prepare().0;
-        let answer = self.lease.start(token, operation, plan, |token, answer| {
-            ready.push_back((token, answer));
-        });
-        self.free.pop();
-        if let Some(answer) = answer {
-            self.ready.push_back((token, answer));
-        }
-        Ok(())
-    }
-
-    /// The next result, waiting for one if need be; `None` when nothing is in flight.
-    #[inline]
-    pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
-        if self.ready.is_empty() {
-            self.turn();
-        }
-        let (token, answer) = self.ready.pop_front()?;
-        let (tag, operation) = self.table[to_usize(token)]
-            .take()
-            .expect("it was in flight");
-        self.free.push(token);
-        Some((tag, operation.finish(answer)))
-    }
-
-    #[inline]
-    fn turn(&mut self) {
-        if self.lease.is_forked() {
-            let free = &self.free;
-            let places = (0_u32..).zip(&self.table);
-            // One whose buffer has panicked is still in its place, which is free all the same.
-            let abandoned = places.filter(|(at, place)| place.is_some() && !free.contains(at));
-            let refused = Answer::refused(Refusal::Forked);
-            self.ready
-                .extend(abandoned.map(|(token, _)| (token, refused)));
-            return;
-        }
-        let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
-        while ready.is_empty() && !proactor.is_idle() {
-            let at_least = wait_for(proactor.in_flight());
-            proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
-        }
-    }
-}
-
-impl<O: Prepare> Drop for Flights<'_, O> {
-    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
-    fn drop(&mut self) {
-        #[cfg(feature = "faulty")]
-        if self.lease.shared.config.undrained {
-            return;
-        }
-        while self.next().is_some() {}
-    }
 }

@@ -10,20 +10,34 @@ use std::time::Instant;
 use super::caller::look;
 use super::cells::{Kept, Left, Ticket};
 use super::local::{self, Home};
+use super::mail::contain;
 use super::shared::Shared;
+use super::syncs::sync_of;
 use super::timers::TimerKey;
 use crate::backend::threads::execute::execute_request;
+use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
-use crate::op::{Plan, Prepare, Request, Road};
+use crate::op::{Plan, Prepare, Request, Road, SyncOf};
 use crate::policy::SAMPLE_EVERY;
 
 /// Where an operation is in flight.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Flight {
     /// In the mailbox with this number.
     Driver(usize, Ticket),
     /// In a run loop.
     Local(Home, Ticket),
+    /// With other syncs of its file.
+    Sync(Seat),
+}
+
+/// What has become of an operation that could not be refused at once.
+pub(crate) enum Tried {
+    Answered(Answer),
+    /// It is to be handed over.
+    Request(Request),
+    /// It waits with other syncs of its file.
+    Sync(Flight),
 }
 
 /// What polling an operation for the first time has led to.
@@ -70,19 +84,28 @@ fn count_at_once() {
     AT_ONCE.with(|at_once| at_once.set(at_once.get() + 1));
 }
 
-/// What can be answered without waiting for a device is answered at once; the request of the
-/// rest.
+/// What can be answered without waiting for a device is answered at once, and syncs join the others
+/// of their file, so that the waker is woken; the request of the rest. Not in a forked child.
 #[inline]
 pub(crate) fn try_here<O: Prepare>(
     shared: &Arc<Shared>,
     operation: &mut O,
-) -> Result<Answer, Request> {
+    waker: &Waker,
+) -> Tried {
     let (road, request) = match operation.prepare().0 {
         Plan::Answered(answer) => {
             count_at_once();
-            return Ok(answer);
+            return Tried::Answered(answer);
         }
         Plan::Run(road, request) => (road, request),
+        Plan::Sync(_) => {
+            let SyncOf {
+                commit,
+                file,
+                data_only,
+            } = sync_of(operation);
+            return Tried::Sync(Flight::Sync(commit.join(data_only, file, waker)));
+        }
     };
     let looks = match road {
         Road::Warm | Road::CacheFirst | Road::Ask => true,
@@ -92,20 +115,22 @@ pub(crate) fn try_here<O: Prepare>(
     };
     if looks {
         shared.counters.plain_call();
-        let answer = look(operation, &request).ok_or(request);
-        if answer.is_ok() {
-            count_at_once();
-        }
-        return answer;
+        return match look(operation, &request) {
+            Some(answer) => {
+                count_at_once();
+                Tried::Answered(answer)
+            }
+            None => Tried::Request(request),
+        };
     }
     if road == Road::Now {
         count_at_once();
         shared.counters.plain_call();
         // SAFETY: the addresses point into what the operation owns, and it is over when this
         // returns.
-        return Ok(unsafe { execute_request(&request) });
+        return Tried::Answered(unsafe { execute_request(&request) });
     }
-    Err(request)
+    Tried::Request(request)
 }
 
 /// Starts an operation.
@@ -123,9 +148,10 @@ pub(crate) unsafe fn launch<O: Prepare>(
     if shared.is_forked() {
         return Launch::Answered(Answer::refused(Refusal::Forked));
     }
-    let request = match try_here(shared, operation) {
-        Ok(answer) => return Launch::Answered(answer),
-        Err(request) => request,
+    let request = match try_here(shared, operation, waker) {
+        Tried::Answered(answer) => return Launch::Answered(answer),
+        Tried::Sync(flight) => return Launch::InFlight(flight),
+        Tried::Request(request) => request,
     };
     if local::is_current(shared) {
         // SAFETY: passed on from the caller.
@@ -162,11 +188,12 @@ fn this_thread(drivers: usize) -> usize {
 impl Flight {
     /// The answer, if it has come; else the waker is kept.
     #[inline]
-    pub(crate) fn poll(self, shared: &Arc<Shared>, waker: &Waker) -> Option<Answer> {
+    pub(crate) fn poll(&self, shared: &Arc<Shared>, waker: &Waker) -> Option<Answer> {
         if shared.is_forked() {
             return Some(Answer::refused(Refusal::Forked));
         }
-        match self {
+        match *self {
+            Self::Sync(ref seat) => seat.poll(waker),
             Self::Local(home, ticket) => local::poll(home, ticket, waker),
             Self::Driver(number, ticket) => match shared.drivers() {
                 Ok(drivers) => drivers.mailbox(number).poll(ticket, waker),
@@ -183,9 +210,16 @@ impl Flight {
     ) -> Left {
         if shared.is_forked() {
             // What is in flight is the parent's, and so is the memory that the kernel fills.
+            std::mem::forget(self);
             return Left::Withdrawn;
         }
         match self {
+            Self::Sync(seat) => {
+                let (answer, waker) = seat.leave();
+                contain(|| drop(waker));
+                // The flush needs nothing of the operation.
+                answer.map_or(Left::Withdrawn, Left::Answered)
+            }
             Self::Local(home, ticket) => local::abandon(home, ticket, keep),
             Self::Driver(number, ticket) => match shared.drivers() {
                 Ok(drivers) => drivers.mailbox(number).abandon(ticket, keep),

@@ -3,13 +3,18 @@
 //! [`shared`] is what all hosts of one engine have in common. [`caller`] lets the calling thread
 //! own a proactor for as long as one call lasts; [`driver`] has threads that own one each, with a
 //! [`mail`]box in front; [`local`] is a run loop that owns one. [`flight`] is where the futures
-//! come in, [`cells`] what drivers and run loops keep of them. Next: [`crate::proactor`].
+//! come in, [`cells`] what drivers and run loops keep of them. Syncs go to
+//! [`crate::commit`], for which [`flush`] does the work. Next: [`crate::proactor`].
 
 pub(crate) mod flight;
 
 pub(crate) mod caller;
 pub(crate) mod driver;
 pub(crate) mod local;
+
+pub(crate) mod flights;
+pub(crate) mod flush;
+mod syncs;
 
 pub(crate) mod cells;
 #[cfg(test)]

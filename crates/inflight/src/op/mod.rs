@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 
 use crate::buf::Arena;
 
-pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf};
+pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf, SyncOf};
 pub(crate) use road::{Road, Seen};
 pub use wishes::Priority;
 pub(crate) use wishes::{Wishes, may_refuse_hint};

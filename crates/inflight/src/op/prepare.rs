@@ -1,5 +1,8 @@
 //! What every public operation can do for a host: name its request, and become its result.
 
+use std::sync::Arc;
+
+use crate::commit::{Commit, Keep};
 use crate::completion::Answer;
 use crate::op::{Request, Road, Seen};
 
@@ -12,6 +15,8 @@ pub(crate) enum Plan {
     Answered(Answer),
     /// By this road.
     Run(Road, Request),
+    /// With other syncs of its file: [`Prepare::sync`].
+    Sync(Request),
 }
 
 impl Prepared {
@@ -21,6 +26,10 @@ impl Prepared {
 
     pub(crate) fn run(road: Road, request: Request) -> Self {
         Self(Plan::Run(road, request))
+    }
+
+    pub(crate) fn sync(request: Request) -> Self {
+        Self(Plan::Sync(request))
     }
 }
 
@@ -34,6 +43,12 @@ pub trait Prepare {
     /// it is [`crate::Detach`], and may be asked for again.
     fn prepare(&mut self) -> Prepared;
 
+    /// What a sync is for.
+    #[doc(hidden)]
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        None
+    }
+
     /// Learns how a read was served.
     #[doc(hidden)]
     fn note(&self, seen: SeenOf) {
@@ -42,6 +57,14 @@ pub trait Prepare {
 
     /// The result, with the buffer.
     fn finish(self, answer: Answer) -> Self::Output;
+}
+
+/// What a sync is for. Opaque, because it is named in a public trait.
+#[derive(Clone, Copy)]
+pub struct SyncOf<'o> {
+    pub(crate) commit: &'o Arc<Commit>,
+    pub(crate) file: &'o dyn Keep,
+    pub(crate) data_only: bool,
 }
 
 /// What was seen of a read. Opaque, because it is named in a public trait.

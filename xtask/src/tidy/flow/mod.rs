@@ -21,8 +21,8 @@ const FLOW: [(&str, &[&str]); 6] = [
     ("backend", &[]),
 ];
 
-/// Plain data that every module reads; these import only each other.
-const SHARED: [&str; 5] = ["op", "completion", "buf", "error", "sync"];
+/// What every module reads; these import only each other.
+const SHARED: [&str; 6] = ["op", "completion", "buf", "commit", "error", "sync"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();

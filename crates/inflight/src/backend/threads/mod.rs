@@ -4,3 +4,4 @@
 
 pub(crate) mod execute;
 pub(crate) mod pool;
+mod turns;

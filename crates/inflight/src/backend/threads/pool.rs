@@ -7,10 +7,10 @@
 //!
 //! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. A call
 //! may block for as long as a FIFO has no writer, so calls leave one thread to the lanes where
-//! there are two.
+//! there are two. Flushes wait for the device only, so they may take every thread.
 #![allow(unsafe_code)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::execute::execute;
+use super::turns::{PoolState, Work};
 use crate::completion::Completion;
 use crate::op::Op;
 
@@ -34,70 +35,15 @@ struct PoolShared {
     work: Condvar,
     /// Told of every call that is over and every thread that ends, once the pool is closed.
     over: Condvar,
-    /// Whether there is a call that a thread may take, for those that are busy with a lane.
+    /// Whether a thread may take a call or a flush, for those that are busy with a lane.
     calls_wait: AtomicBool,
     /// Most threads that are in calls at the same time.
     calls_max: usize,
 }
 
-struct PoolState {
-    /// One entry for each thread that a lane could use.
-    lanes: VecDeque<Arc<LaneShared>>,
-    /// Calls that wait for a thread, by numbers that grow.
-    calls: BTreeMap<u64, Arc<dyn Run>>,
-    next_number: u64,
-    /// Threads that are in a call.
-    calling: usize,
-    /// Whether a call was taken last: then it is the turn of the lanes.
-    called_last: bool,
-    idle: usize,
-    /// Threads that have been started and have not ended.
-    living: usize,
-    closed: bool,
-}
-
 /// A call, for a thread of the pool. Foreign code in it is contained.
 pub(crate) trait Run: Send + Sync {
-    fn run(&self);
-}
-
-/// What a thread of the pool does next.
-enum Work {
-    Lane(Arc<LaneShared>),
-    Call(Arc<dyn Run>),
-}
-
-impl PoolState {
-    fn new(threads_max: usize) -> Self {
-        Self {
-            lanes: VecDeque::with_capacity(2 * threads_max),
-            calls: BTreeMap::new(),
-            next_number: 0,
-            calling: 0,
-            called_last: false,
-            idle: 0,
-            living: 0,
-            closed: false,
-        }
-    }
-
-    /// Calls that could be taken now.
-    fn calls_to_take(&self, calls_max: usize) -> usize {
-        self.calls.len().min(calls_max.saturating_sub(self.calling))
-    }
-
-    /// Calls and lanes by turns, so that neither keeps the other waiting for long.
-    fn take(&mut self, calls_max: usize) -> Option<Work> {
-        let takes_call = self.lanes.is_empty() || !self.called_last;
-        if takes_call && self.calls_to_take(calls_max) > 0 {
-            let (_, call) = self.calls.pop_first()?;
-            self.called_last = true;
-            self.calling += 1;
-            return Some(Work::Call(call));
-        }
-        self.called_last = false;
-        self.lanes.pop_front().map(Work::Lane)
-    }
+    fn run(self: Arc<Self>);
 }
 
 /// A proactor's side of the pool.
@@ -113,7 +59,7 @@ pub(crate) struct Lane {
     helps: bool,
 }
 
-struct LaneShared {
+pub(super) struct LaneShared {
     state: Mutex<LaneState>,
     /// Told when `completed` has reached what the owner waits for.
     done: Condvar,
@@ -181,7 +127,7 @@ impl Pool {
             state.lanes.push_back(Arc::clone(lane));
         }
         // An idle thread may have been woken for a call before.
-        let waiting = state.lanes.len() + state.calls_to_take(self.shared.calls_max);
+        let waiting = state.to_take(self.shared.calls_max);
         let idle = state.idle;
         drop(state);
         for _ in 0..count.min(idle) {
@@ -208,20 +154,60 @@ impl Pool {
         let number = state.next_number;
         state.next_number += 1;
         state.calls.insert(number, call);
-        shared.show_calls(&state);
-        let idle = state.idle;
-        let waiting = state.lanes.len() + state.calls_to_take(shared.calls_max);
+        match self.show(state) {
+            Err(cause) if self.take_back(number).is_some() => Err(cause),
+            _ => Ok(number),
+        }
+    }
+
+    /// Has a thread of the pool make a flush, which may be the last thread.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::give`].
+    pub(crate) fn give_flush(&self, flush: Arc<dyn Run>) -> io::Result<()> {
+        let mut state = lock(&self.shared.state);
+        if state.closed {
+            return Err(io::Error::other("the pool of threads is closed"));
+        }
+        state.flushes.push_back(Arc::clone(&flush));
+        let Err(cause) = self.show(state) else {
+            return Ok(());
+        };
+        let mut state = lock(&self.shared.state);
+        let is_it = |other: &Arc<dyn Run>| Arc::ptr_eq(other, &flush);
+        let place = state.flushes.iter().position(is_it);
+        match place {
+            Some(place) => {
+                state.flushes.remove(place);
+                Err(cause)
+            }
+            // A thread has turned up all the same.
+            None => Ok(()),
+        }
+    }
+
+    /// Whether something waits for a thread.
+    pub(crate) fn is_wanted(&self) -> bool {
+        lock(&self.shared.state).to_take(self.shared.calls_max) > 0
+    }
+
+    /// Calls a thread to what has just been queued.
+    ///
+    /// # Errors
+    ///
+    /// When there is no thread and none can be started.
+    fn show(&self, state: MutexGuard<'_, PoolState>) -> io::Result<()> {
+        self.shared.show_calls(&state);
+        let (idle, waiting) = (state.idle, state.to_take(self.shared.calls_max));
         drop(state);
         if idle > 0 {
-            shared.work.notify_one();
+            self.shared.work.notify_one();
         }
-        if waiting > idle
-            && let Err(cause) = self.start_threads(waiting - idle)
-            && self.take_back(number).is_some()
-        {
-            return Err(cause);
+        if waiting > idle {
+            return self.start_threads(waiting - idle);
         }
-        Ok(number)
+        Ok(())
     }
 
     /// Takes back a call that no thread has taken.
@@ -232,14 +218,14 @@ impl Pool {
         call
     }
 
-    /// Calls that are not over.
+    /// Calls and flushes that are not over.
     pub(crate) fn calls(&self) -> usize {
         let state = lock(&self.shared.state);
-        state.calls.len() + state.calling
+        state.calls.len() + state.calling + state.flushes.len() + state.flushing
     }
 
-    /// Ends the threads when all calls are over, but waits for that no longer than until
-    /// `deadline`. Returns how many calls are left; they go on alone. Lanes that are left execute
+    /// Ends the threads when all calls and flushes are over, but waits for that no longer than
+    /// until `deadline`. Returns how many are left; they go on alone. Lanes that are left execute
     /// their operations themselves.
     pub(crate) fn close(&self, deadline: Instant) -> usize {
         let threads = {
@@ -257,11 +243,11 @@ impl Pool {
         loop {
             // What is queued when there is no other thread is done by this one, later.
             let queued = if state.living > own {
-                state.calls.len()
+                state.calls.len() + state.flushes.len()
             } else {
                 0
             };
-            let left = queued + state.calling.saturating_sub(own);
+            let left = queued + (state.calling + state.flushing).saturating_sub(own);
             if left == 0 {
                 break;
             }
@@ -338,17 +324,14 @@ impl PoolShared {
                     }
                 }
                 Some(Work::Call(call)) => {
-                    self.show_calls(&state);
-                    drop(state);
-                    // Calls contain what is foreign in them; were it otherwise, the pool would
-                    // still be whole.
-                    let _ = catch_unwind(AssertUnwindSafe(|| {
-                        call.run();
-                        drop(call);
-                    }));
-                    state = lock(&self.state);
+                    state = self.run(state, call);
                     state.calling -= 1;
                     self.show_calls(&state);
+                    self.tell_if_closed(&state);
+                }
+                Some(Work::Flush(flush)) => {
+                    state = self.run(state, flush);
+                    state.flushing -= 1;
                     self.tell_if_closed(&state);
                 }
                 None if state.closed => break,
@@ -366,9 +349,23 @@ impl PoolShared {
         self.tell_if_closed(&state);
     }
 
+    fn run<'s>(
+        &'s self,
+        state: MutexGuard<'s, PoolState>,
+        call: Arc<dyn Run>,
+    ) -> MutexGuard<'s, PoolState> {
+        self.show_calls(&state);
+        drop(state);
+        // Calls contain what is foreign in them; were it otherwise, the pool would still be whole.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            call.run();
+        }));
+        lock(&self.state)
+    }
+
     /// Lets threads that are busy with a lane know whether a call waits for one of them.
     fn show_calls(&self, state: &PoolState) {
-        let wait = state.calls_to_take(self.calls_max) > 0;
+        let wait = state.calls_to_take(self.calls_max) > 0 || !state.flushes.is_empty();
         self.calls_wait.store(wait, Ordering::Relaxed);
     }
 

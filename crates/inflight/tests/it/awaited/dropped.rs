@@ -196,21 +196,13 @@ fn a_failed_sync_that_nobody_awaited_is_remembered() {
                 }
                 drop(sync);
                 gate.open();
-                until_turned("over", || engine.stats().in_flight == 0).await;
-                if inflight_is_on_drivers(engine) {
-                    drained(engine);
-                }
+                until_turned("over", || engine.drain(std::time::Duration::ZERO) == 0).await;
                 let error = file.sync_all().await.unwrap_err();
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
                 assert_eq!(inner, Some(&SyncFailed { errno: libc::EIO }));
             },
         );
     }
-}
-
-/// Whether drivers have something to tell; a run loop has told it already.
-fn inflight_is_on_drivers(engine: &Engine) -> bool {
-    engine.drain(std::time::Duration::ZERO) > 0
 }
 
 #[test]

@@ -82,11 +82,16 @@ fn refusals_that_say_nothing_of_the_data_are_not_held_against_the_file() {
             |faults| faults.fail_nth(0, errno),
             |engine| {
                 let (_path, file) = durable_file(engine);
+                let (_other_path, other) = durable_file(engine);
                 let mut batch = Batch::new();
-                (0..2).for_each(|_| batch.push(file.sync_all()));
-                let failed = batch.wait().filter(Result::is_err).count();
-                assert_eq!(failed, 1);
-                (0..2).for_each(|_| batch.push(file.sync_all()));
+                [&file, &other]
+                    .iter()
+                    .for_each(|file| batch.push(file.sync_all()));
+                let failed: Vec<_> = batch.wait().map(|result| result.is_err()).collect();
+                assert_eq!(failed, [true, false]);
+                [&file, &other]
+                    .iter()
+                    .for_each(|file| batch.push(file.sync_all()));
                 assert!(batch.wait().all(|result| result.is_ok()));
             },
         );
@@ -121,7 +126,7 @@ fn a_failure_that_nobody_has_asked_for_is_not_forgotten() {
     let ways: [Leave; 3] = [in_a_batch, in_a_queue, in_a_panic];
     for leave in ways {
         with_faults(
-            |faults| faults.fail_nth(1, libc::EIO),
+            |faults| faults.refuse("fsync", libc::EIO),
             |engine| {
                 let (_path, file) = durable_file(engine);
                 leave(engine, &file);

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::task::Poll;
 
 use inflight::Direct;
+use inflight::fs::AllocateRange;
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
@@ -50,9 +51,9 @@ fn closing_waits_for_operations_whose_futures_were_dropped() {
                 let folder = folder();
                 let (path, file) = open_file(engine, &folder);
                 let result = engine.run(async {
-                    let mut sync = file.sync_all().into_future();
-                    assert!(poll_once(&mut sync).is_pending());
-                    drop(sync);
+                    let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
+                    assert!(poll_once(&mut reserve).is_pending());
+                    drop(reserve);
                     let mut closing = file.close().into_future();
                     assert!(poll_once(&mut closing).is_pending());
                     // Whatever the pool had been given before this is over after it.
@@ -75,9 +76,9 @@ fn a_dropped_close_goes_on() {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
             let ran = engine.run(async {
-                let mut sync = file.sync_all().into_future();
-                assert!(poll_once(&mut sync).is_pending());
-                drop(sync);
+                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
+                assert!(poll_once(&mut reserve).is_pending());
+                drop(reserve);
                 let mut closing = file.close().into_future();
                 assert!(poll_once(&mut closing).is_pending());
                 drop(closing);
@@ -97,9 +98,9 @@ fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
             let result = engine.run(async {
-                let mut sync = file.sync_all().into_future();
-                assert!(poll_once(&mut sync).is_pending());
-                drop(sync);
+                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
+                assert!(poll_once(&mut reserve).is_pending());
+                drop(reserve);
                 file.close().wait()
             });
             assert_eq!(errno(result.unwrap()), libc::EDEADLK);
@@ -119,7 +120,8 @@ fn a_close_waits_for_what_drivers_have_in_flight() {
                 for turn in 0..20 {
                     let (path, file) = open_file(engine, &folder);
                     for _ in 0..3 {
-                        drop(poll_once(&mut file.sync_all().into_future()));
+                        let reserve = file.allocate(AllocateRange::Reserve, 0, 4096);
+                        drop(poll_once(&mut reserve.into_future()));
                     }
                     match turn % 2 {
                         0 => file.close().wait().unwrap(),

@@ -1,0 +1,418 @@
+//! Group commit: one flush of a file for all syncs that wait for it.
+//!
+//! A flush makes durable what had been written before it began. So a sync that is asked for while
+//! a flush runs is not served by that one but by the next, together with all others that are asked
+//! for until it begins: they are its [`Round`]. At most one flush of an open file runs at a time,
+//! made by its leader:
+//!
+//! - a thread that waits for a sync of its own, if nobody leads;
+//! - a batch that is waited for, which has the backend make it among its other operations;
+//! - else a thread of the engine's pool, until no sync is left.
+//!
+//! Each of them gets the answer without running foreign code first. A future never leads, because
+//! it can be dropped, forgotten, or in a run loop that somebody blocks, and the others would wait
+//! for it. Why all this is sound: `docs/design/group-commit.md`.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::completion::{Answer, Refusal};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, ThreadId, this_thread};
+
+/// How a file is flushed, and by whom.
+pub(crate) trait Flush: Send + Sync {
+    /// Flushes on this thread, which waits for its own sync.
+    fn alone(&self, data_only: bool) -> Answer;
+
+    /// Flushes for a round, on a thread of the pool.
+    fn flush(&self, data_only: bool) -> Answer;
+
+    /// Has a thread of the pool call [`Commit::lead`]. False if there is none.
+    fn delegate(&self, commit: &Arc<Commit>) -> bool;
+
+    /// Whether something else waits for a thread of the pool.
+    fn is_wanted(&self) -> bool;
+
+    /// How long to wait for those who were here the last time, when that flush has taken so long.
+    fn gathers_for(&self, took: Duration) -> Option<Duration>;
+
+    /// So many syncs have been served by one flush.
+    fn count(&self, served: usize);
+
+    /// Wakes; a panic in that ends here.
+    fn wake(&self, waker: Waker);
+}
+
+/// What a flush needs until it is over: the open file.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
+/// An open file.
+pub(crate) trait Keep {
+    /// Keeps it open.
+    fn keep(&self) -> Kept;
+}
+
+/// The syncs of one open file.
+pub(crate) struct Commit {
+    state: Mutex<State>,
+    /// Told when a leader that gathers need not wait any longer.
+    gathered: Condvar,
+    /// The errno of the first flush that failed; 0 if none has.
+    errno: AtomicI32,
+    flush: Box<dyn Flush>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Somebody makes a flush, or is about to. While nobody does, no sync waits.
+    is_led: bool,
+    /// The thread of the pool that leads.
+    leader: Option<ThreadId>,
+    /// Those who have asked since the last flush began.
+    next: Option<Arc<Round>>,
+    /// One that is over, to be used again.
+    spare: Option<Arc<Round>>,
+    /// How many syncs the next flush is for, if all come back who were here the last time.
+    expected: usize,
+    /// How long the last flush of a round has taken.
+    took: Duration,
+}
+
+/// The syncs that are served by one flush.
+#[derive(Default)]
+struct Round {
+    members: Mutex<Members>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct Members {
+    /// One of them wants metadata too.
+    wants_all: bool,
+    /// Who waits for the answer and has not left.
+    waiting: usize,
+    wakers: Vec<Option<Waker>>,
+    /// Keeps the descriptor open until the flush is over.
+    kept: Option<Kept>,
+    answer: Option<Answer>,
+}
+
+/// The place of one sync in its round.
+pub(crate) struct Seat {
+    round: Arc<Round>,
+    place: usize,
+}
+
+/// How a thread that can wait goes about a sync.
+pub(crate) enum Turn {
+    /// It leads: it makes the flush, and then calls [`Commit::over`].
+    Lead,
+    /// It makes a flush of its own, between two of those it makes for others.
+    Nested,
+    /// The leader makes it.
+    Wait(Seat),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Commit {
+    pub(crate) fn new(flush: impl Flush + 'static) -> Self {
+        Self {
+            state: Mutex::default(),
+            gathered: Condvar::new(),
+            errno: AtomicI32::new(0),
+            flush: Box::new(flush),
+        }
+    }
+
+    /// The errno of the first flush that failed.
+    pub(crate) fn failure(&self) -> Option<i32> {
+        let errno = self.errno.load(Ordering::Relaxed);
+        (errno != 0).then_some(errno)
+    }
+
+    /// Remembers a failed flush. Refusals that say nothing of the data do not count.
+    pub(crate) fn note(&self, answer: Answer) {
+        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
+            // The first one stands.
+            let _ = self
+                .errno
+                .compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Flushes on this thread, which leads or is [`Turn::Nested`].
+    pub(crate) fn alone(&self, data_only: bool) -> Answer {
+        self.checked(|| self.flush.alone(data_only))
+    }
+
+    /// For a thread that can wait: whether it leads.
+    pub(crate) fn enter(&self, data_only: bool, file: &dyn Keep) -> Turn {
+        let mut state = lock(&self.state);
+        if !state.is_led {
+            state.is_led = true;
+            return Turn::Lead;
+        }
+        if state.leader.is_some_and(|leader| leader == this_thread()) {
+            // A waker that the leader has woken asks for a sync; who waited for the leader here
+            // would wait for itself.
+            return Turn::Nested;
+        }
+        let seat = state.sit(data_only, file, None);
+        self.tell_who_gathers(&state);
+        Turn::Wait(seat)
+    }
+
+    /// Has the leader make the flush. Where there is none, and no thread that could be one, this
+    /// thread makes it.
+    pub(crate) fn join(self: &Arc<Self>, data_only: bool, file: &dyn Keep, waker: &Waker) -> Seat {
+        // Foreign code, so not under the lock.
+        let waker = waker.clone();
+        let mut state = lock(&self.state);
+        let seat = state.sit(data_only, file, Some(waker));
+        if state.is_led {
+            self.tell_who_gathers(&state);
+            return seat;
+        }
+        state.is_led = true;
+        drop(state);
+        self.pass_on();
+        seat
+    }
+
+    /// The flush that this thread has led is over, and [`Commit::note`] knows of it.
+    pub(crate) fn over(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        let waiting = state.waiting();
+        // Who led is served too, and comes back if it is like the others.
+        state.expected = waiting + 1;
+        if waiting == 0 {
+            state.is_led = false;
+            return;
+        }
+        drop(state);
+        self.pass_on();
+    }
+
+    /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the
+    /// pool.
+    pub(crate) fn lead(self: &Arc<Self>) {
+        while let Some(round) = self.next_round() {
+            self.serve(&round);
+            lock(&self.state).spare = Some(round);
+            if self.flush.is_wanted() && self.resign() {
+                return;
+            }
+        }
+    }
+
+    fn pass_on(self: &Arc<Self>) {
+        if !self.flush.delegate(self) {
+            self.lead();
+        }
+    }
+
+    /// Leaves the rest to another thread of the pool, behind what it has to do. False if there is
+    /// none.
+    fn resign(self: &Arc<Self>) -> bool {
+        lock(&self.state).leader = None;
+        self.flush.delegate(self)
+    }
+
+    /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
+    /// leads any more.
+    fn next_round(&self) -> Option<Arc<Round>> {
+        let mut state = lock(&self.state);
+        state.leader = Some(this_thread());
+        let at_most = self.flush.gathers_for(state.took);
+        let until = at_most.map(|at_most| Instant::now() + at_most);
+        while let (Some(until), true) = (until, state.waiting() < state.expected) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.gathered.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        // Not waited for any more.
+        state.expected = 0;
+        if state.waiting() > 0 {
+            return state.next.take();
+        }
+        state.leader = None;
+        state.is_led = false;
+        None
+    }
+
+    fn serve(&self, round: &Round) {
+        let Some((data_only, kept)) = round.begin() else {
+            return;
+        };
+        let begun = Instant::now();
+        let answer = self.checked(|| self.flush.flush(data_only));
+        let took = begun.elapsed();
+        // Before anybody is told: who drops the file then may count on its being closed.
+        drop(kept);
+        let (served, mut wakers) = round.tell(answer);
+        self.flush.count(served);
+        let mut state = lock(&self.state);
+        let expected = served + state.waiting();
+        state.expected = if expected > 1 { expected } else { 0 };
+        state.took = took;
+        drop(state);
+        for waker in wakers.drain(..).flatten() {
+            self.flush.wake(waker);
+        }
+        // The memory is used again with the round.
+        lock(&round.members).wakers = wakers;
+    }
+
+    /// The answer of a flush, which is not made if one has failed before.
+    fn checked(&self, flush: impl FnOnce() -> Answer) -> Answer {
+        if self.failure().is_some() {
+            return Answer::refused(Refusal::SyncFailed);
+        }
+        let answer = flush();
+        self.note(answer);
+        answer
+    }
+
+    fn tell_who_gathers(&self, state: &State) {
+        if state.expected > 0 && state.waiting() >= state.expected {
+            self.gathered.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// Who waits for the next flush.
+    fn waiting(&self) -> usize {
+        let next = self.next.as_ref();
+        next.map_or(0, |round| lock(&round.members).waiting)
+    }
+
+    fn sit(&mut self, data_only: bool, file: &dyn Keep, waker: Option<Waker>) -> Seat {
+        let spare = &mut self.spare;
+        let round = self.next.get_or_insert_with(|| {
+            let spare = spare.take().and_then(Round::renewed);
+            spare.unwrap_or_default()
+        });
+        let mut members = lock(&round.members);
+        members.wants_all |= !data_only;
+        members.waiting += 1;
+        members.kept.get_or_insert_with(|| file.keep());
+        let place = members.wakers.len();
+        members.wakers.push(waker);
+        Seat {
+            round: Arc::clone(round),
+            place,
+        }
+    }
+}
+
+impl Round {
+    /// An empty one with the memory of one that nobody has a seat in any more.
+    fn renewed(mut round: Arc<Self>) -> Option<Arc<Self>> {
+        let members = Arc::get_mut(&mut round)?.members.get_mut();
+        let members = members.unwrap_or_else(PoisonError::into_inner);
+        members.wakers.clear();
+        let wakers = std::mem::take(&mut members.wakers);
+        *members = Members {
+            wakers,
+            ..Members::default()
+        };
+        Some(round)
+    }
+
+    /// Begins the flush: whether it is of data only, and what it needs. `None` if all have left.
+    fn begin(&self) -> Option<(bool, Option<Kept>)> {
+        let mut members = lock(&self.members);
+        (members.waiting > 0).then(|| (!members.wants_all, members.kept.take()))
+    }
+
+    /// Leaves the answer to everyone; how many they are, and who is to be woken.
+    fn tell(&self, answer: Answer) -> (usize, Vec<Option<Waker>>) {
+        let mut members = lock(&self.members);
+        members.answer = Some(answer);
+        let wakers = std::mem::take(&mut members.wakers);
+        let waiting = members.waiting;
+        drop(members);
+        self.told.notify_all();
+        (waiting, wakers)
+    }
+}
+
+impl Seat {
+    /// The answer, if it has come; else the waker is kept.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Answer> {
+        let members = lock(&self.round.members);
+        if members.answer.is_some() {
+            return members.answer;
+        }
+        let known = members.wakers[self.place].as_ref();
+        if known.is_some_and(|known| known.will_wake(waker)) {
+            return None;
+        }
+        drop(members);
+        // Cloning a waker is foreign code, and so is dropping one.
+        let waker = waker.clone();
+        let mut members = lock(&self.round.members);
+        let answer = members.answer;
+        let unneeded = match answer {
+            None => members.wakers[self.place].replace(waker),
+            Some(_) => Some(waker),
+        };
+        drop(members);
+        drop(unneeded);
+        answer
+    }
+
+    /// Blocks until the answer is there.
+    pub(crate) fn wait(self) -> Answer {
+        let mut members = lock(&self.round.members);
+        loop {
+            if let Some(answer) = members.answer {
+                return answer;
+            }
+            let waited = self.round.told.wait(members);
+            members = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The future is gone. Returns the answer, if it had come, and what is to be dropped: that may
+    /// be foreign code.
+    pub(crate) fn leave(self) -> (Option<Answer>, Option<Waker>) {
+        let mut members = lock(&self.round.members);
+        let answer = members.answer;
+        let (mut waker, mut kept) = (None, None);
+        if answer.is_none() {
+            waker = members.wakers[self.place].take();
+            members.waiting -= 1;
+            if members.waiting == 0 {
+                // If the flush has begun it has this already.
+                kept = members.kept.take();
+            }
+        }
+        drop(members);
+        drop(kept);
+        (answer, waker)
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Commit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commit").finish_non_exhaustive()
+    }
+}

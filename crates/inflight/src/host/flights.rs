@@ -1,0 +1,146 @@
+//! What a queue has in flight, on the calling thread.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use super::caller::{Lease, Start};
+use super::syncs::sync_of;
+use crate::backend::threads::execute::to_usize;
+use crate::commit::Seat;
+use crate::completion::{Answer, Refusal};
+use crate::op::{Prepare, SyncOf};
+use crate::policy::wait_for;
+
+/// Operations in flight one by one, and their results in the order they come.
+pub(crate) struct Flights<'s, O: Prepare> {
+    // Dropped first: it is drained while the operations are still there.
+    lease: Lease<'s>,
+    /// The operations in flight, which are not moved until their answers have come.
+    table: Box<[Option<(u64, O)>]>,
+    free: Vec<u32>,
+    /// Answers that nobody has asked for yet.
+    ready: VecDeque<(u32, Answer)>,
+    /// Syncs that others make. A queue makes none: nobody knows when it is asked for results.
+    joined: VecDeque<(u32, Seat)>,
+}
+
+impl<'s, O: Prepare> Flights<'s, O> {
+    /// At most `depth` operations, or as many as the proactor can have in flight.
+    pub(crate) fn new(mut lease: Lease<'s>, depth: u32) -> Self {
+        let depth = depth.clamp(1, lease.proactor().capacity());
+        // Operations borrow their files for as long as the queue is used, so a number cannot
+        // come to mean another file meanwhile.
+        lease.proactor().fix_files();
+        Self {
+            lease,
+            table: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            ready: VecDeque::with_capacity(to_usize(depth)),
+            joined: VecDeque::new(),
+        }
+    }
+
+    /// Whether an operation can be pushed now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        !self.lease.is_forked() && !self.free.is_empty() && self.lease.proactor().has_room()
+    }
+
+    /// Operations pushed whose results have not been taken.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    /// Takes an operation, or gives it back when there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
+        if !self.has_room() {
+            return Err(operation);
+        }
+        // Taken off the list when the operation has been started: its buffer may panic before.
+        let token = *self.free.last().expect("there is room");
+        let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
+        let ready = &mut self.ready;
+        let plan = operation.prepare().0;
+        let start = self.lease.start(token, operation, plan, |token, answer| {
+            ready.push_back((token, answer));
+        });
+        self.free.pop();
+        match start {
+            Start::InFlight => {}
+            Start::Answered(answer) => self.ready.push_back((token, answer)),
+            Start::Sync(_) => {
+                let SyncOf {
+                    commit,
+                    file,
+                    data_only,
+                } = sync_of(operation);
+                let seat = commit.join(data_only, file, Waker::noop());
+                self.joined.push_back((token, seat));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next result, waiting for one if need be; `None` when nothing is in flight.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
+        if self.ready.is_empty() {
+            self.turn();
+        }
+        let (token, answer) = self.ready.pop_front()?;
+        let (tag, operation) = self.table[to_usize(token)]
+            .take()
+            .expect("it was in flight");
+        self.free.push(token);
+        Some((tag, operation.finish(answer)))
+    }
+
+    #[inline]
+    fn turn(&mut self) {
+        if self.lease.is_forked() {
+            let free = &self.free;
+            let places = (0_u32..).zip(&self.table);
+            // One whose buffer has panicked is still in its place, which is free all the same.
+            let abandoned = places.filter(|(at, place)| place.is_some() && !free.contains(at));
+            let refused = Answer::refused(Refusal::Forked);
+            self.ready
+                .extend(abandoned.map(|(token, _)| (token, refused)));
+            return;
+        }
+        let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
+        while ready.is_empty() && !proactor.is_idle() {
+            let at_least = wait_for(proactor.in_flight());
+            proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
+        }
+        if !self.joined.is_empty() {
+            self.look_for_syncs();
+        }
+    }
+
+    /// Takes the answers of syncs that are over, and waits for one when nothing else is left.
+    #[cold]
+    fn look_for_syncs(&mut self) {
+        let ready = &mut self.ready;
+        self.joined.retain(|(token, seat)| {
+            let answer = seat.poll(Waker::noop());
+            ready.extend(answer.map(|answer| (*token, answer)));
+            answer.is_none()
+        });
+        if ready.is_empty()
+            && let Some((token, seat)) = self.joined.pop_front()
+        {
+            ready.push_back((token, seat.wait()));
+        }
+    }
+}
+
+impl<O: Prepare> Drop for Flights<'_, O> {
+    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
+    fn drop(&mut self) {
+        #[cfg(feature = "faulty")]
+        if self.lease.shared.config.undrained {
+            return;
+        }
+        while self.next().is_some() {}
+    }
+}

@@ -1,0 +1,125 @@
+//! How an open file is flushed: by a plain fsync(2) or fdatasync(2), wherever its leader is.
+//!
+//! A ring would hand both to one of the kernel's workers, which is a thread just as well
+//! (`docs/design/group-commit.md`). On the test backend, flushes of the pool take its faults.
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+#[cfg(feature = "faulty")]
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use super::mail::contain;
+use super::shared::Shared;
+use crate::backend::threads::execute::execute_request;
+use crate::backend::threads::pool::{Pool, Run};
+use crate::commit::{Commit, Flush};
+use crate::completion::Answer;
+use crate::op::{Op, Request};
+use crate::policy::gather_for;
+use crate::stats::SyncTally;
+
+/// An open file. Whoever flushes it keeps its descriptor open.
+pub(crate) struct Disk {
+    fd: RawFd,
+    pool: Arc<Pool>,
+    tally: Arc<SyncTally>,
+    #[cfg(feature = "faulty")]
+    faulty: Option<Faulty>,
+}
+
+/// What the test backend needs.
+#[cfg(feature = "faulty")]
+struct Faulty {
+    faults: crate::backend::faulty::Faults,
+    flushes: AtomicU64,
+}
+
+impl Disk {
+    pub(crate) fn new(shared: &Shared, fd: RawFd) -> Self {
+        Self {
+            fd,
+            pool: Arc::clone(shared.pool()),
+            tally: Arc::clone(shared.counters.syncs()),
+            #[cfg(feature = "faulty")]
+            faulty: shared.config.faults.clone().map(|faults| Faulty {
+                faults,
+                flushes: AtomicU64::new(0),
+            }),
+        }
+    }
+
+    fn request(&self, data_only: bool) -> Request {
+        let fd = self.fd;
+        Request::simple(Op::Sync { fd, data_only })
+    }
+}
+
+impl Flush for Disk {
+    fn alone(&self, data_only: bool) -> Answer {
+        // SAFETY: no memory is involved.
+        unsafe { execute_request(&self.request(data_only)) }
+    }
+
+    fn flush(&self, data_only: bool) -> Answer {
+        self.tally.during(|| {
+            #[cfg(feature = "faulty")]
+            if let Some(faulty) = &self.faulty {
+                return faulty.flush(self.request(data_only));
+            }
+            self.alone(data_only)
+        })
+    }
+
+    fn delegate(&self, commit: &Arc<Commit>) -> bool {
+        let leader: Arc<dyn Run> = Arc::clone(commit) as _;
+        self.pool.give_flush(leader).is_ok()
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.pool.is_wanted()
+    }
+
+    fn gathers_for(&self, took: Duration) -> Option<Duration> {
+        gather_for(took)
+    }
+
+    fn count(&self, served: usize) {
+        self.tally.add(served);
+    }
+
+    fn wake(&self, waker: Waker) {
+        contain(|| waker.wake());
+    }
+}
+
+impl Run for Commit {
+    fn run(self: Arc<Self>) {
+        self.lead();
+    }
+}
+
+#[cfg(feature = "faulty")]
+impl Faulty {
+    /// Every flush has a test backend of its own, and its own place in the sequence of faults.
+    fn flush(&self, request: Request) -> Answer {
+        use crate::backend::Backend;
+        use crate::backend::faulty::Faulty as TestBackend;
+        use crate::op::KINDS;
+        use crate::proactor::Proactor;
+
+        let number = self.flushes.fetch_add(1, Ordering::Relaxed);
+        let backend = TestBackend::new(self.faults.clone().later(number));
+        let backend = Backend::Faulty(Box::new(backend));
+        let mut proactor = Proactor::new(backend, 1, [true; KINDS]);
+        let mut result = None;
+        // SAFETY: no memory is involved.
+        unsafe { proactor.fill(super::caller::once(0, request)) };
+        while result.is_none() {
+            proactor.turn(1, |_, answer| result = Some(answer));
+        }
+        result.expect("the loop has ended")
+    }
+}

@@ -1,0 +1,137 @@
+//! Syncs that a calling thread waits for: alone, or among the operations of a batch.
+//!
+//! A batch leads flushes (see [`crate::commit`]) and lets its backend make them, because those of
+//! many files then run at the same time. It does not return to its caller before they are over, and
+//! waits for nobody else meanwhile.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::caller::{Lease, once};
+use super::shared::Shared;
+use crate::commit::{Commit, Seat, Turn};
+use crate::completion::{Answer, Refusal};
+use crate::op::{Prepare, Request, SyncOf};
+
+/// What a sync is for.
+pub(super) fn sync_of<O: Prepare>(operation: &O) -> SyncOf<'_> {
+    operation.sync().expect("its plan is a sync")
+}
+
+/// Syncs on this thread, and blocks until that is over.
+pub(super) fn sync_alone(shared: &Shared, sync: SyncOf<'_>) -> Answer {
+    let SyncOf {
+        commit,
+        file,
+        data_only,
+    } = sync;
+    let turn = commit.enter(data_only, file);
+    if let Turn::Wait(seat) = turn {
+        return seat.wait();
+    }
+    shared.counters.plain_call();
+    let answer = commit.alone(data_only);
+    if let Turn::Lead = turn {
+        commit.over();
+    }
+    answer
+}
+
+/// Operations that are being run together.
+pub(super) struct Running<'r, 's> {
+    pub(super) lease: &'r mut Lease<'s>,
+    pub(super) syncs: Syncs,
+}
+
+/// The syncs among them.
+#[derive(Default)]
+pub(super) struct Syncs {
+    /// Flushes that this thread has the proactor make: others may wait for them.
+    led: Vec<(u32, Arc<Commit>)>,
+    /// Those that others make.
+    joined: Vec<(u32, Seat)>,
+}
+
+impl Syncs {
+    /// Tells those who wait for a flush of the answer, if it is for one.
+    #[inline(always)]
+    pub(super) fn tell(&mut self, token: u32, answer: Answer) {
+        if !self.led.is_empty() {
+            self.tell_led(token, answer);
+        }
+    }
+
+    /// Waits for those that others make. From here on nobody waits for this thread.
+    pub(super) fn wait(&mut self, mut deliver: impl FnMut(u32, Answer)) {
+        debug_assert!(self.led.is_empty(), "every flush in flight has been told");
+        for (token, seat) in self.joined.drain(..) {
+            deliver(token, seat.wait());
+        }
+    }
+
+    #[cold]
+    fn tell_led(&mut self, token: u32, answer: Answer) {
+        let place = self.led.iter().position(|(led, _)| *led == token);
+        if let Some(place) = place {
+            let (_, commit) = self.led.swap_remove(place);
+            commit.note(answer);
+            commit.over();
+        }
+    }
+}
+
+impl<'r, 's> Running<'r, 's> {
+    pub(super) fn new(lease: &'r mut Lease<'s>) -> Self {
+        Self {
+            lease,
+            syncs: Syncs::default(),
+        }
+    }
+
+    /// Begins a sync, or joins those of the same file. Returns its answer if it came at once.
+    pub(super) fn sync<O: Prepare>(
+        &mut self,
+        token: u32,
+        operation: &O,
+        request: Request,
+    ) -> Option<Answer> {
+        let SyncOf {
+            commit,
+            file,
+            data_only,
+        } = sync_of(operation);
+        match commit.enter(data_only, file) {
+            Turn::Wait(seat) => self.syncs.joined.push((token, seat)),
+            Turn::Nested => {
+                let tally = self.lease.proactor().tally();
+                tally.plain_calls.add(1);
+                tally.answered.add(1);
+                return Some(commit.alone(data_only));
+            }
+            Turn::Lead if commit.failure().is_some() => {
+                commit.over();
+                return Some(Answer::refused(Refusal::SyncFailed));
+            }
+            Turn::Lead => {
+                self.syncs.led.push((token, Arc::clone(commit)));
+                // SAFETY: no memory is involved.
+                unsafe { self.lease.proactor().fill(once(token, request)) };
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Running<'_, '_> {
+    /// When a panic unwinds, flushes are in flight that others wait for.
+    fn drop(&mut self) {
+        if self.lease.is_forked() {
+            return;
+        }
+        let Self { lease, syncs } = self;
+        while !syncs.led.is_empty() {
+            let deliver = |token, answer| syncs.tell(token, answer);
+            lease.proactor().turn(1, deliver);
+        }
+    }
+}
