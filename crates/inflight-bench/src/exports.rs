@@ -1,11 +1,11 @@
-//! The result in other forms, in files: JSON, CSV, Markdown.
+//! The result in other forms, in files: JSON, CSV, Markdown, HTML.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use inflight_report::{Record, csv, markdown};
+use inflight_report::{Record, csv, html, markdown};
 
 use crate::exit::usage;
 use crate::show;
@@ -24,6 +24,10 @@ pub(crate) struct Exports {
     /// Write tables and verdicts to FILE as Markdown; `-` as above.
     #[arg(long, value_name = "FILE")]
     export_markdown: Option<PathBuf>,
+
+    /// Write a page with charts to FILE, which holds the record too; `-` as above.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
 }
 
 impl Exports {
@@ -45,6 +49,7 @@ impl Exports {
             let text = match flag {
                 "--export-json" => serde_json::to_string_pretty(record)? + "\n",
                 "--export-csv" => csv::cells(record),
+                "--report" => html::page(record),
                 _ => markdown::record(record),
             };
             write(file, &text)?;
@@ -58,6 +63,7 @@ impl Exports {
             ("--export-json", &self.export_json),
             ("--export-csv", &self.export_csv),
             ("--export-markdown", &self.export_markdown),
+            ("--report", &self.report),
         ];
         let asked = all.into_iter();
         asked

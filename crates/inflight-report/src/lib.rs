@@ -4,8 +4,8 @@
 //! In order of flow: [`record`] is the stored format; [`histogram`], [`heat`], [`figures`] and
 //! [`stats`] make figures of it; [`truth`] says which of them count; [`ranking`] puts them in
 //! order, [`regret`] compares the library with the best of the others, [`verdict`] says in words
-//! what follows, and [`text`] draws the screen. [`doctor`] is the stored format of an
-//! examination of a machine.
+//! what follows, [`text`] draws the screen and [`html`] the page. [`doctor`] is the stored format
+//! of an examination of a machine.
 
 pub mod doctor;
 pub mod record;
@@ -23,6 +23,7 @@ pub mod verdict;
 pub mod compare;
 
 pub mod csv;
+pub mod html;
 pub mod markdown;
 pub mod text;
 

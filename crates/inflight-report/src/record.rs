@@ -5,12 +5,71 @@
 //! What is drawn from a record (ratios, words, tables) is in [`crate::stats`] and [`crate::text`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The name and version of the stored format.
 pub const SCHEMA: &str = "inflight.bench/1";
+
+/// How a page begins the element that holds its record.
+pub(crate) const EMBEDDED: &str = "<script type=\"application/json\" id=\"inflight-record\">";
+
+/// Why a text is no record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// It is a page, and not one of this program.
+    NoRecord,
+    /// It is another format, or another version of this one.
+    OtherSchema(String),
+    /// It is not JSON, or not all of a record.
+    Broken(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRecord => f.write_str(
+                "this page holds no record: it was not written by `inflight`, or was cut short",
+            ),
+            Self::OtherSchema(schema) => {
+                write!(
+                    f,
+                    "the record is `{schema}`, and only `{SCHEMA}` can be read"
+                )
+            }
+            Self::Broken(why) => write!(f, "this is no record: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Reads a record from its JSON, or from a page that holds it.
+///
+/// # Errors
+/// [`LoadError`], by how far it got.
+pub fn load(text: &str) -> Result<Record, LoadError> {
+    /// What every version has.
+    #[derive(Deserialize)]
+    struct Named {
+        schema: String,
+    }
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let json = if text.starts_with('<') {
+        let inside = text.split_once(EMBEDDED).ok_or(LoadError::NoRecord)?.1;
+        inside.split_once("</script>").ok_or(LoadError::NoRecord)?.0
+    } else {
+        text
+    };
+    let broken = |why: serde_json::Error| LoadError::Broken(why.to_string());
+    let named: Named = serde_json::from_str(json).map_err(broken)?;
+    if named.schema != SCHEMA {
+        return Err(LoadError::OtherSchema(named.schema));
+    }
+    serde_json::from_str(json).map_err(broken)
+}
 
 /// One run of the command: what was asked, on what machine, and every round of every cell.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

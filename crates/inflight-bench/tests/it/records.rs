@@ -164,3 +164,24 @@ fn a_record_is_shown_again_as_it_was() {
     let output = run(&["show", "--export-csv=-", "--export-json=-"], &[&file]);
     assert_eq!(output.status.code(), Some(2), "both cannot have stdout");
 }
+
+#[test]
+fn a_page_holds_the_record_and_serves_as_one() {
+    let directory = directory();
+    let page = directory.path().join("report.html");
+    let shown = run(&["show", "--report"], &[&page, &new()]);
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let again = run(&["show"], &[&page]);
+    assert_eq!(stdout(&again), stdout(&shown));
+    let compared = run(&["compare"], &[&page, &new()]);
+    assert_eq!(compared.status.code(), Some(0), "{}", stderr(&compared));
+    let other = directory.path().join("other.html");
+    std::fs::write(&other, "<html></html>").unwrap();
+    let refused = run(&["show"], &[&other]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        stderr(&refused).contains("holds no record"),
+        "{}",
+        stderr(&refused)
+    );
+}

@@ -1,10 +1,12 @@
 //! Tests of the public interface, on synthetic records and on fixtures of other packages.
 
+mod browser;
 mod builder;
 mod compare;
 mod doctor;
 mod exports;
 mod histogram;
+mod html;
 mod limits;
 mod regret;
 mod rounds;

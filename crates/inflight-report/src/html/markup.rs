@@ -1,0 +1,122 @@
+//! Text of a page: escaping, and the few pieces that every part of it is made of.
+//!
+//! A record may come from another machine, so nothing of it enters a page but through [`esc`].
+//! The page is well-formed XML as well as HTML, so that a strict parser can test it.
+
+use std::fmt::Write;
+
+/// Text as it may stand in an element or between quotes; what XML has no place for becomes a
+/// space.
+pub(super) fn esc(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '\u{FFFE}' | '\u{FFFF}' => safe.push(' '),
+            letter if letter.is_control() => safe.push(' '),
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            letter => safe.push(letter),
+        }
+    }
+    safe
+}
+
+/// Adds formatted text.
+macro_rules! put {
+    ($into:expr, $($what:tt)*) => {
+        $crate::html::markup::add($into, format_args!($($what)*))
+    };
+}
+pub(super) use put;
+
+/// What [`put`] stands for.
+pub(super) fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
+    text.write_fmt(what).expect("a string takes everything");
+}
+
+/// A name that may stand as an id and after `#`.
+pub(super) fn slug(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric();
+    let letters = text.chars();
+    let safe = letters.map(|letter| if plain(letter) { letter } else { '-' });
+    safe.collect()
+}
+
+/// A table: what it is about, its columns, and its rows, whose first cell names the row.
+pub(super) struct Table {
+    pub(super) caption: String,
+    pub(super) columns: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// Scrolls in a frame of its own, which the keyboard reaches.
+    pub(super) fn html(&self) -> String {
+        let caption = esc(&self.caption);
+        let mut html = format!(
+            "<div class=\"scroll\" role=\"region\" aria-label=\"{caption}\" tabindex=\"0\">\
+             <table><caption>{caption}</caption><thead><tr>"
+        );
+        for column in &self.columns {
+            put!(&mut html, "<th scope=\"col\">{}</th>", esc(column));
+        }
+        html.push_str("</tr></thead><tbody>");
+        for row in &self.rows {
+            html.push_str("<tr>");
+            for (place, cell) in row.iter().enumerate() {
+                match place {
+                    0 => put!(&mut html, "<th scope=\"row\">{}</th>", esc(cell)),
+                    _ => put!(&mut html, "<td>{}</td>", esc(cell)),
+                }
+            }
+            html.push_str("</tr>");
+        }
+        html.push_str("</tbody></table></div>");
+        html
+    }
+}
+
+/// A chart with its heading, a sentence on how to read it, and the same figures as a table.
+pub(super) struct Figure {
+    /// Unique in the page.
+    pub(super) id: String,
+    pub(super) title: &'static str,
+    pub(super) note: String,
+    /// One drawing or several, as markup.
+    pub(super) drawings: String,
+    pub(super) table: Table,
+    /// Whether it takes the whole width.
+    pub(super) wide: bool,
+}
+
+impl Figure {
+    pub(super) fn html(&self) -> String {
+        let (id, title, note) = (&self.id, esc(self.title), esc(&self.note));
+        let class = if self.wide { "chart wide" } else { "chart" };
+        format!(
+            "<figure class=\"{class}\" id=\"{id}\" aria-labelledby=\"{id}-t\">\
+             <figcaption><h3 id=\"{id}-t\">{title}</h3><p>{note}</p></figcaption>{}\
+             <details><summary>Table<span class=\"of\">: {title}</span></summary>{}</details>\
+             </figure>\n",
+            self.drawings,
+            self.table.html()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_record_becomes_markup() {
+        assert_eq!(
+            esc("<a href='x'>&\u{1b}\""),
+            "&lt;a href=&#39;x&#39;&gt;&amp; &quot;"
+        );
+        assert_eq!(slug("O1 <8k>"), "O1--8k-");
+    }
+}

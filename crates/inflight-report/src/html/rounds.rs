@@ -1,0 +1,153 @@
+//! Rounds one after the other: whether a disk warmed up, drifted or was disturbed.
+
+use super::markup::{Figure, Table, esc, put, slug};
+use super::scale::{Kind, Scale};
+use super::view::{Series, View, row_name};
+use crate::record::Cell;
+use crate::units::MISSING;
+
+const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 128.0;
+const LEFT: f64 = 54.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 40.0;
+
+/// The rates of one cell over its median, by the number of the round.
+struct Strip<'a> {
+    series: &'a Series<'a>,
+    cell: &'a Cell,
+    shares: Vec<(u32, f64)>,
+}
+
+pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
+    let strip = |(series, cell)| {
+        let shares = shares(view, cell);
+        (!shares.is_empty()).then_some(Strip {
+            series,
+            cell,
+            shares,
+        })
+    };
+    let strips: Vec<Strip<'_>> = view.focused().into_iter().filter_map(strip).collect();
+    strips.first()?;
+    let all = strips.iter().flat_map(|strip| &strip.shares);
+    let last = all.clone().map(|(round, _)| *round).max()?;
+    // The same range for all, and never so narrow that noise looks like a mountain.
+    let furthest = all
+        .map(|(_, share)| (share - 1.0).abs())
+        .fold(0.05, f64::max);
+    let mut drawings = String::from("<div class=\"maps\">");
+    for strip in &strips {
+        drawings += &drawing(strip, last, furthest);
+    }
+    drawings += "</div>";
+    Some(Figure {
+        id: format!("{}-rounds", view.id),
+        title: "Round by round",
+        note: format!(
+            "Level is better: the rate of each round over the median of its strategy. {}",
+            view.focus_note()
+        ),
+        drawings,
+        table: table(&strips, last),
+        wide: true,
+    })
+}
+
+fn shares(view: &View<'_>, cell: &Cell) -> Vec<(u32, f64)> {
+    let Some(median) = view.rate(cell) else {
+        return Vec::new();
+    };
+    let share = |round| Some(view.round_rate(round)? / median);
+    let rounds = cell.rounds.iter();
+    rounds
+        .filter_map(|round| Some((round.block, share(round)?)))
+        .collect()
+}
+
+fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
+    let x = Scale::new(
+        Kind::Linear,
+        (0.0, f64::from(last)),
+        (LEFT + 10.0, WIDTH - RIGHT - 6.0),
+    );
+    let ends = (1.0 - furthest, 1.0 + furthest);
+    let y = Scale::new(Kind::Linear, ends, (HEIGHT - BOTTOM, TOP));
+    let (look, name) = (strip.series.look, row_name(strip.cell));
+    let said = esc(&format!("Rate of each round over the median: {name}"));
+    let mut svg = format!(
+        "<div class=\"map s c{}\" data-s=\"{}\"><h4>{}{}</h4><svg class=\"plot\" \
+         viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{said}\">",
+        look.colour,
+        slug(&strip.series.name),
+        look.swatch(),
+        esc(&name)
+    );
+    svg += &axes(&x, &y, last, furthest);
+    let (mut line, mut marks) = (String::new(), String::new());
+    for (place, (round, share)) in strip.shares.iter().enumerate() {
+        let (across, up) = (x.at(f64::from(*round)), y.at(*share));
+        let step = if place == 0 { 'M' } else { 'L' };
+        put!(&mut line, "{step}{across:.1} {up:.1}");
+        let said = format!("{name}, round {}: {}", round + 1, signed(*share));
+        marks += &look.mark(across, up, &said);
+    }
+    put!(
+        &mut svg,
+        "<path class=\"line\" d=\"{line}\"/>{marks}</svg></div>"
+    );
+    svg
+}
+
+fn axes(x: &Scale, y: &Scale, last: u32, furthest: f64) -> String {
+    let (mut svg, end) = (String::from("<g class=\"axis\">"), WIDTH - RIGHT);
+    for share in [1.0 - furthest, 1.0, 1.0 + furthest] {
+        let (at, before) = (y.at(share), LEFT - 8.0);
+        let class = if share == 1.0 { "base" } else { "grid" };
+        put!(
+            &mut svg,
+            "<path class=\"{class}\" d=\"M{LEFT} {at:.1}H{end}\"/>\
+             <text class=\"tick ty\" x=\"{before}\" y=\"{:.1}\">{:+.0} %</text>",
+            at + 4.0,
+            (share - 1.0) * 100.0
+        );
+    }
+    // Every round has its number, unless there are many.
+    let every = last / 12 + 1;
+    for round in (0..=last).filter(|round| round % every == 0) {
+        let (at, below) = (x.at(f64::from(round)), HEIGHT - BOTTOM + 17.0);
+        put!(
+            &mut svg,
+            "<text class=\"tick tx\" x=\"{at:.1}\" y=\"{below}\">{}</text>",
+            round + 1
+        );
+    }
+    let (middle, low) = ((LEFT + end) / 2.0, HEIGHT - 6.0);
+    put!(
+        &mut svg,
+        "<text class=\"label lx\" x=\"{middle}\" y=\"{low}\">round</text></g>"
+    );
+    svg
+}
+
+/// How far from the median, in per cent.
+fn signed(share: f64) -> String {
+    format!("{:+.1} %", (share - 1.0) * 100.0)
+}
+
+fn table(strips: &[Strip<'_>], last: u32) -> Table {
+    let row = |strip: &Strip<'_>| {
+        let figures = (0..=last).map(|round| {
+            let found = strip.shares.iter().find(|(block, _)| *block == round);
+            found.map_or_else(|| MISSING.to_owned(), |(_, share)| signed(*share))
+        });
+        [row_name(strip.cell)].into_iter().chain(figures).collect()
+    };
+    let columns = (0..=last).map(|round| format!("round {}", round + 1));
+    Table {
+        caption: "Rate of each round, over the median of its strategy".to_owned(),
+        columns: ["strategy".to_owned()].into_iter().chain(columns).collect(),
+        rows: strips.iter().map(row).collect(),
+    }
+}
