@@ -12,7 +12,8 @@ const CHOICE: &str = "backend";
 pub(super) const TOPICS: &[Topic] = &[
     Topic {
         id: BLOCKED,
-        text: "A ring was asked for in a child process. EPERM with kernel.io_uring_disabled=2 is \
+        text: "A ring was asked for in a child process, also where INFLIGHT_BACKEND is \
+            `threads`. EPERM with kernel.io_uring_disabled=2 is \
             the administrator's word; with 1, a ring needs CAP_SYS_ADMIN or the group in \
             kernel.io_uring_group. EPERM or ENOSYS without it, under a seccomp filter, is the \
             default of container runtimes: give the container a profile that allows \

@@ -35,14 +35,21 @@ fn one(site: &Site, disk: &str) -> Option<Found> {
     let so = "A ring with IOPOLL is set up, but its reads fail; the library does not need it";
     let driver = DRIVERS.iter().find(|(prefix, _)| disk.starts_with(prefix));
     let Some((_, driver)) = driver else {
-        let finding = format!("{disk} cannot be polled, and its driver never can");
+        let finding = format!("{disk} cannot be polled (io_poll is 0)");
         return Some(Found::note(ID, finding).so(so).spoils(Spoils::Nothing));
     };
     let finding = format!("{disk} has no poll queues (io_poll is 0)");
-    let fix = format!(
-        "echo options {driver} poll_queues=2 | sudo tee /etc/modprobe.d/poll.conf \
-         # then update-initramfs -u or dracut -f, and restart"
-    );
+    // A driver that is built in has no state of being loaded.
+    let is_module = site
+        .line(&format!("sys/module/{driver}/initstate"))
+        .is_some();
+    let fix = match is_module {
+        true => format!(
+            "echo options {driver} poll_queues=2 | sudo tee /etc/modprobe.d/poll.conf \
+             # then update-initramfs -u or dracut -f, and restart"
+        ),
+        false => format!("add {driver}.poll_queues=2 to the kernel's command line, and restart"),
+    };
     Some(
         Found::note(ID, finding)
             .so(so)
@@ -64,9 +71,12 @@ mod tests {
             ("sys/block/nvme0n1/queue/io_poll", "0\n"),
             ("sys/block/nvme1n1/queue/io_poll", "1\n"),
             ("sys/block/sda/queue/io_poll", "0\n"),
+            ("sys/module/nvme/initstate", "live\n"),
+            ("sys/block/vda/queue/io_poll", "0\n"),
         ]);
-        let found = check(&tree.site(&["nvme0n1", "nvme1n1", "sda", "gone"]));
-        assert_eq!(found.len(), 3);
+        let found = check(&tree.site(&["nvme0n1", "nvme1n1", "sda", "vda", "gone"]));
+        assert_eq!(found.len(), 4);
+        assert!(found[3].line.fix.contains("virtio_blk.poll_queues=2"));
         assert!(found[0].line.fix.contains("options nvme poll_queues"));
         assert_eq!(found[1].line.status, Status::Ok);
         assert!(found[2].line.fix.is_empty() && found[2].line.status == Status::Note);

@@ -92,6 +92,7 @@ fn the_fix_of_a_quota_is_one() {
     let directory = directory();
     group.set("cpu.cfs_quota_us", "50000");
     let limited = group.examine(directory.path());
+    assert_eq!(line(&limited, "cgroup-cpu").status, Status::Warning);
     let fix = line(&limited, "cgroup-cpu").fix.replace("sudo ", "");
     let fixed = Command::new("sh").args(["-c", &fix]).output().unwrap();
     assert!(fixed.status.success(), "{fix}");

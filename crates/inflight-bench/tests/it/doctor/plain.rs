@@ -24,14 +24,15 @@ fn nothing_is_left_behind_and_nothing_is_changed() {
     let directory = directory();
     let file = directory.path().join("data");
     fs::write(&file, vec![7; 1 << 16]).unwrap();
-    let modified = || {
+    let times = || {
         let of = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
-        (of(directory.path()), of(&file))
+        let read = fs::metadata(&file).unwrap().accessed().unwrap();
+        (of(directory.path()), of(&file), read)
     };
-    let before = modified();
+    let before = times();
     examine(&mut doctor(directory.path()));
     examine(&mut doctor(&file));
-    assert_eq!(modified(), before);
+    assert_eq!(times(), before);
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 16]);
 }
