@@ -14,10 +14,12 @@ pub(crate) struct Completion {
     pub(crate) user_data: u64,
     /// A byte count, or a negated errno.
     pub(crate) result: i32,
+    /// How long a plain call took beside a ring, in nanoseconds; 0 where nobody wants to know.
+    pub(crate) took_ns: u32,
 }
 
-/// The answer for a whole request. Not negative: bytes moved, and [`UNHEARD`]. Negative:
-/// `-(errno + bytes << 12)`.
+/// The answer for a whole request. Not negative: bytes moved, with [`UNHEARD`] and for a plain call
+/// by the pool how long it took (see [`TIMED`]). Negative: `-(errno + bytes << 12)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer(i64);
 
@@ -26,6 +28,11 @@ const UNHEARD: i64 = 1 << 62;
 
 /// Largest errno that the kernel can return, `MAX_ERRNO` in `include/linux/err.h`.
 const ERRNO_MASK: i64 = 0xfff;
+
+/// Set in an answer that says how long the call took: 29 bits of nanoseconds above 32 bits of
+/// bytes.
+const TIMED: u64 = 1 << 61;
+const TIME_MAX: u64 = (1 << 29) - 1;
 
 /// Refusals of this library that need no call to the kernel. They lie above every errno in use
 /// (the largest of Linux is 133, `EHWPOISON`, and a few internal ones below 600).
@@ -48,6 +55,26 @@ impl Answer {
     /// An answer of `bytes` moved, no error.
     pub(crate) fn moved(bytes: usize) -> Self {
         Self(i64::try_from(bytes).expect("a buffer is at most isize::MAX bytes"))
+    }
+
+    /// As [`Answer::moved`], of one call that took so long; at most half a second is told.
+    pub(crate) fn timed(bytes: usize, took_ns: u32) -> Self {
+        let bytes = u32::try_from(bytes).expect("one call moves less than 4 GiB");
+        let number = TIMED | u64::from(took_ns).min(TIME_MAX) << 32 | u64::from(bytes);
+        Self(number.cast_signed())
+    }
+
+    /// The bytes and nanoseconds of an answer that was timed.
+    #[inline]
+    pub(crate) fn took(self) -> Option<(usize, u64)> {
+        let number = self.number()?;
+        (number & TIMED != 0).then(|| (self.bytes(), number >> 32 & TIME_MAX))
+    }
+
+    /// What is not negative.
+    #[inline]
+    fn number(self) -> Option<u64> {
+        u64::try_from(self.0).ok()
     }
 
     /// An error, after `done` bytes had been moved.
@@ -93,16 +120,21 @@ impl Answer {
     /// Bytes that were moved, from the first on, also if an error came after them.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
-        match usize::try_from(self.0) {
-            Ok(_) => self.count(),
-            Err(_) => self.done(),
+        match self.0 {
+            0.. => self.count(),
+            _ => self.done(),
         }
     }
 
     /// Bytes moved, where there is no error.
     #[inline]
     fn count(self) -> usize {
-        usize::try_from(self.0 & !UNHEARD).expect("not an error")
+        let number = self.number().expect("not an error");
+        let bytes = match number & TIMED {
+            0 => number & !UNHEARD.cast_unsigned(),
+            _ => number & u64::from(u32::MAX),
+        };
+        usize::try_from(bytes).expect("a count of bytes in a buffer")
     }
 
     /// Bytes moved before the error.
@@ -119,9 +151,9 @@ impl Answer {
     /// The byte count, or the error that the caller sees; `explain` knows the file.
     #[inline]
     pub(crate) fn decode(self, explain: impl Explain) -> io::Result<usize> {
-        match usize::try_from(self.0) {
-            Ok(_) => Ok(self.count()),
-            Err(_) => Err(self.error(explain)),
+        match self.0 {
+            0.. => Ok(self.count()),
+            _ => Err(self.error(explain)),
         }
     }
 
@@ -189,5 +221,19 @@ mod tests {
         assert!(marked.plus(3).is_unheard() && !Answer::moved(7).marked(false).is_unheard());
         let failed = Answer::failed(libc::EIO, 3).marked(true);
         assert_eq!((failed.errno(), failed.bytes()), (Some(libc::EIO), 3));
+    }
+
+    #[test]
+    fn a_timed_answer_is_one_of_bytes_all_the_same() {
+        let answer = Answer::timed(4096, 700);
+        assert_eq!((answer.bytes(), answer.errno()), (4096, None));
+        assert!(!answer.is_unheard());
+        assert_eq!(answer.took(), Some((4096, 700)));
+        assert_eq!(answer.plus(4), Answer::moved(4100));
+        assert_eq!(Answer::timed(1, u32::MAX).took(), Some((1, TIME_MAX)));
+        assert_eq!(
+            (Answer::moved(1).took(), Answer::failed(5, 1).took()),
+            (None, None)
+        );
     }
 }

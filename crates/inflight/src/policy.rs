@@ -43,9 +43,10 @@ impl Facts {
 /// One operation in so many is looked at, where looking at all of them would cost too much.
 pub(crate) const SAMPLE_EVERY: u32 = 16;
 
-/// How the last reads of a file were served, kept with the file.
+/// How the transfers of one kind on a file were served last: reads, or writes through the page
+/// cache. Direct writes go with the reads.
 ///
-/// A plain `pread` is the fastest way to what the page cache has (a ring takes 1.3 times as long
+/// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
 /// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
 /// device then works on one request at a time. So reads start with `RWF_NOWAIT`, which tells hits
 /// from misses, and change to the cheaper ways that cannot tell once the answer is always the
@@ -54,7 +55,8 @@ pub(crate) const SAMPLE_EVERY: u32 = 16;
 pub(crate) struct Warmth {
     /// Whether the file takes `RWF_NOWAIT`: see [`UNKNOWN`], [`TAKEN`], [`REFUSED`].
     nowait: AtomicU8,
-    /// Hits in a row, or misses in a row below zero.
+    /// Hits in a row, or misses in a row below zero. Of a file that refuses `RWF_NOWAIT`: fast
+    /// calls since the last slow one; below zero, how many have yet to be fast.
     streak: AtomicI32,
 }
 
@@ -66,6 +68,11 @@ const REFUSED: u8 = 2;
 const WARM_AT: i32 = 64;
 /// After so many misses in a row the next read is taken for a miss.
 const COLD_AT: i32 = -32;
+/// After a slow call, so many by the pool have to be fast before one is made in a poll again.
+const FAST_AGAIN: i32 = 16;
+/// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
+/// thread off its processor.
+const FORGIVEN_AT: i32 = 32;
 
 /// A plain call that takes longer waited for something: the fastest drives answer in 10 us, and a
 /// copy moves more than a byte in a nanosecond.
@@ -87,29 +94,42 @@ impl Warmth {
         }
     }
 
-    /// Learns from a read. Threads may learn at the same time; a lost update does no harm.
+    /// The road of a write into the page cache.
+    #[inline]
+    fn copy_road(&self) -> Road {
+        match self.nowait.load(Ordering::Relaxed) {
+            REFUSED if self.streak.load(Ordering::Relaxed) >= 0 => Road::CopyBlind,
+            REFUSED => Road::Plain,
+            _ => Road::Copy,
+        }
+    }
+
+    /// Learns from a transfer. Threads may learn at the same time; a lost update does no harm.
     #[inline]
     pub(crate) fn note(&self, seen: Seen) {
         let streak = self.streak.load(Ordering::Relaxed);
         let nowait = self.nowait.load(Ordering::Relaxed);
+        let refuses = nowait == REFUSED;
         let next = match seen {
             Seen::Hit => (streak.max(0) + 1).min(WARM_AT),
             Seen::Miss => (streak.min(0) - 1).max(COLD_AT),
             Seen::Refused => 0,
-            Seen::Took { ns, bytes } if ns <= WAITED_NS + bytes as u64 => {
-                if streak < 0 {
-                    0
-                } else {
-                    streak
+            Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
+                match (is_fast(ns, bytes), seen) {
+                    (true, Seen::Took { .. }) => (streak.max(0) + 1).min(FORGIVEN_AT),
+                    (true, _) => (streak + 1).min(FORGIVEN_AT),
+                    (false, _) if streak >= FORGIVEN_AT => 0,
+                    (false, _) => -FAST_AGAIN,
                 }
             }
-            Seen::Took { .. } if nowait == REFUSED => -1,
+            Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
             Seen::Took { .. } => 0,
+            Seen::Pooled { .. } => streak,
         };
         let known = match seen {
             Seen::Hit | Seen::Miss => TAKEN,
             Seen::Refused => REFUSED,
-            Seen::Took { .. } => nowait,
+            Seen::Took { .. } | Seen::Pooled { .. } => nowait,
         };
         // In the steady state nothing changes, and the cache line stays shared.
         if next != streak {
@@ -121,28 +141,51 @@ impl Warmth {
     }
 }
 
-/// The road of one operation in a batch.
+/// Whether a plain call that took so long did not wait for anything.
 #[inline]
-pub(crate) fn road(op: &Op, facts: Facts, warmth: &Warmth) -> Road {
+fn is_fast(ns: u64, bytes: usize) -> bool {
+    ns <= WAITED_NS + bytes as u64
+}
+
+/// What has been learned of a file by using it.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    reads: Warmth,
+    /// Writes through the page cache.
+    copies: Warmth,
+}
+
+impl Learned {
+    /// Learns from a transfer.
+    #[inline]
+    pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
+        if is_write && !facts.direct {
+            self.copies.note(seen);
+        } else {
+            self.reads.note(seen);
+        }
+    }
+}
+
+/// The road of one operation in a batch. `grows`: it writes beyond the end of the file.
+#[inline]
+pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Road {
     if !op.wishes().is_none() {
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { .. } if facts.learns => warmth.road(facts.direct),
-        // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
-        // one after the other for each file, at 24 times the cost.
-        Op::WriteAt { .. } | Op::WriteVectoredAt { .. }
-            if !facts.direct && !facts.durable_writes =>
-        {
-            Road::Plain
-        }
+        Op::ReadAt { .. } if facts.learns => learned.reads.road(facts.direct),
+        // They do not learn, but what has been learned of a file that refuses counts for them.
+        Op::ReadVectoredAt { .. } if facts.learns => match learned.reads.road(facts.direct) {
+            road @ (Road::Blind | Road::Slow) => road,
+            _ => Road::Backend,
+        },
+        Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Now,
         Op::Nop
         | Op::ReadAt { .. }
-        | Op::WriteAt { .. }
         | Op::ReadVectoredAt { .. }
-        | Op::WriteVectoredAt { .. }
         | Op::Sync { .. }
         | Op::Allocate { .. } => Road::Backend,
     }
@@ -159,11 +202,71 @@ fn wished_road(op: &Op, facts: Facts) -> Road {
         || wishes.has(Wishes::DSYNC)
         || wishes.has(Wishes::THEN_SYNC);
     match (reaches_device, is_write) {
+        // As without wishes: in the ring each would have a flush of its own.
+        (true, true) if !facts.direct => Road::Pool,
         (true, _) => Road::Backend,
         // It has been promised not to wait.
         (false, _) if wishes.has(Wishes::NO_WAIT) => Road::Now,
         (false, true) => Road::Plain,
         (false, false) => Road::Backend,
+    }
+}
+
+/// The road of a write.
+#[inline]
+fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
+    match (facts.direct, facts.durable_writes) {
+        // A ring hands them to workers, which do them one after the other for each file, each with
+        // a flush of its own; threads share the flushes.
+        (false, true) => Road::Pool,
+        (true, true) if grows => Road::Pool,
+        // They hold the file to themselves, so nobody else can do one at the same time.
+        (true, false) if grows => Road::Plain,
+        (true, _) => match learned.reads.road(true) {
+            // Nothing is known of single ones by which a ring would be better.
+            Road::Device => Road::Backend,
+            road => road,
+        },
+        // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
+        // one after the other for each file.
+        (false, false) if facts.learns => learned.copies.copy_road(),
+        (false, false) => Road::Plain,
+    }
+}
+
+/// What a future does when it is polled for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A plain call.
+    Call,
+    /// A plain call, to learn how long it takes.
+    TimedCall,
+    /// A plain call that does not wait, and what comes then if it would.
+    Try { then_pool: bool },
+    /// The request goes to the proactor, for a thread of the pool.
+    Pool,
+    /// The request goes to the proactor.
+    Backend,
+}
+
+/// The largest copy that is made where a future is polled, in bytes: 20 to 50 us. Beyond that, what
+/// handing it over costs is a small part of it, and others wait for the thread.
+const POLL_MAX_BYTES: usize = 256 << 10;
+
+/// What a future does on a road. `is_sample` is asked whether it is the turn of a sample.
+#[inline]
+pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bool) -> Step {
+    let is_large = bytes > POLL_MAX_BYTES;
+    match road {
+        Road::Now => Step::Call,
+        Road::Copy | Road::CopyBlind | Road::Blind if is_large => Step::Pool,
+        Road::Copy => Step::Try { then_pool: true },
+        Road::CopyBlind | Road::Blind => Step::TimedCall,
+        Road::Plain | Road::Pool | Road::Slow => Step::Pool,
+        Road::Warm | Road::CacheFirst | Road::Ask if !is_large => Step::Try { then_pool: false },
+        Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
+        Road::Warm | Road::CacheFirst | Road::Ask | Road::Cold => Step::Backend,
+        Road::Backend | Road::Device => Step::Backend,
     }
 }
 
@@ -220,97 +323,182 @@ mod tests {
     use super::*;
     use crate::op::Span;
 
-    #[test]
-    fn buffered_writes_and_metadata_stay_on_the_caller() {
-        let buffered = Facts {
-            direct: false,
-            durable_writes: false,
-            limit_bytes: 1,
-            learns: true,
-        };
-        let direct = Facts {
-            direct: true,
-            ..buffered
-        };
-        let durable = Facts {
+    const BUFFERED: Facts = Facts {
+        direct: false,
+        durable_writes: false,
+        limit_bytes: 1,
+        learns: true,
+    };
+    const DIRECT: Facts = Facts {
+        direct: true,
+        ..BUFFERED
+    };
+    const FAST: Seen = Seen::Took {
+        ns: 900,
+        bytes: 4096,
+    };
+    const SLOW: Seen = Seen::Took {
+        ns: 90_000,
+        bytes: 4096,
+    };
+    const FAST_IN_POOL: Seen = Seen::Pooled {
+        ns: 900,
+        bytes: 4096,
+    };
+    const SLOW_IN_POOL: Seen = Seen::Pooled {
+        ns: 90_000,
+        bytes: 4096,
+    };
+
+    fn durable(facts: Facts) -> Facts {
+        Facts {
             durable_writes: true,
-            ..buffered
-        };
+            ..facts
+        }
+    }
+
+    fn write() -> Op {
         let span = Span {
             start: std::ptr::null_mut(),
             len: 0,
             arena: None,
         };
-        let write = Op::WriteAt {
+        Op::WriteAt {
             fd: 0,
             span,
             offset: 0,
             wishes: Wishes::NONE,
-        };
-        let read = Op::ReadAt {
-            fd: 0,
-            span,
-            offset: 0,
-            wishes: Wishes::NONE,
-        };
+        }
+    }
+
+    fn learned(facts: Facts, is_write: bool, seen: &[(Seen, usize)]) -> Learned {
+        let learned = Learned::default();
+        for (seen, times) in seen {
+            (0..*times).for_each(|_| learned.note(facts, is_write, *seen));
+        }
+        learned
+    }
+
+    #[test]
+    fn metadata_is_asked_for_at_once() {
         let metadata = Op::Metadata {
             fd: 0,
             out: std::ptr::null_mut(),
         };
-        let warmth = Warmth::default();
-        assert_eq!(road(&write, buffered, &warmth), Road::Plain);
-        assert_eq!(road(&write, direct, &warmth), Road::Backend);
-        assert_eq!(road(&write, durable, &warmth), Road::Backend);
-        assert_eq!(road(&read, buffered, &warmth), Road::CacheFirst);
-        assert_eq!(road(&metadata, direct, &warmth), Road::Now);
-        let wished = |wishes| Op::WriteAt {
+        let road = road(&metadata, DIRECT, &Learned::default(), false);
+        assert_eq!(road, Road::Now);
+    }
+
+    #[test]
+    fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
+        let read = Op::ReadVectoredAt {
             fd: 0,
-            span,
+            iovecs: crate::op::Iovecs {
+                first: std::ptr::null_mut(),
+                count: 0,
+            },
             offset: 0,
-            wishes,
+            wishes: Wishes::NONE,
         };
-        let cases = [
-            (Wishes::DONT_CACHE, Road::Plain),
-            (Wishes::NO_WAIT, Road::Now),
-            (Wishes::DSYNC, Road::Backend),
-            (Wishes::THEN_SYNC.with(Wishes::NO_WAIT), Road::Backend),
+        let cases: [(&[(Seen, usize)], Road); 4] = [
+            (&[], Road::Backend),
+            (&[(Seen::Hit, 100)], Road::Backend),
+            (&[(Seen::Refused, 1)], Road::Blind),
+            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
         ];
-        for (wishes, expected) in cases {
-            let op = wished(wishes);
-            assert_eq!(road(&op, buffered, &warmth), expected, "{wishes:?}");
-            assert_eq!(road(&op, direct, &warmth), Road::Backend, "{wishes:?}");
-            assert_eq!(road(&op, durable, &warmth), Road::Backend, "{wishes:?}");
+        for (seen, expected) in cases {
+            let learned = learned(BUFFERED, false, seen);
+            assert_eq!(road(&read, BUFFERED, &learned, false), expected, "{seen:?}");
         }
     }
 
-    fn after(seen: &[(Seen, usize)]) -> Warmth {
-        let warmth = Warmth::default();
-        for (seen, times) in seen {
-            (0..*times).for_each(|_| warmth.note(*seen));
+    #[test]
+    fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
+        let cases: [(&[(Seen, usize)], Road); 10] = [
+            (&[], Road::Copy),
+            (&[(Seen::Hit, 100)], Road::Copy),
+            (&[(Seen::Miss, 100)], Road::Copy),
+            (&[(Seen::Refused, 1), (FAST, 100)], Road::CopyBlind),
+            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Plain),
+            (&[(Seen::Refused, 1), (FAST, 31), (SLOW, 1)], Road::Plain),
+            (
+                &[(Seen::Refused, 1), (FAST, 32), (SLOW, 1)],
+                Road::CopyBlind,
+            ),
+            (&[(Seen::Refused, 1), (FAST, 32), (SLOW, 2)], Road::Plain),
+            (
+                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 15)],
+                Road::Plain,
+            ),
+            (
+                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 16)],
+                Road::CopyBlind,
+            ),
+        ];
+        for (seen, expected) in cases {
+            let learned = learned(BUFFERED, true, seen);
+            let road = road(&write(), BUFFERED, &learned, true);
+            assert_eq!(road, expected, "after {seen:?}");
         }
-        warmth
+        // What reads have shown says nothing of writes.
+        let learned = learned(BUFFERED, false, &[(Seen::Refused, 1)]);
+        assert_eq!(road(&write(), BUFFERED, &learned, false), Road::Copy);
+        let road = road(&write(), BUFFERED.buffered(), &learned, false);
+        assert_eq!(road, Road::Plain);
+    }
+
+    #[test]
+    fn durable_copies_share_their_flushes_in_the_pool() {
+        let road = road(&write(), durable(BUFFERED), &Learned::default(), false);
+        assert_eq!(road, Road::Pool);
+    }
+
+    #[test]
+    fn direct_writes_take_the_ring_where_it_need_not_wait_for_a_worker() {
+        let taken = learned(DIRECT, false, &[(Seen::Hit, 1)]);
+        let cases = [
+            (DIRECT, false, Road::Backend),
+            (DIRECT, true, Road::Plain),
+            (durable(DIRECT), false, Road::Backend),
+            (durable(DIRECT), true, Road::Pool),
+        ];
+        for (facts, grows, expected) in cases {
+            let road = road(&write(), facts, &taken, grows);
+            assert_eq!(road, expected, "{facts:?}, grows: {grows}");
+        }
+        let refused = learned(DIRECT, true, &[(Seen::Refused, 1)]);
+        assert_eq!(road(&write(), DIRECT, &refused, false), Road::Blind);
+        let road = road(&write(), DIRECT, &Learned::default(), false);
+        assert_eq!(road, Road::Ask);
+    }
+
+    fn after(seen: &[(Seen, usize)]) -> Warmth {
+        learned(BUFFERED, false, seen).reads
     }
 
     #[test]
     fn reads_follow_what_was_seen() {
-        let fast = Seen::Took {
-            ns: 900,
-            bytes: 4096,
-        };
-        let slow = Seen::Took {
-            ns: 90_000,
-            bytes: 4096,
-        };
-        let cases: [(&[(Seen, usize)], Road); 9] = [
+        let cases: [(&[(Seen, usize)], Road); 12] = [
             (&[], Road::CacheFirst),
             (&[(Seen::Hit, 63)], Road::CacheFirst),
             (&[(Seen::Hit, 64)], Road::Warm),
-            (&[(Seen::Hit, 64), (fast, 5)], Road::Warm),
-            (&[(Seen::Hit, 64), (slow, 1)], Road::CacheFirst),
+            (&[(Seen::Hit, 64), (FAST, 5)], Road::Warm),
+            (&[(Seen::Hit, 64), (SLOW, 1)], Road::CacheFirst),
             (&[(Seen::Hit, 64), (Seen::Miss, 32)], Road::Cold),
             (&[(Seen::Miss, 32), (Seen::Hit, 1)], Road::CacheFirst),
-            (&[(Seen::Refused, 1), (fast, 1)], Road::Blind),
-            (&[(Seen::Refused, 1), (slow, 1)], Road::Slow),
+            (&[(Seen::Miss, 32), (FAST_IN_POOL, 20)], Road::Cold),
+            (&[(Seen::Refused, 1), (FAST, 1)], Road::Blind),
+            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
+            (&[(Seen::Refused, 1), (SLOW, 1), (FAST, 1)], Road::Blind),
+            (
+                &[
+                    (Seen::Refused, 1),
+                    (SLOW, 1),
+                    (FAST_IN_POOL, 15),
+                    (SLOW_IN_POOL, 1),
+                ],
+                Road::Slow,
+            ),
         ];
         for (seen, expected) in cases {
             assert_eq!(after(seen).road(false), expected, "after {seen:?}");
@@ -323,6 +511,63 @@ mod tests {
         assert_eq!(after(&[(Seen::Hit, 100)]).road(true), Road::Device);
         assert_eq!(after(&[(Seen::Miss, 1)]).road(true), Road::Device);
         assert_eq!(after(&[(Seen::Refused, 1)]).road(true), Road::Blind);
+    }
+
+    #[test]
+    fn wishes_are_granted_where_nobody_guesses() {
+        let wished = |wishes| {
+            let Op::WriteAt {
+                fd, span, offset, ..
+            } = write()
+            else {
+                unreachable!("it is a write");
+            };
+            Op::WriteAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            }
+        };
+        let cases = [
+            (Wishes::DONT_CACHE, Road::Plain),
+            (Wishes::NO_WAIT, Road::Now),
+            (Wishes::DSYNC, Road::Pool),
+            (Wishes::THEN_SYNC.with(Wishes::NO_WAIT), Road::Pool),
+        ];
+        let learned = Learned::default();
+        for (wishes, expected) in cases {
+            let road = |facts| road(&wished(wishes), facts, &learned, false);
+            assert_eq!(road(BUFFERED), expected, "{wishes:?}");
+            assert_eq!(road(DIRECT), Road::Backend, "{wishes:?}");
+            assert_eq!(road(durable(BUFFERED)), Road::Pool, "{wishes:?}");
+        }
+    }
+
+    #[test]
+    fn who_polls_does_not_wait() {
+        let step = |road, bytes| in_a_poll(road, bytes, || true);
+        let try_then = |then_pool| Step::Try { then_pool };
+        let cases = [
+            (Road::Now, Step::Call, Step::Call),
+            (Road::Copy, try_then(true), Step::Pool),
+            (Road::CopyBlind, Step::TimedCall, Step::Pool),
+            (Road::Blind, Step::TimedCall, Step::Pool),
+            (Road::Plain, Step::Pool, Step::Pool),
+            (Road::Pool, Step::Pool, Step::Pool),
+            (Road::Slow, Step::Pool, Step::Pool),
+            (Road::Warm, try_then(false), Step::Backend),
+            (Road::CacheFirst, try_then(false), Step::Backend),
+            (Road::Ask, try_then(false), Step::Backend),
+            (Road::Cold, try_then(false), Step::Backend),
+            (Road::Backend, Step::Backend, Step::Backend),
+            (Road::Device, Step::Backend, Step::Backend),
+        ];
+        for (road, small, large) in cases {
+            assert_eq!(step(road, 4096), small, "{road:?}");
+            assert_eq!(step(road, POLL_MAX_BYTES + 1), large, "{road:?}");
+        }
+        assert_eq!(in_a_poll(Road::Cold, 1, || false), Step::Backend);
     }
 
     #[test]

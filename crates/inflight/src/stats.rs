@@ -21,6 +21,9 @@ pub struct Stats {
     /// Reads answered by copying from a mapping, without a system call; see
     /// [`crate::fs::OpenOptions::mapped`].
     pub copied: u64,
+    /// Operations that an engine with rings had its threads do, because a ring would have handed
+    /// them to a worker of the kernel.
+    pub pool_calls: u64,
     /// Operations that the backend has and has not completed, as of each thread's last entry, and
     /// flushes that threads of the pool are making.
     pub in_flight: u64,
@@ -130,6 +133,7 @@ impl Stats {
         self.operations += tally.answered.get();
         self.enters += tally.enters.get();
         self.plain_calls += tally.plain_calls.get();
+        self.pool_calls += tally.pool_calls.get();
         self.retries += tally.retries.get();
         self.short_transfers += tally.short_transfers.get();
         self.strays += tally.strays.get();

@@ -110,8 +110,10 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
     }
 
     fn note(&self, seen: SeenOf) {
-        if let Self::Read(read) = self {
-            read.note(seen);
+        match self {
+            Self::Read(read) => read.note(seen),
+            Self::Write(write) => write.note(seen),
+            Self::Sync(_) => {}
         }
     }
 

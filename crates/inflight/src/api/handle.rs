@@ -4,6 +4,7 @@
 //! dropped: the number of a closed descriptor may come to mean another file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::close::Closer;
@@ -16,7 +17,7 @@ use crate::error::SyncFailed;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Seen, Span, Wishes};
-use crate::policy::{Facts, Warmth, road};
+use crate::policy::{Facts, Learned, road};
 
 /// See the module.
 #[derive(Debug)]
@@ -33,8 +34,9 @@ pub struct Handle {
     has_positions: bool,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
-    /// How the last reads were served.
-    warmth: Warmth,
+    learned: Learned,
+    /// Where the file ends, as far as is known: a write beyond makes it grow. Of a device, never.
+    len: AtomicU64,
     hints: Hints,
     /// How it is synced.
     commit: Arc<Commit>,
@@ -52,6 +54,7 @@ pub(super) struct Opened {
     pub(super) has_positions: bool,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
+    pub(super) len: u64,
 }
 
 impl Handle {
@@ -66,7 +69,8 @@ impl Handle {
             alignment: opened.alignment,
             has_positions: opened.has_positions,
             mapping: opened.mapping,
-            warmth: Warmth::default(),
+            learned: Learned::default(),
+            len: AtomicU64::new(opened.len),
             hints: Hints::default(),
             commit: Arc::new(Commit::new(disk)),
             closer: OnceLock::new(),
@@ -107,13 +111,45 @@ impl Handle {
         self.fd
     }
 
-    pub(super) fn warmth(&self) -> &Warmth {
-        &self.warmth
+    /// Learns how a transfer was served.
+    pub(super) fn note(&self, is_write: bool, seen: Seen) {
+        self.learned.note(self.facts, is_write, seen);
     }
 
-    /// Learns how a read was served.
-    pub(super) fn note(&self, seen: Seen) {
-        self.warmth.note(seen);
+    /// Learns from the answer to a read.
+    #[inline]
+    pub(super) fn has_read(&self, answer: Answer) {
+        if let Some((bytes, ns)) = answer.took() {
+            self.note(false, Seen::Pooled { ns, bytes });
+        }
+    }
+
+    /// Learns from the answer to a write.
+    #[inline]
+    pub(super) fn wrote(&self, offset: u64, answer: Answer) {
+        if let Some((bytes, ns)) = answer.took() {
+            self.note(true, Seen::Pooled { ns, bytes });
+        }
+        self.reaches(offset.saturating_add(answer.bytes() as u64));
+    }
+
+    /// Learns that the file has bytes up to here.
+    #[inline]
+    pub(super) fn reaches(&self, end: u64) {
+        if self.len.load(Ordering::Relaxed) < end {
+            self.len.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// Learns where the file has been made to end.
+    pub(super) fn ends_at(&self, len: u64) {
+        self.len.store(len, Ordering::Relaxed);
+    }
+
+    /// Whether a transfer of so many bytes, if it is a write, makes the file grow.
+    #[inline]
+    fn grows(&self, offset: u64, len: usize) -> bool {
+        offset.saturating_add(len as u64) > self.len.load(Ordering::Relaxed)
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -154,8 +190,10 @@ impl Handle {
             op,
             whole,
             limit_bytes: facts.limit_bytes,
+            aside: false,
         };
-        Prepared::run(road(&op, facts, &self.warmth), request)
+        let grows = self.grows(offset, span.len);
+        Prepared::run(road(&op, facts, &self.learned, grows), request)
     }
 
     /// As [`Handle::transfer`], for a list of buffers.
@@ -187,7 +225,8 @@ impl Handle {
             whole,
             ..Request::simple(op)
         };
-        Prepared::run(road(&op, facts, &self.warmth), request)
+        let grows = self.grows(offset, len);
+        Prepared::run(road(&op, facts, &self.learned, grows), request)
     }
 
     /// The descriptor for a request, which fits direct I/O or not, and what is known of it.
@@ -222,6 +261,12 @@ impl Handle {
         let positions = (len as u64 | offset) & (u64::from(needed.offset_bytes) - 1);
         let address = address as u64 & (u64::from(needed.memory_bytes) - 1);
         positions == 0 && address == 0
+    }
+
+    /// An operation that is no transfer.
+    pub(super) fn simple(&self, op: Op) -> Prepared {
+        let road = road(&op, self.facts, &self.learned, false);
+        Prepared::run(road, Request::simple(op))
     }
 
     pub(super) fn commit(&self) -> &Arc<Commit> {

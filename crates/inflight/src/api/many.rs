@@ -111,7 +111,11 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
 /// The first error in the order of `writes`. The others have been run all the same. Short writes
 /// are not errors: ask each for its result.
 pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
-    run(writes, |write| (write.file, &mut write.answer))
+    let result = run(writes, |write| (write.file, &mut write.answer));
+    for write in writes {
+        write.file.handle().wrote(write.offset, write.answer);
+    }
+    result
 }
 
 fn run<O: Prepare>(
@@ -164,7 +168,7 @@ impl Prepare for ReadInto<'_> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(seen.0);
+        self.file.handle().note(false, seen.0);
     }
 
     fn finish(self, _answer: Answer) {}
@@ -186,6 +190,10 @@ impl Prepare for WriteFrom<'_> {
                     wishes,
                 }
             })
+    }
+
+    fn note(&self, seen: SeenOf) {
+        self.file.handle().note(true, seen.0);
     }
 
     fn finish(self, _answer: Answer) {}

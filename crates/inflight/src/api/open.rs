@@ -341,6 +341,10 @@ fn describe(fd: OwnedFd, buffered: Option<OwnedFd>, required: bool) -> io::Resul
         has_positions: position >= 0,
         mapping: None,
         not_mapped: None,
+        len: match u32::from(statx.stx_mode) & libc::S_IFMT {
+            libc::S_IFREG => statx.stx_size,
+            _ => u64::MAX,
+        },
     })
 }
 
@@ -379,6 +383,7 @@ pub(super) fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
         // SAFETY: no memory is involved, and the handle keeps the descriptor open.
         let answer = unsafe { libc::ftruncate64(handle.raw_fd(), len) };
         if answer == 0 {
+            handle.ends_at(len.unsigned_abs());
             return Ok(());
         }
         let cause = io::Error::last_os_error();

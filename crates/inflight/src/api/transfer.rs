@@ -59,11 +59,12 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
 
     #[inline]
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(seen.0);
+        self.file.handle().note(false, seen.0);
     }
 
     #[inline(always)]
     fn finish(mut self, answer: Answer) -> Self::Output {
+        self.file.handle().has_read(answer);
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_filled(&mut self.buf, answer) };
         let result = answer.decode(self.file);
@@ -96,8 +97,13 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         )
     }
 
+    fn note(&self, seen: SeenOf) {
+        self.file.handle().note(true, seen.0);
+    }
+
     #[inline(always)]
     fn finish(self, answer: Answer) -> Self::Output {
+        self.file.handle().wrote(self.offset, answer);
         let len = self.buf.len();
         let result = answer.decode(self.file);
         let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);

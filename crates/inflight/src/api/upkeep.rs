@@ -11,7 +11,6 @@ use super::file::{Alignment, File};
 use super::operation::Sealed;
 use crate::completion::{Answer, Refusal};
 use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
-use crate::policy::road;
 
 /// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
 #[derive(Debug)]
@@ -144,11 +143,6 @@ impl AllocateRange {
     }
 }
 
-fn prepared(file: &File, op: Op) -> Prepared {
-    let file = file.handle();
-    Prepared::run(road(&op, file.facts(), file.warmth()), Request::simple(op))
-}
-
 impl Prepare for Sync<'_> {
     type Output = io::Result<()>;
 
@@ -192,18 +186,19 @@ impl Prepare for Allocate<'_> {
         if end.is_none() {
             return Prepared::answered(Answer::failed(libc::EFBIG, 0));
         }
-        prepared(
-            file,
-            Op::Allocate {
-                fd: file.handle().raw_fd(),
-                mode,
-                offset,
-                len,
-            },
-        )
+        file.handle().simple(Op::Allocate {
+            fd: file.handle().raw_fd(),
+            mode,
+            offset,
+            len,
+        })
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
+        let keeps_size = self.mode.0 & libc::FALLOC_FL_KEEP_SIZE != 0;
+        if answer.errno().is_none() && !keeps_size {
+            self.file.handle().reaches(self.offset + self.len);
+        }
         answer.decode(self.file).map(drop)
     }
 }
@@ -212,8 +207,9 @@ impl Prepare for ReadMetadata<'_> {
     type Output = io::Result<Metadata>;
 
     fn prepare(&mut self) -> Prepared {
-        let (fd, out) = (self.file.handle().raw_fd(), self.out.0.as_mut_ptr());
-        prepared(self.file, Op::Metadata { fd, out })
+        let handle = self.file.handle();
+        let (fd, out) = (handle.raw_fd(), self.out.0.as_mut_ptr());
+        handle.simple(Op::Metadata { fd, out })
     }
 
     #[allow(unsafe_code)]

@@ -10,7 +10,7 @@ use super::transfer::full;
 use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_all_filled, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, Span, Wishes};
+use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, SeenOf, Span, Wishes};
 
 /// A read into several buffers. Made by [`File::read_vectored_at`] and
 /// [`File::read_vectored_exact_at`].
@@ -97,7 +97,12 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
             })
     }
 
+    fn note(&self, seen: SeenOf) {
+        self.file.handle().note(false, seen.0);
+    }
+
     fn finish(mut self, answer: Answer) -> Self::Output {
+        self.file.handle().has_read(answer);
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_all_filled(&mut self.bufs, answer) };
         let result = answer.decode(self.file);
@@ -133,7 +138,12 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
             })
     }
 
+    fn note(&self, seen: SeenOf) {
+        self.file.handle().note(true, seen.0);
+    }
+
     fn finish(self, answer: Answer) -> Self::Output {
+        self.file.handle().wrote(self.offset, answer);
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         let result = full(result, self.all, len, io::ErrorKind::WriteZero);

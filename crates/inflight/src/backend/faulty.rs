@@ -222,14 +222,23 @@ impl Faulty {
             }
         };
         self.handed_over += 1;
-        self.held.push(Held::Told(Completion { user_data, result }));
+        self.held.push(Held::Told(Completion {
+            user_data,
+            result,
+            took_ns: 0,
+        }));
         if self.happens(self.faults.stray_per_mille) {
             let unknown = Completion {
+                took_ns: 0,
                 user_data: self.below(u64::MAX),
                 result: 1,
             };
             self.held.push(Held::Told(unknown));
-            self.held.push(Held::Told(Completion { user_data, result }));
+            self.held.push(Held::Told(Completion {
+                user_data,
+                result,
+                took_ns: 0,
+            }));
         }
     }
 
@@ -273,7 +282,11 @@ impl Faulty {
                 Held::Waits(user_data, op) => {
                     // SAFETY: it has not completed, so that its addresses are valid.
                     let result = unsafe { execute(&op) };
-                    Completion { user_data, result }
+                    Completion {
+                        user_data,
+                        result,
+                        took_ns: 0,
+                    }
                 }
             };
             self.released.push(released);

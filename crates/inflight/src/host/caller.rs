@@ -13,7 +13,7 @@ use super::fork;
 use super::shared::Shared;
 use super::syncs::{Running, sync_alone, sync_of};
 use crate::backend::alarm::Alarm;
-use crate::backend::threads::execute::{execute_request, read_cached, to_usize};
+use crate::backend::threads::execute::{execute_now, execute_request, to_usize, wanted_bytes};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, Seen, SeenOf};
 use crate::policy::{FIXED_FILES_FROM, SAMPLE_EVERY, wait_for};
@@ -286,21 +286,28 @@ impl Lease<'_> {
     ) -> Option<Answer> {
         // A warm read that comes here is a sample.
         let is_sample = matches!(road, Road::Warm | Road::Blind) || self.is_sample();
+        let mut request = request;
         let answer = match (road, is_sample) {
             (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
-                look(operation, &request)
+                match look(operation, &request) {
+                    Look::Done(answer) => Some(answer),
+                    Look::WouldWait => None,
+                    // A ring would hand it to a worker of the kernel.
+                    Look::Refused => Some(time(operation, &request)),
+                }
             }
             (Road::Warm | Road::Blind | Road::Slow, true) => {
-                let begun = Instant::now();
-                let answer = self.do_here(&request);
-                let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                let bytes = request.op.span().map_or(0, |span| span.len);
-                operation.note(SeenOf(Seen::Took { ns, bytes }));
-                Some(answer)
+                self.proactor().tally().plain_calls.add(1);
+                Some(time(operation, &request))
             }
-            (Road::Plain | Road::Now | Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
-            (Road::Backend | Road::Device | Road::Cold | Road::Slow, _) => None,
+            (Road::Plain | Road::Now | Road::Copy | Road::CopyBlind, _)
+            | (Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
+            (Road::Pool | Road::Slow, _) => {
+                request = request.aside();
+                None
+            }
+            (Road::Backend | Road::Device | Road::Cold, _) => None,
         };
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),
@@ -354,7 +361,8 @@ impl Lease<'_> {
             Plan::Sync(request) => Start::Sync(request),
             Plan::Run(road, request) => {
                 let proactor = self.proactor();
-                if road == Road::Plain && proactor.has_queued() {
+                let copies = matches!(road, Road::Plain | Road::Copy | Road::CopyBlind);
+                if copies && proactor.has_queued() {
                     // The device works while this thread copies.
                     proactor.turn(0, deliver);
                 }
@@ -411,28 +419,49 @@ pub(super) fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32,
     move || request.take()
 }
 
-/// Reads without waiting for the device, and lets the operation learn from it.
+/// Makes a transfer without waiting for the device, and lets the operation learn from it.
 #[allow(unsafe_code)]
-pub(super) fn look<O: Prepare>(operation: &mut O, request: &Request) -> Option<Answer> {
+pub(super) fn look<O: Prepare>(operation: &mut O, request: &Request) -> Look {
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
-    let result = unsafe { read_cached(&request.op) };
-    let (seen, answer) = judge(result, request);
+    let result = unsafe { execute_now(&request.op) };
+    // SAFETY: as above.
+    let wanted = unsafe { wanted_bytes(&request.op) };
+    let is_read = matches!(request.op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
+    let (seen, look) = match usize::try_from(result) {
+        // Nothing is the end of the file, which waiting does not change.
+        Ok(moved) if moved == wanted || (is_read && moved == 0) => {
+            (Seen::Hit, Look::Done(Answer::moved(moved)))
+        }
+        Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+            (Seen::Refused, Look::Refused)
+        }
+        // The whole of it is done once more: what was moved stays as it is.
+        _ => (Seen::Miss, Look::WouldWait),
+    };
     operation.note(SeenOf(seen));
-    answer
+    look
 }
 
-/// What a read without waiting tells, and its answer if it is one.
-fn judge(result: i32, request: &Request) -> (Seen, Option<Answer>) {
-    let asked = request.op.span().map_or(0, |span| span.len);
-    match usize::try_from(result) {
-        // Nothing is the end of the file, which waiting does not change.
-        Ok(moved) if moved == asked || moved == 0 => (Seen::Hit, Some(Answer::moved(moved))),
-        Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
-            (Seen::Refused, None)
-        }
-        _ => (Seen::Miss, None),
-    }
+/// What has come of a transfer that was not to wait.
+pub(super) enum Look {
+    Done(Answer),
+    WouldWait,
+    /// The file cannot be asked.
+    Refused,
+}
+
+/// Makes a plain call, and lets the operation learn how long it took.
+#[allow(unsafe_code)]
+pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
+    let begun = Instant::now();
+    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
+    // when this returns.
+    let answer = unsafe { execute_request(request) };
+    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let bytes = answer.bytes();
+    operation.note(SeenOf(Seen::Took { ns, bytes }));
+    answer
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.
@@ -460,7 +489,7 @@ pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> 
     }
     shared.counters.plain_call();
     if road == Road::Ask
-        && let Some(answer) = look(operation, &request)
+        && let Look::Done(answer) = look(operation, &request)
     {
         return answer;
     }

@@ -15,9 +15,9 @@
 
 use std::task::Waker;
 
-use crate::backend::threads::execute::to_usize;
+use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::completion::Answer;
-use crate::op::{Op, Request};
+use crate::op::Request;
 
 /// No cell has this number.
 const NONE: u32 = u32::MAX;
@@ -333,11 +333,7 @@ impl Wake {
 /// Its list of buffers, if it has one, is valid.
 #[inline]
 pub(crate) unsafe fn bytes_of(request: &Request) -> u64 {
-    let (Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) = request.op
-    else {
-        return request.op.span().map_or(0, |span| span.len as u64);
-    };
-    // SAFETY: the caller says that the list is valid; an empty one has an address too.
-    let list = unsafe { std::slice::from_raw_parts(iovecs.first, to_usize(iovecs.count)) };
-    list.iter().map(|iovec| iovec.iov_len as u64).sum()
+    // SAFETY: passed on from the caller.
+    let bytes = unsafe { wanted_bytes(&request.op) };
+    bytes as u64
 }

@@ -7,18 +7,20 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::caller::look;
+use super::caller::{Look, look, time};
 use super::cells::{Kept, Left, Ticket};
 use super::local::{self, Home};
 use super::mail::contain;
 use super::shared::Shared;
 use super::syncs::sync_of;
 use super::timers::TimerKey;
-use crate::backend::threads::execute::execute_request;
+use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
-use crate::op::{Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::SAMPLE_EVERY;
+#[cfg(feature = "faulty")]
+use crate::op::Road;
+use crate::op::{Plan, Prepare, Request, SyncOf};
+use crate::policy::{SAMPLE_EVERY, Step, in_a_poll};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -79,9 +81,13 @@ pub(crate) fn must_yield() -> bool {
     })
 }
 
+/// Bytes that count as much as an operation without any: copying so many takes as long.
+const AT_ONCE_BYTES: usize = 16 << 10;
+
 #[inline]
-fn count_at_once() {
-    AT_ONCE.with(|at_once| at_once.set(at_once.get() + 1));
+fn count_at_once(bytes: usize) {
+    let weight = u32::try_from(1 + bytes / AT_ONCE_BYTES).unwrap_or(AT_ONCE_MAX);
+    AT_ONCE.with(|at_once| at_once.set(at_once.get().saturating_add(weight)));
 }
 
 /// What can be answered without waiting for a device is answered at once, and syncs join the others
@@ -94,7 +100,7 @@ pub(crate) fn try_here<O: Prepare>(
 ) -> Tried {
     let (road, request) = match operation.prepare().0 {
         Plan::Answered(answer) => {
-            count_at_once();
+            count_at_once(answer.bytes());
             return Tried::Answered(answer);
         }
         Plan::Run(road, request) => (road, request),
@@ -107,30 +113,30 @@ pub(crate) fn try_here<O: Prepare>(
             return Tried::Sync(Flight::Sync(commit.join(data_only, file, waker)));
         }
     };
-    let looks = match road {
-        Road::Warm | Road::CacheFirst | Road::Ask => true,
-        Road::Cold => is_sample(),
-        // Whoever polls must not wait, so these do not become plain calls here.
-        Road::Plain | Road::Now | Road::Blind | Road::Slow | Road::Backend | Road::Device => false,
-    };
-    if looks {
-        shared.counters.plain_call();
-        return match look(operation, &request) {
-            Some(answer) => {
-                count_at_once();
-                Tried::Answered(answer)
-            }
-            None => Tried::Request(request),
-        };
+    #[cfg(feature = "faulty")]
+    if shared.is_faulty() && road != Road::Now {
+        // Faults are to be met by whatever can be.
+        return Tried::Request(request);
     }
-    if road == Road::Now {
-        count_at_once();
-        shared.counters.plain_call();
+    // SAFETY: the operation has just named its list of buffers.
+    let bytes = unsafe { wanted_bytes(&request.op) };
+    let answer = match in_a_poll(road, bytes, is_sample) {
+        Step::Backend => return Tried::Request(request),
+        Step::Pool => return Tried::Request(request.aside()),
+        Step::Try { then_pool } => match look(operation, &request) {
+            Look::Done(answer) => answer,
+            Look::Refused => return Tried::Request(request.aside()),
+            Look::WouldWait if then_pool => return Tried::Request(request.aside()),
+            Look::WouldWait => return Tried::Request(request),
+        },
+        Step::TimedCall => time(operation, &request),
         // SAFETY: the addresses point into what the operation owns, and it is over when this
         // returns.
-        return Tried::Answered(unsafe { execute_request(&request) });
-    }
-    Tried::Request(request)
+        Step::Call => unsafe { execute_request(&request) },
+    };
+    shared.counters.plain_call();
+    count_at_once(bytes);
+    Tried::Answered(answer)
 }
 
 /// Starts an operation.

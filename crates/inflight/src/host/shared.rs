@@ -119,6 +119,12 @@ impl Shared {
         self.fork_generation != fork::generation()
     }
 
+    /// Whether everything is to meet the test backend.
+    #[cfg(feature = "faulty")]
+    pub(crate) fn is_faulty(&self) -> bool {
+        matches!(self.chosen.kind, Kind::Faulty)
+    }
+
     /// The backend that is used now, and why.
     pub(crate) fn backend(&self) -> Chosen {
         match self.gave_up.get() {
@@ -142,6 +148,7 @@ impl Shared {
                 Ok(ring) => {
                     let capacity = ring.capacity().min(self.config.queue_depth);
                     Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
+                        .with_pool(Arc::clone(self.pool()))
                 }
                 Err(refusal) if self.config.wish == Wish::Uring => {
                     *lock(&self.last_refusal) = Some(refusal.clone());

@@ -242,6 +242,8 @@ pub(crate) struct Request {
     pub(crate) whole: bool,
     /// Largest transfer handed over at once; a longer one is split.
     pub(crate) limit_bytes: u32,
+    /// A thread of the pool does it, where the backend would leave it to a worker of the kernel.
+    pub(crate) aside: bool,
 }
 
 impl Request {
@@ -251,6 +253,15 @@ impl Request {
             op,
             whole: false,
             limit_bytes: TRANSFER_MAX_BYTES,
+            aside: false,
+        }
+    }
+
+    /// The same request, for a thread of the pool.
+    pub(crate) fn aside(self) -> Self {
+        Self {
+            aside: true,
+            ..self
         }
     }
 }

@@ -1,44 +1,57 @@
 //! The ways an operation can take, and what is seen on them. Which one it takes is decided in
 //! [`crate::policy`].
 
-/// The way one operation of a batch takes.
+/// The way one operation takes. What is awaited must not wait where it is polled, so some ways
+/// part there; an operation alone that is waited for is a plain call unless it is said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Road {
-    /// A plain system call on the calling thread.
+    /// A plain system call on the calling thread; by a thread of the pool where it is awaited.
     Plain,
-    /// As [`Road::Plain`], also where nobody may wait, because it does not.
+    /// As [`Road::Plain`], also where it is polled, because it does not wait.
     Now,
+    /// A copy to the page cache: a plain call; where it is awaited, one that does not wait, and a
+    /// thread of the pool if it would.
+    Copy,
+    /// As [`Road::Copy`], of a file that cannot be asked, but the last ones were fast: a timed
+    /// plain call where it is awaited.
+    CopyBlind,
+    /// By threads of the pool.
+    Pool,
     /// Through the proactor.
     Backend,
     /// Through the proactor, also alone: it is past the page cache, where a ring serves even one
     /// request at a time as well or better (`docs/design/roads.md`).
     Device,
-    /// A plain system call, of which one in a few is timed: the last ones were fast.
+    /// A plain system call, of which one in a few is timed: the last ones were fast. Where it is
+    /// awaited, one that does not wait, and the proactor if it would.
     Warm,
-    /// As [`Road::Warm`], of a file that cannot be asked whether the page cache has it.
+    /// As [`Road::Warm`], of a file that cannot be asked whether it would wait: where it is
+    /// awaited, every plain call is timed.
     Blind,
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,
     /// As [`Road::CacheFirst`], once for a direct file and also alone, to learn whether it can be
-    /// read without waiting.
+    /// asked not to wait.
     Ask,
     /// Through the proactor, but one in a few as [`Road::CacheFirst`].
     Cold,
-    /// Through the proactor, but one in a few is a timed plain call: the file cannot
-    /// be asked whether the page cache has it.
+    /// By threads of the pool, but one in a few is a timed plain call where it is waited for: the
+    /// file cannot be asked whether it would wait.
     Slow,
 }
 
-/// What was seen of a read.
+/// What was seen of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The page cache had it all.
     Hit,
     /// The page cache did not have it all.
     Miss,
-    /// The file cannot be read without waiting (`EOPNOTSUPP`, preadv2(2), `RWF_NOWAIT`).
+    /// The file does not know transfers without waiting (`EOPNOTSUPP`, preadv2(2), `RWF_NOWAIT`).
     Refused,
     /// A plain call took so many nanoseconds for so many bytes.
     Took { ns: u64, bytes: usize },
+    /// The same, by a thread of the pool.
+    Pooled { ns: u64, bytes: usize },
 }

@@ -3,9 +3,10 @@
 //!
 //! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
 //! to. What it deliberately does not know: files, buffers, batches, who its host is.
-//! Next: [`slots`], [`splits`], [`resolve`], then [`crate::backend`].
+//! Next: [`slots`], [`splits`], [`resolve`], [`aside`], then [`crate::backend`].
 #![allow(unsafe_code)]
 
+mod aside;
 mod resolve;
 mod slots;
 mod splits;
@@ -17,13 +18,24 @@ use std::time::Duration;
 
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::threads::pool::Pool;
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
 use crate::op::{KINDS, Request};
+use aside::Aside;
 use slots::{Completed, Role, Slots};
 use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
+
+/// What a turn waits for beside completions.
+#[derive(Clone, Copy)]
+enum Wait {
+    /// Nothing.
+    Through,
+    /// The alarm, and a time; `true` if nothing is in flight, so that there is nothing else.
+    OrAlarm(Option<Duration>, bool),
+}
 
 /// Owner of the operations in flight on one thread.
 pub(crate) struct Proactor {
@@ -46,6 +58,8 @@ pub(crate) struct Proactor {
     newly_refused: Vec<&'static str>,
     /// Why the backend cannot be used any more.
     broken: Option<io::Error>,
+    /// What threads of the pool do beside a ring.
+    aside: Aside,
     tally: Arc<Tally>,
     /// Whether there may be something for [`Proactor::take_fallbacks`].
     has_news: bool,
@@ -67,9 +81,16 @@ impl Proactor {
             refused: supported.map(|supported| !supported),
             newly_refused: Vec::new(),
             broken: None,
+            aside: Aside::default(),
             tally: Arc::new(Tally::default()),
             has_news: false,
         }
+    }
+
+    /// Has requests that ask for it done by threads of this pool, beside the backend.
+    pub(crate) fn with_pool(mut self, pool: Arc<Pool>) -> Self {
+        self.aside = Aside::new(pool);
+        self
     }
 
     /// Most operations in flight.
@@ -129,7 +150,8 @@ impl Proactor {
                 }
                 let (token, request) = source()?;
                 let len = request.op.span().map_or(0, |span| span.len);
-                if refused[request.op.kind()] || len > to_usize(request.limit_bytes) {
+                let is_large = len > to_usize(request.limit_bytes);
+                if refused[request.op.kind()] || is_large || request.aside {
                     odd = Some((token, request));
                     return None;
                 }
@@ -164,8 +186,14 @@ impl Proactor {
             // SAFETY: passed on from the caller.
             let answer = unsafe { execute_request(&request) };
             self.early.push((token, answer));
-        } else {
+            return;
+        }
+        let len = request.op.span().map_or(0, |span| span.len);
+        if len > to_usize(request.limit_bytes) {
             self.push_split(Split::new(token, request, 0));
+        } else {
+            // SAFETY: passed on from the caller.
+            unsafe { self.push_aside(token, request) };
         }
     }
 
@@ -183,7 +211,7 @@ impl Proactor {
     /// signal comes), and delivers every answer that is there. `deliver` must not panic.
     #[inline]
     pub(crate) fn turn(&mut self, at_least: u32, deliver: impl FnMut(u32, Answer)) {
-        self.turn_with(at_least, Backend::turn, deliver);
+        self.turn_with(at_least, Wait::Through, deliver);
     }
 
     /// What interrupts [`Proactor::turn_or`], from any thread.
@@ -192,6 +220,7 @@ impl Proactor {
     ///
     /// When no descriptor is left.
     pub(crate) fn alarm(&mut self) -> io::Result<Alarm> {
+        self.aside.be_interrupted();
         self.backend.alarm()
     }
 
@@ -204,25 +233,18 @@ impl Proactor {
         deliver: impl FnMut(u32, Answer),
     ) {
         if self.is_idle() && self.broken.is_none() {
-            let turn = |backend: &mut Backend, at_least| backend.turn_or(at_least, at_most, true);
-            if let Err(broken) = self.hand_over(1, turn) {
+            if let Err(broken) = self.hand_over(1, Wait::OrAlarm(at_most, true)) {
                 self.salvage(broken, &mut |_, _| {});
             }
             // Only the alarm can be there.
             self.backend.reap(|_| {});
             return;
         }
-        let turn = |backend: &mut Backend, at_least| backend.turn_or(at_least, at_most, false);
-        self.turn_with(at_least, turn, deliver);
+        self.turn_with(at_least, Wait::OrAlarm(at_most, false), deliver);
     }
 
     #[inline(always)]
-    fn turn_with(
-        &mut self,
-        at_least: u32,
-        turn: impl FnOnce(&mut Backend, u32) -> Result<(), Broken>,
-        mut deliver: impl FnMut(u32, Answer),
-    ) {
+    fn turn_with(&mut self, at_least: u32, wait: Wait, mut deliver: impl FnMut(u32, Answer)) {
         if !self.unissued.is_empty() {
             self.issue_parts();
         }
@@ -238,34 +260,45 @@ impl Proactor {
         if self.broken.is_some() || self.slots.in_flight() == 0 {
             return;
         }
-        let handed_over = self.hand_over(at_least, turn);
+        let handed_over = match self.aside.is_busy() {
+            false => self.hand_over(at_least, wait),
+            true => self.hand_over_beside(at_least, wait),
+        };
         if !self.reap(&mut deliver) {
             completions_lost("the completion queue has overflowed");
         }
-        while let Some((index, result)) = self.troubled.pop() {
-            if let Some((token, answer)) = self.resolve(index, result) {
-                self.tally.answered.add(1);
-                deliver(token, answer);
-            }
+        if self.aside.is_busy() {
+            self.reap_aside(&mut deliver);
         }
+        self.settle(&mut deliver);
         if let Err(broken) = handed_over {
             self.salvage(broken, &mut deliver);
         }
         self.tally.in_flight.set(u64::from(self.slots.in_flight()));
     }
 
+    /// Takes the next step for what has completed and is not simply answered.
     #[inline]
-    fn hand_over(
-        &mut self,
-        at_least: u32,
-        turn: impl FnOnce(&mut Backend, u32) -> Result<(), Broken>,
-    ) -> Result<(), Broken> {
+    fn settle(&mut self, deliver: &mut impl FnMut(u32, Answer)) {
+        while let Some((index, result)) = self.troubled.pop() {
+            if let Some((token, answer)) = self.resolve(index, result) {
+                self.tally.answered.add(1);
+                deliver(token, answer);
+            }
+        }
+    }
+
+    #[inline]
+    fn hand_over(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
         let Self { backend, tally, .. } = self;
         self.queued = 0;
         tally.in_flight.set(u64::from(self.slots.in_flight()));
         self.has_news |= backend.has_refusal();
         let enters = backend.enters();
-        let turned = turn(backend, at_least);
+        let turned = match wait {
+            Wait::Through => backend.turn(at_least),
+            Wait::OrAlarm(at_most, is_idle) => backend.turn_or(at_least, at_most, is_idle),
+        };
         tally.enters.add(backend.enters().wrapping_sub(enters));
         turned
     }
@@ -282,19 +315,23 @@ impl Proactor {
             ..
         } = self;
         let mut answered = 0;
-        let is_whole = backend.reap(|Completion { user_data, result }| {
-            match slots.complete(user_data, result) {
-                Completed::Plain { token, is_short } => {
-                    if is_short {
-                        tally.short_transfers.add(1);
+        let is_whole = backend.reap(
+            |Completion {
+                 user_data, result, ..
+             }| {
+                match slots.complete(user_data, result) {
+                    Completed::Plain { token, is_short } => {
+                        if is_short {
+                            tally.short_transfers.add(1);
+                        }
+                        answered += 1;
+                        deliver(token, Answer::from_result(result));
                     }
-                    answered += 1;
-                    deliver(token, Answer::from_result(result));
+                    Completed::Troubled { index } => troubled.push((index, result)),
+                    Completed::Stray => tally.strays.add(1),
                 }
-                Completed::Troubled { index } => troubled.push((index, result)),
-                Completed::Stray => tally.strays.add(1),
-            }
-        });
+            },
+        );
         tally.answered.add(answered);
         is_whole
     }

@@ -2,6 +2,7 @@
 //! parts, resumption, and a ring that breaks. The rules are the table in `docs/design/errors.md`.
 #![allow(unsafe_code)]
 
+use super::aside::SETTLED;
 use super::slots::Role;
 use super::splits::{Split, Step};
 use super::{Proactor, completions_lost};
@@ -45,6 +46,7 @@ impl Proactor {
                 op: slot.op,
                 whole: true,
                 limit_bytes,
+                aside: false,
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
@@ -104,6 +106,9 @@ impl Proactor {
             }
             self.requeue(index);
             return None;
+        }
+        if slot.retries == SETTLED {
+            return Some(-errno);
         }
         let retries_max = match errno {
             // Somebody has asked to be told this instead of waiting.
@@ -214,6 +219,8 @@ impl Proactor {
     /// anything did, its memory is the kernel's and nobody can tell until when.
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
+        self.drain_aside(deliver);
+        self.settle(deliver);
         if self.backend.unsubmitted() != self.slots.in_flight() {
             if broken.may_pass {
                 return;
@@ -233,6 +240,7 @@ impl Proactor {
                 op: slot.op,
                 whole,
                 limit_bytes: TRANSFER_MAX_BYTES,
+                aside: false,
             };
             let after_unheard = slot.role == Role::After { unheard: true };
             let answer = self.do_plainly(&request).marked(after_unheard);

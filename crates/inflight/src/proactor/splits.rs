@@ -138,6 +138,7 @@ mod tests {
                 op,
                 whole,
                 limit_bytes,
+                aside: false,
             },
             0,
         )

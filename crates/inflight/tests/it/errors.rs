@@ -11,8 +11,8 @@ mod tries;
 use std::fs;
 use std::io;
 
-use inflight::fs::File;
-use inflight::{AnyOp, Batch, Direct, Engine, Faults, Partial};
+use inflight::fs::{Alignment, File};
+use inflight::{AnyOp, Batch, Direct, Engine, Faults, Operation, Partial};
 use tempfile::NamedTempFile;
 
 use crate::support::{Named, chill, pattern, read_write, seeds, skip, temp_file, temp_path};
@@ -214,10 +214,18 @@ fn an_error_in_a_later_part_leaves_what_comes_before_it() {
             |faults| faults.fail_nth(4, libc::EIO),
             |engine| {
                 let path = temp_path(b"");
+                // What makes the file grow would be a plain call.
+                path.as_file().set_len(LARGE as u64).unwrap();
                 let options = read_write(engine).direct(Direct::Required);
                 let Ok(file) = options.open(path.path()) else {
                     return skip("an error in a later part", "there is no direct I/O");
                 };
+                if file.alignment() == Alignment::Unknown {
+                    return skip("an error in a later part", "the file system has no device");
+                }
+                // The first one asks whether the file can be written without waiting.
+                let asked = file.write_at(file.aligned_buf(4096).unwrap(), 0).wait();
+                assert_eq!(asked.0.unwrap(), 4096);
                 let mut buf = file.aligned_buf(LARGE).unwrap();
                 buf.copy_from_slice(&pattern(LARGE));
                 let mut batch = Batch::new();

@@ -1,9 +1,15 @@
 //! Which way reads take, seen from the counts of system calls.
 
-use inflight::fs::OpenOptions;
-use inflight::{Batch, Direct, Operation};
+use std::fs;
+use std::path::PathBuf;
 
-use super::support::{open, pattern, skip, temp_path, uring_or_skip};
+use inflight::fs::{Alignment, File, OpenOptions};
+use inflight::{AlignedBuf, AnyOp, Batch, Direct, Engine, Operation};
+use tempfile::NamedTempFile;
+
+use super::support::{
+    directory, is_rerun, open, pattern, read_write, rerun, say, skip, temp_path, uring_or_skip,
+};
 
 const BLOCK: usize = 4096;
 
@@ -63,4 +69,250 @@ fn direct_reads_alone_go_by_the_ring_once_the_file_is_known() {
         return skip(name, "the file system refuses reads that do not wait");
     }
     assert_eq!((enters, plain), (8, 0));
+}
+
+const CHILD: &str = "INFLIGHT_ROADS_CHILD";
+
+/// Runs `body` in a process of its own, in which no other test makes workers of the kernel.
+fn in_own_process(test: &str, body: impl FnOnce()) {
+    if is_rerun(CHILD) {
+        return body();
+    }
+    let output = rerun(&format!("roads::{test}"), CHILD).output();
+    let output = output.expect("this binary can be started");
+    say(String::from_utf8_lossy(&output.stderr).trim_end());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+}
+
+/// Workers that the kernel has made for the rings of this process.
+fn workers() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("it is there");
+    let comms = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    comms.filter(|comm| comm.starts_with("iou-wrk")).count()
+}
+
+/// Where files are tested: the test directory, and a file system in memory if there is one.
+fn directories() -> Vec<PathBuf> {
+    let memory = PathBuf::from("/dev/shm");
+    let mut directories = vec![directory()];
+    match memory.is_dir() {
+        true => directories.push(memory),
+        false => skip("roads on a file system in memory", "there is no /dev/shm"),
+    }
+    directories
+}
+
+fn block_of(byte: u8) -> AlignedBuf {
+    let mut buf = AlignedBuf::new(BLOCK, BLOCK).expect("there is memory");
+    buf.fill(byte);
+    buf
+}
+
+/// Writes and reads every block of a file in each way there is, and checks what was read.
+fn use_every_way(engine: &Engine, file: &File) {
+    const COUNT: u8 = 64;
+    let at = |n: u8| u64::from(n) * BLOCK as u64;
+    let check = |n: u8, (result, buf): (std::io::Result<usize>, AlignedBuf), add: u8| {
+        assert_eq!(result.expect("it is done"), BLOCK);
+        assert!(buf.iter().all(|byte| *byte == n + add), "block {n}");
+    };
+    let mut writes = Batch::on(engine);
+    (0..COUNT).for_each(|n| writes.push(file.write_all_at(block_of(n), at(n))));
+    (0..)
+        .zip(writes.wait())
+        .for_each(|(n, done)| check(n, done, 0));
+    let mut reads = Batch::on(engine);
+    (0..COUNT).for_each(|n| reads.push(file.read_exact_at(block_of(0), at(n))));
+    (0..)
+        .zip(reads.wait())
+        .for_each(|(n, done)| check(n, done, 0));
+    let all = async || {
+        for n in 0..COUNT {
+            let written = file.write_all_at(block_of(n + 1), at(n)).await;
+            check(n, written, 1);
+        }
+        let mut writes = Batch::on(engine);
+        (0..COUNT).for_each(|n| writes.push(file.write_at(block_of(n + 2), at(n))));
+        (0..)
+            .zip(writes.await)
+            .for_each(|(n, done)| check(n, done, 2));
+        for n in 0..COUNT {
+            check(n, file.read_at(block_of(0), at(n)).await, 2);
+        }
+    };
+    engine.run(all()).expect("there is a loop");
+    pollster::block_on(all());
+    let queue = engine.queue(8, |queue| {
+        let mut next = 0;
+        let mut read = 0;
+        while read < COUNT {
+            while next < COUNT && !queue.is_full() {
+                let op = file.read_at(block_of(0), at(next));
+                queue.push(u64::from(next), op).expect("it is not full");
+                next += 1;
+            }
+            let (n, done) = queue.next().expect("it is not empty");
+            check(u8::try_from(n).expect("a block"), done, 2);
+            read += 1;
+        }
+    });
+    queue.expect("nothing is demanded");
+}
+
+#[test]
+fn nothing_through_the_page_cache_or_in_memory_needs_a_worker_of_the_kernel() {
+    let name = "workers of the kernel";
+    let test = "nothing_through_the_page_cache_or_in_memory_needs_a_worker_of_the_kernel";
+    in_own_process(test, || {
+        let Some(engine) = uring_or_skip(name) else {
+            return;
+        };
+        for directory in directories() {
+            let in_memory = directory.starts_with("/dev");
+            for (direct, durable) in [(false, false), (false, true), (true, false), (true, true)] {
+                if direct && !in_memory {
+                    continue; // What a device needs workers for is not ours to say.
+                }
+                let path = NamedTempFile::new_in(&directory).expect("it can be written");
+                let file = read_write(&engine)
+                    .durable_writes(durable)
+                    .direct(if direct { Direct::Auto } else { Direct::Off })
+                    .open(path.path())
+                    .expect("the file is there");
+                use_every_way(&engine, &file);
+                let what = format!("{directory:?}, direct: {direct}, durable: {durable}");
+                assert_eq!(workers(), 0, "{what}");
+            }
+        }
+        let pool_calls = engine.stats().pool_calls;
+        assert!(
+            pool_calls >= 128,
+            "{pool_calls}: durable copies are for the pool"
+        );
+    });
+}
+
+#[test]
+fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
+    let name = "raw devices in memory";
+    let test = "a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel";
+    in_own_process(test, || {
+        let Some(engine) = uring_or_skip(name) else {
+            return;
+        };
+        let open = OpenOptions::new().read(true).direct(Direct::Required);
+        let device = (0..8).find_map(|n| {
+            let size = fs::read_to_string(format!("/sys/block/zram{n}/disksize")).ok()?;
+            let has_size = size.trim().parse::<u64>().ok()? >= 64 * BLOCK as u64;
+            let open = open.clone().engine(&engine);
+            has_size.then(|| open.open(format!("/dev/zram{n}")).ok())?
+        });
+        let Some(device) = device else {
+            return skip(
+                name,
+                "there is no zram device with a size that can be opened",
+            );
+        };
+        let read = async || {
+            for n in 0..64 {
+                let (result, _) = device.read_at(block_of(0), n * BLOCK as u64).await;
+                assert_eq!(result.expect("it is read"), BLOCK);
+            }
+        };
+        engine.run(read()).expect("there is a loop");
+        pollster::block_on(read());
+        let mut batch = Batch::on(&engine);
+        (0..64).for_each(|n| batch.push(device.read_at(block_of(0), n * BLOCK as u64)));
+        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        assert_eq!(workers(), 0);
+    });
+}
+
+#[test]
+fn what_is_in_the_ring_and_in_the_pool_comes_back_alike() {
+    let name = "a ring and the pool at the same time";
+    let Some(engine) = uring_or_skip(name) else {
+        return;
+    };
+    let (path, log) = (temp_path(&pattern(64 * BLOCK)), temp_path(b""));
+    let direct = OpenOptions::new().read(true).direct(Direct::Required);
+    let Ok(file) = direct.engine(&engine).open(path.path()) else {
+        return skip(name, "the file system has no direct I/O");
+    };
+    let log = read_write(&engine).durable_writes(true).open(log.path());
+    let log = log.expect("the file is there");
+    let content = pattern(64 * BLOCK);
+    let filled = || {
+        let mut batch = Batch::on(&engine);
+        for n in 0..32 {
+            let buf = || block_of(7);
+            batch.push(AnyOp::from(file.read_exact_at(buf(), n * BLOCK as u64)));
+            batch.push(AnyOp::from(log.write_all_at(buf(), n * BLOCK as u64)));
+        }
+        batch
+    };
+    let check = |outputs: Vec<(std::io::Result<usize>, Option<AlignedBuf>)>| {
+        assert_eq!(outputs.len(), 64);
+        for (at, (result, buf)) in outputs.into_iter().enumerate() {
+            assert_eq!(result.expect("it is done"), BLOCK);
+            let (block, buf) = (at / 2 * BLOCK, buf.expect("it has one"));
+            match at % 2 {
+                0 => assert!(buf[..] == content[block..block + BLOCK]),
+                _ => assert!(buf.iter().all(|byte| *byte == 7)),
+            }
+        }
+    };
+    let before = engine.stats();
+    for _ in 0..4 {
+        check(filled().wait().collect());
+    }
+    let awaited = async || {
+        for _ in 0..4 {
+            check(filled().await);
+        }
+    };
+    engine.run(awaited()).expect("there is a loop");
+    pollster::block_on(awaited());
+    let after = engine.stats();
+    assert_eq!(after.pool_calls - before.pool_calls, 3 * 4 * 32);
+    assert!(after.enters > before.enters);
+    assert_eq!((after.in_flight, after.strays), (0, 0));
+}
+
+#[test]
+fn direct_writes_that_make_a_file_grow_are_plain_calls_and_others_are_not() {
+    let name = "direct writes";
+    let Some(engine) = uring_or_skip(name) else {
+        return;
+    };
+    let path = temp_path(b"");
+    let direct = read_write(&engine).direct(Direct::Required);
+    let Ok(file) = direct.open(path.path()) else {
+        return skip(name, "the file system has no direct I/O");
+    };
+    if file.alignment() == Alignment::Unknown {
+        return skip(name, "the file system has no device");
+    }
+    let run = || {
+        let before = engine.stats();
+        let mut batch = Batch::on(&engine);
+        (0..8).for_each(|n| batch.push(file.write_all_at(block_of(1), n * BLOCK as u64)));
+        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        let after = engine.stats();
+        (
+            after.enters - before.enters,
+            after.plain_calls - before.plain_calls,
+        )
+    };
+    assert_eq!(run(), (0, 8), "the file grows");
+    // The first one asks whether the file can be written without waiting.
+    run();
+    let (enters, plain_calls) = run();
+    assert!(
+        enters > 0 || plain_calls == 8,
+        "neither by the ring, nor refused"
+    );
+    file.truncate(0).wait().expect("it can be cut");
+    assert_eq!(run(), (0, 8), "it grows again");
 }

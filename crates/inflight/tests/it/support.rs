@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{BackendKind, Batch, Builder, Engine, Operation};
+use inflight::fs::{Alignment, File, OpenOptions};
+use inflight::{BackendKind, Batch, Builder, Direct, Engine, Operation};
 use tempfile::NamedTempFile;
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
@@ -142,6 +142,25 @@ pub(crate) fn temp_file(engine: &Engine, content: &[u8]) -> File {
 /// Opens a file for reading and writing, through the page cache.
 pub(crate) fn open(engine: &Engine, path: impl AsRef<Path>) -> File {
     read_write(engine).open(path).expect("the file is there")
+}
+
+/// A file with this content whose reads go by the ring, also where they are awaited: past the page
+/// cache of a device, and asked once already. `None`, with the reason said, where there is none.
+pub(crate) fn direct_file_or_skip(name: &str, engine: &Engine, content: &[u8]) -> Option<File> {
+    let path = temp_path(content);
+    let options = OpenOptions::new().read(true).direct(Direct::Required);
+    let file = options.engine(engine).open(path.path());
+    let Some(file) = file
+        .ok()
+        .filter(|file| file.alignment() != Alignment::Unknown)
+    else {
+        skip(name, "there is no direct I/O to a device");
+        return None;
+    };
+    let buf = file.aligned_buf(4096).expect("there is memory");
+    let (result, _) = file.read_at(buf, 0).wait();
+    result.expect("the file can be read");
+    Some(file)
 }
 
 /// For reading and writing, on this engine.

@@ -119,34 +119,64 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
     }
 }
 
-/// Reads what the page cache has, without waiting for the device (preadv2(2), `RWF_NOWAIT`).
-/// Returns a byte count or a negated errno: EAGAIN where it would have waited, EOPNOTSUPP where the
-/// file cannot tell. Only for a read with a span.
+/// Makes a transfer without waiting for the device (preadv2(2), `RWF_NOWAIT`). Returns a byte
+/// count or a negated errno: EAGAIN where it would have waited, EOPNOTSUPP where the file does not
+/// know this, or it is no transfer.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
-pub(crate) unsafe fn read_cached(op: &Op) -> i32 {
-    let Op::ReadAt {
-        fd, span, offset, ..
-    } = *op
-    else {
-        return -libc::EOPNOTSUPP;
+pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
+    let (fd, offset, is_write) = match *op {
+        Op::ReadAt { fd, offset, .. } | Op::ReadVectoredAt { fd, offset, .. } => {
+            (fd, signed(offset), false)
+        }
+        Op::WriteAt { fd, offset, .. } | Op::WriteVectoredAt { fd, offset, .. } => {
+            (fd, signed(offset), true)
+        }
+        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } | Op::Metadata { .. } => {
+            return -libc::EOPNOTSUPP;
+        }
     };
-    let iov_len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
-    let list = libc::iovec {
+    let single = op.span().map(|span| libc::iovec {
         iov_base: span.start.cast(),
-        iov_len,
+        iov_len: span.len.min(to_usize(TRANSFER_MAX_BYTES)),
+    });
+    let (list, count) = match (&single, op) {
+        (Some(single), _) => (std::ptr::from_ref(single), 1),
+        (None, Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) => {
+            (iovecs.first.cast_const(), signed_count(*iovecs))
+        }
+        (None, _) => unreachable!("a transfer has a span or a list"),
     };
-    let (offset, flags) = (signed(offset), libc::RWF_NOWAIT);
-    // SAFETY: the list is ours, and the caller vouches for what it points to.
-    let result = unsafe { libc::preadv2(fd, &raw const list, 1, offset, flags) };
+    let result = if is_write {
+        // SAFETY: the list is valid, and the caller vouches for what it points to.
+        unsafe { libc::pwritev2(fd, list, count, offset, libc::RWF_NOWAIT) }
+    } else {
+        // SAFETY: as above.
+        unsafe { libc::preadv2(fd, list, count, offset, libc::RWF_NOWAIT) }
+    };
     match i32::try_from(result) {
         Ok(moved) if moved >= 0 => moved,
         _ => -io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::EIO),
     }
+}
+
+/// Bytes that a transfer moves if it is not short; 0 for any other operation.
+///
+/// # Safety
+///
+/// Its list of buffers, if it has one, is valid.
+#[inline]
+pub(crate) unsafe fn wanted_bytes(op: &Op) -> usize {
+    let (Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) = *op else {
+        return op.span().map_or(0, |span| span.len);
+    };
+    // SAFETY: the caller says that the list is valid; an empty one has an address too.
+    let list = unsafe { std::slice::from_raw_parts(iovecs.first, to_usize(iovecs.count)) };
+    list.iter().map(|iovec| iovec.iov_len).sum()
 }
 
 /// Takes `moved` bytes off the front of a transfer. False when nothing is left of it, and for any

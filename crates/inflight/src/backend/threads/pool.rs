@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::execute::execute;
 use super::turns::{PoolState, Work};
+use crate::backend::alarm::Alarm;
 use crate::completion::Completion;
 use crate::op::Op;
 
@@ -57,6 +58,10 @@ pub(crate) struct Lane {
     /// Whether the owner executes operations itself while it waits; one that others wait for
     /// must not.
     helps: bool,
+    /// Whether the owner has a ring, and wants to know how long operations take here.
+    beside: bool,
+    /// Operations for which no thread was called, because the owner was to do them.
+    uncalled: usize,
 }
 
 pub(super) struct LaneShared {
@@ -72,6 +77,8 @@ struct LaneState {
     wanted: usize,
     /// Whether the owner has been called away from its wait.
     rung: bool,
+    /// What interrupts an owner that waits in a ring; rung by the next completion.
+    alarm: Option<Alarm>,
 }
 
 /// Calls the owner of a lane away from its wait.
@@ -88,6 +95,8 @@ impl Bell {
 struct Task {
     user_data: u64,
     op: Op,
+    /// Whether the owner wants to know how long it takes.
+    timed: bool,
 }
 
 // SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
@@ -390,6 +399,11 @@ impl LaneShared {
                 state.wanted = 0;
                 self.done.notify_one();
             }
+            if let Some(alarm) = state.alarm.take() {
+                drop(state);
+                alarm.ring();
+                state = lock(&self.state);
+            }
             if others_wait.load(Ordering::Relaxed) {
                 return !state.submitted.is_empty();
             }
@@ -399,11 +413,14 @@ impl LaneShared {
 }
 
 fn run(task: &Task) -> Completion {
+    let begun = task.timed.then(Instant::now);
     // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.
     let result = unsafe { execute(&task.op) };
+    let took = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
     Completion {
         user_data: task.user_data,
         result,
+        took_ns: u32::try_from(took.as_nanos()).unwrap_or(u32::MAX),
     }
 }
 
@@ -416,6 +433,7 @@ impl Lane {
             completed: Vec::with_capacity(capacity),
             wanted: 0,
             rung: false,
+            alarm: None,
         };
         let shared = LaneShared {
             state: Mutex::new(state),
@@ -427,6 +445,16 @@ impl Lane {
             queued: Vec::with_capacity(capacity),
             taken: Vec::with_capacity(capacity),
             helps: true,
+            beside: false,
+            uncalled: 0,
+        }
+    }
+
+    /// The lane of an owner that has a ring.
+    pub(crate) fn beside(pool: Arc<Pool>, capacity: u32) -> Self {
+        Self {
+            beside: true,
+            ..Self::new(pool, capacity)
         }
     }
 
@@ -438,7 +466,11 @@ impl Lane {
     #[inline]
     pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
         while let Some((user_data, op)) = next() {
-            self.queued.push(Task { user_data, op });
+            self.queued.push(Task {
+                user_data,
+                op,
+                timed: self.beside,
+            });
         }
     }
 
@@ -463,6 +495,40 @@ impl Lane {
             // There is nobody else.
             self.helps = true;
         }
+    }
+
+    /// Lets the pool at what is queued, for an owner that has a ring and helps this time or not.
+    /// False if there is nobody but the owner.
+    pub(crate) fn submit_beside(&mut self, helps: bool) -> bool {
+        let count = self.queued.len();
+        if count > 0 {
+            lock(&self.shared.state)
+                .submitted
+                .extend(self.queued.drain(..));
+        }
+        let waiting = self.uncalled + count;
+        self.uncalled = usize::from(helps).min(waiting);
+        let calls = waiting - self.uncalled;
+        if calls == 0 || self.pool.call(&self.shared, calls) {
+            return true;
+        }
+        self.uncalled = waiting;
+        false
+    }
+
+    /// Has the next completion ring the alarm. True if there is one already.
+    pub(crate) fn watch(&mut self, alarm: &Alarm) -> bool {
+        let mut state = lock(&self.shared.state);
+        let is_ready = !state.completed.is_empty();
+        state.alarm = (!is_ready).then(|| alarm.clone());
+        is_ready
+    }
+
+    /// Takes over what has completed, for [`Lane::reap`]. The alarm is not rung any more.
+    pub(crate) fn collect(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.alarm = None;
+        self.taken.append(&mut state.completed);
     }
 
     /// Waits until `at_least` completions are there, executing operations meanwhile.

@@ -273,6 +273,7 @@ impl Uring {
             each(Completion {
                 user_data: entry.user_data(),
                 result: entry.result(),
+                took_ns: 0,
             });
         }
         queue.overflow() == 0

@@ -1,0 +1,151 @@
+//! What threads of the pool do beside a ring: operations that a ring would only hand to a worker
+//! of the kernel, one after the other for each file.
+//!
+//! They have slots like all others. As long as some are in the pool and others in the ring, the
+//! owner waits in the ring, and a thread of the pool that has completed one rings its alarm. With
+//! nothing in the ring, an owner that nobody has to interrupt helps.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::slots::Role;
+use super::{Proactor, Wait};
+use crate::backend::Broken;
+use crate::backend::threads::execute::{to_usize, wanted_bytes};
+use crate::backend::threads::pool::{Lane, Pool};
+use crate::completion::Answer;
+use crate::op::Request;
+
+/// As many tries as there are: what a plain call has answered stands.
+pub(super) const SETTLED: u8 = u8::MAX;
+
+/// See the module. Without a pool, everything is for the backend.
+#[derive(Default)]
+pub(super) struct Aside {
+    pool: Option<Arc<Pool>>,
+    /// Made when it is first needed.
+    lane: Option<Lane>,
+    in_flight: u32,
+    /// Whether somebody may have to interrupt the owner.
+    is_interrupted: bool,
+}
+
+impl Aside {
+    pub(super) fn new(pool: Arc<Pool>) -> Self {
+        Self {
+            pool: Some(pool),
+            ..Self::default()
+        }
+    }
+
+    /// Whether something is in flight here.
+    #[inline(always)]
+    pub(super) fn is_busy(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// From now on the owner is interrupted by its alarm, so it must not help.
+    pub(super) fn be_interrupted(&mut self) {
+        self.is_interrupted = true;
+    }
+}
+
+impl Proactor {
+    /// Takes a request for a thread of the pool. There is room.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::fill`].
+    #[cold]
+    pub(super) unsafe fn push_aside(&mut self, token: u32, request: Request) {
+        let role = match request.whole {
+            true => Role::Whole,
+            false => Role::Plain,
+        };
+        let len = request.op.span().map_or(0, |span| span.len);
+        let expected = u32::try_from(len).expect("at most the limit");
+        let inserted = self.slots.insert(request.op, token, expected, role);
+        let user_data = inserted.expect("there is room");
+        self.queued += 1;
+        let mut next = Some((user_data, request.op));
+        let Some(pool) = &self.aside.pool else {
+            // SAFETY: passed on from the caller; slots bound what is in flight.
+            return unsafe { self.backend.fill(|| next.take()) };
+        };
+        let index = self.slots.find(user_data).expect("it is in flight");
+        self.slots.get_mut(index).retries = SETTLED;
+        let capacity = self.slots.capacity();
+        let pool = || Lane::beside(Arc::clone(pool), capacity);
+        let lane = self.aside.lane.get_or_insert_with(pool);
+        // SAFETY: passed on from the caller.
+        unsafe { lane.fill(|| next.take()) };
+        self.aside.in_flight += 1;
+        self.tally.pool_calls.add(1);
+    }
+
+    /// As [`Proactor::hand_over`], with something in the pool.
+    #[cold]
+    pub(super) fn hand_over_beside(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
+        let in_ring = self.slots.in_flight() - self.aside.in_flight;
+        let helps = in_ring == 0 && !self.aside.is_interrupted && at_least > 0;
+        let alarm = match helps || at_least == 0 {
+            true => None,
+            false => self.backend.alarm().ok(),
+        };
+        let lane = self.aside.lane.as_mut().expect("something is in it");
+        if !lane.submit_beside(helps) || (alarm.is_none() && at_least > 0) {
+            // Nobody else does it, or nobody could tell of it.
+            lane.wait(to_usize(at_least.min(self.aside.in_flight)));
+            return self.hand_over(0, wait);
+        }
+        let is_ready = match alarm {
+            Some(alarm) => lane.watch(&alarm),
+            None => at_least == 0,
+        };
+        let is_idle = in_ring == 0 && !is_ready;
+        let wait = match wait {
+            Wait::OrAlarm(at_most, _) => Wait::OrAlarm(at_most, is_idle),
+            Wait::Through => Wait::OrAlarm(None, is_idle),
+        };
+        // The alarm is one completion, so several could not be waited for.
+        self.hand_over(u32::from(!is_ready), wait)
+    }
+
+    /// Delivers what the pool has completed; the rest goes to `troubled`.
+    #[cold]
+    pub(super) fn reap_aside(&mut self, deliver: &mut impl FnMut(u32, Answer)) {
+        let lane = self.aside.lane.as_mut().expect("something is in it");
+        lane.collect();
+        for completion in lane.reap() {
+            self.aside.in_flight -= 1;
+            let Some(index) = self.slots.find(completion.user_data) else {
+                self.tally.strays.add(1);
+                continue;
+            };
+            let slot = self.slots.get(index);
+            // SAFETY: whoever pushed the operation keeps what it names until its answer has been
+            // delivered.
+            let wanted = unsafe { wanted_bytes(&slot.op) };
+            let moved = usize::try_from(completion.result).ok();
+            let has_wishes = !slot.op.wishes().is_none();
+            match moved.filter(|moved| *moved == wanted && !has_wishes) {
+                Some(moved) => {
+                    let token = slot.token;
+                    self.slots.free_used(index);
+                    self.tally.answered.add(1);
+                    deliver(token, Answer::timed(moved, completion.took_ns));
+                }
+                None => self.troubled.push((index, completion.result)),
+            }
+        }
+    }
+
+    /// Waits for what is in the pool.
+    pub(super) fn drain_aside(&mut self, deliver: &mut impl FnMut(u32, Answer)) {
+        if let Some(lane) = &mut self.aside.lane {
+            lane.submit_beside(true);
+            lane.wait(to_usize(self.aside.in_flight));
+            self.reap_aside(deliver);
+        }
+    }
+}
