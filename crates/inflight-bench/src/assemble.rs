@@ -1,8 +1,8 @@
 //! The record: what is known before the measurement, and what was measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::record::{Cell, Heat, SCHEMA, Skipped, Tool};
 use inflight_report::regret;
@@ -15,13 +15,14 @@ use crate::measure::run::Running;
 use crate::measure::{host, storage};
 use crate::plan::Plan;
 use crate::profile::Profile;
-use crate::target::TestFile;
+use crate::target::TestData;
 
 /// The record before the first measurement.
 pub(crate) fn blank(
     options: &Options,
     plan: &Plan,
-    file: &TestFile,
+    data: &TestData,
+    paths: &[PathBuf],
     clock: Clock,
 ) -> Result<Record> {
     let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
@@ -37,16 +38,16 @@ pub(crate) fn blank(
         argv: std::env::args_os()
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),
-        plan_hash: plan.hash(file.size_bytes),
+        plan_hash: plan.hash(data.size_bytes),
         rounds_planned: plan.rounds,
         cell_duration_ns: nanoseconds(plan.measured)?,
         warmup_ns: nanoseconds(plan.warmup)?,
         interrupted: false,
         machine: host::machine(clock),
         target: storage::target(
-            &file.path,
-            file.size_bytes,
-            file.is_scratch(),
+            paths.first().context("there is a file")?,
+            data.size_bytes,
+            data.is_scratch(),
             &options.target,
         )?,
         profiles: plan

@@ -1,9 +1,8 @@
 //! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
-use std::os::fd::AsRawFd;
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
@@ -12,14 +11,17 @@ use inflight_report::record::Skipped;
 
 use crate::cli::Options;
 use crate::measure::clock::{Clock, utc_now};
-use crate::measure::host;
+use crate::measure::ground::Ground;
 use crate::measure::run::{self, Running};
-use crate::plan::{Plan, PlannedProfile};
+use crate::measure::usage::DeviceMeter;
+use crate::measure::{host, storage};
+use crate::plan::{Plan, PlannedCell, PlannedProfile};
 use crate::profile::Profile;
 use crate::progress::{Progress, Rounds};
 use crate::size::human;
-use crate::strategy::{self, Job, mix};
-use crate::target::{self, Place, TestFile};
+use crate::strategy::{self, Job, Modes};
+use crate::target::{self, Place, TestData};
+use crate::work::{Share, mix};
 use crate::{assemble, exit, leftover, show, signals};
 
 /// Runs the benchmark and returns the exit code.
@@ -34,26 +36,29 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
     if let Place::Directory(directory) = &place {
         offer_to_clean_up(directory, &progress)?;
     }
-    let mut file = TestFile::prepare(place, options, plan.largest_block_bytes(), &progress)?;
-    let mut record = assemble::blank(options, &plan, &file, clock)?;
-    record.started_utc = started_utc;
+    let mut data = TestData::new(place, options, &plan.asked())?;
     progress.say(&format!(
-        "measuring for about {} s",
-        plan.expected().as_secs() + 1
+        "measuring for about {}, after the test data was made",
+        minutes(plan.expected())
     ));
+    let first = plan.profiles.first().context("no profile was asked for")?;
+    let paths = data.make(&first.profile, &progress)?;
+    let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
+    record.started_utc = started_utc;
     let patience = signals::Patience::begin();
-    let measured = measure(options, &plan, &file, clock, &progress)?;
+    let stat = storage::stat_of(&record.target);
+    let measured = measure(options, &plan, &mut data, stat, clock, &progress)?;
     drop(patience);
     progress.done();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
     assemble::finish(&mut record, measured, &plan)?;
-    if options.keep_file
-        && let Some(path) = file.keep()?
-    {
-        progress.say(&format!("kept {}", path.display()));
+    if options.keep_file {
+        for path in data.keep()? {
+            progress.say(&format!("kept {}", path.display()));
+        }
     }
-    drop(file);
+    drop(data);
     show::show(&record, &options.exports)?;
     Ok(exit_code(&record, options))
 }
@@ -99,7 +104,8 @@ fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
 fn measure(
     options: &Options,
     plan: &Plan,
-    file: &TestFile,
+    data: &mut TestData,
+    stat: Option<PathBuf>,
     clock: Clock,
     progress: &Progress,
 ) -> Result<Vec<Running>> {
@@ -114,12 +120,19 @@ fn measure(
     for (number, planned) in (0u64..).zip(&plan.profiles) {
         let profile = &planned.profile;
         cells_later -= runs(planned);
-        let (opened, refused) = file.open(profile)?;
+        let refused = data.refusal(profile).map(str::to_owned);
+        if let Some(reason) = refused.or_else(|| data.too_large_for_cache(profile)) {
+            done.extend(all_skipped(planned, &reason));
+            continue;
+        }
+        let paths = data.make(profile, progress)?;
+        let (files, refused) = data.open(profile, paths)?;
+        let (fds, work) = (files.fds(), profile.work(files.file_bytes));
         let job = Job {
-            fd: opened.as_raw_fd(),
-            path: &file.path,
-            size_bytes: file.size_bytes,
-            block_bytes: profile.asked.block_size_bytes,
+            fds: &fds,
+            paths: &files.paths,
+            work: &work,
+            share: Share::whole(),
             direct: profile.direct() && refused.is_none(),
             depth: 1,
             seed: mix(options.seed ^ mix(number)),
@@ -129,16 +142,8 @@ fn measure(
             measured: plan.measured,
         };
         let (mut cells, unfit) = begin(planned, &job, refused.as_deref());
-        if let Some(reason) = file.too_large_for_cache(profile) {
-            let skipped = Some(Skipped { reason });
-            cells
-                .iter_mut()
-                .for_each(|running| running.cell.skipped.clone_from(&skipped));
-            done.extend(cells.into_iter().chain(unfit));
-            continue;
-        }
         if !signals::interrupted() {
-            file.prepare_cache(profile)?;
+            target::prepare_cache(&files, profile)?;
         }
         let mut watch = Rounds {
             progress,
@@ -149,11 +154,27 @@ fn measure(
             began,
             cells_done,
         };
-        run::run(&mut cells, &job, plan.rounds, &mut watch)?;
+        let place = run::Place {
+            device: DeviceMeter::open(stat.as_deref()),
+            ground: Ground::new(profile, files.handles()),
+        };
+        run::run(&mut cells, &job, &place, plan.rounds, &mut watch)?;
         cells_done = watch.cells_done;
         done.extend(cells.into_iter().chain(unfit));
     }
     Ok(done)
+}
+
+/// The cells of a profile that cannot be measured here at all.
+fn all_skipped(planned: &PlannedProfile, reason: &str) -> Vec<Running> {
+    let skipped = |cell: &PlannedCell| {
+        let mut running = cell.begin(&planned.profile.name, Modes::new());
+        running.cell.skipped = Some(Skipped {
+            reason: reason.to_owned(),
+        });
+        running
+    };
+    planned.cells.iter().map(skipped).collect()
 }
 
 /// The cells of a profile: those to measure, and those that have no place in it.
@@ -175,13 +196,21 @@ fn begin(
             .cell
             .effective
             .insert("direct".to_owned(), yes_no(job.direct));
-        let reason = cell.strategy.unfit(profile.direct()).or(refused);
+        let reason = cell.strategy.unfit(profile).or(refused);
         running.cell.skipped = reason.map(|reason| Skipped {
             reason: reason.to_owned(),
         });
         running
     });
-    cells.partition(|running| running.strategy.unfit(profile.direct()).is_none())
+    cells.partition(|running| running.strategy.unfit(profile).is_none())
+}
+
+/// As people say it.
+fn minutes(time: Duration) -> String {
+    match time.as_secs() + 1 {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
 }
 
 fn yes_no(value: bool) -> String {

@@ -10,7 +10,7 @@ use crate::commands::{compare, completions, man, show};
 use crate::doctor;
 use crate::exit::usage;
 use crate::exports::Exports;
-use crate::profile::check_depths;
+use crate::profile::{DEFAULT_SET, check_depths};
 use crate::size;
 use crate::strategy::{self, Strategy};
 
@@ -19,7 +19,8 @@ pub(crate) const DEFAULT_ROUNDS: u32 = 8;
 /// Rounds of `--quick`.
 pub(crate) const QUICK_ROUNDS: u32 = 6;
 const DEFAULT_SIZE_BYTES: u64 = 1 << 30;
-const QUICK_DEPTHS: &[u32] = &[1, 32, 128];
+/// Of the depths of a profile, `--quick` has the first, this one, and the last.
+pub(crate) const QUICK_DEPTH: u32 = 32;
 
 /// Which way of doing I/O is fastest on this disk, by how much, and how sure that is.
 #[derive(Debug, Parser)]
@@ -52,11 +53,11 @@ pub(crate) struct BenchFlags {
     #[arg(default_value = ".")]
     target: PathBuf,
 
-    /// Workloads: direct-random-read, cached-random-read, `all`, or a .toml file.
+    /// Workloads: names of profiles or of sets of them, `all`, or a .toml file.
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "all",
+        default_value = DEFAULT_SET,
         value_name = "NAME|all|FILE.toml"
     )]
     profile: Vec<String>,
@@ -166,11 +167,7 @@ impl BenchFlags {
         if self.fio.is_some() && !fio_asked {
             strategies.extend(strategy::find(known, "fio"));
         }
-        let depths = match (self.depth.is_empty(), self.quick) {
-            (false, _) => Some(self.depth),
-            (true, true) => Some(QUICK_DEPTHS.to_vec()),
-            (true, false) => None,
-        };
+        let depths = (!self.depth.is_empty()).then_some(self.depth);
         if let Some(depths) = &depths {
             check_depths(depths).map_err(|error| usage(error.to_string()))?;
         }

@@ -8,8 +8,8 @@
 //!
 //! In order of flow: `cli` reads flags; `commands` are those that measure nothing. For `bench`,
 //! `plan` turns flags and the `profile`s into cells, `target` makes the test data, `measure` runs
-//! each `strategy` and fills a record, `show` hands it to the reports of `inflight-report`. Only
-//! `progress`, `show` and the commands print.
+//! each `strategy` on the `work` of its profile and fills a record, `show` hands it to the reports
+//! of `inflight-report`. Only `progress`, `show` and the commands print.
 
 mod cli;
 mod commands;
@@ -17,6 +17,7 @@ mod doctor;
 
 mod profile;
 mod size;
+mod work;
 
 mod plan;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use inflight_report::record::Cell;
 
-use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_ROUNDS};
+use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_DEPTH, QUICK_ROUNDS};
 use crate::measure::histogram::Latencies;
 use crate::measure::run::Running;
 use crate::profile::{self, Profile};
@@ -20,9 +20,12 @@ const QUICK_BUDGET: Duration = Duration::from_secs(14);
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);
 /// The same for a program of its own.
 const PROGRAM_OVERHEAD: Duration = Duration::from_millis(300);
+/// More profiles than by default take longer: so much for each.
+const BUDGET_OF_ONE: Duration = Duration::from_secs(24);
+const QUICK_BUDGET_OF_ONE: Duration = Duration::from_millis(3_500);
 /// Longer does not make a round better; more rounds do.
 const LONGEST_CELL: Duration = Duration::from_millis(400);
-const SHORTEST_CELL: Duration = Duration::from_millis(40);
+const SHORTEST_CELL: Duration = Duration::from_millis(25);
 const LONGEST_WARMUP: Duration = Duration::from_millis(50);
 
 /// The whole measurement.
@@ -51,13 +54,18 @@ impl Plan {
         let mut profiles = Vec::new();
         for mut profile in profile::load(&options.profiles)? {
             if let Some(bytes) = options.block_size_bytes {
-                profile.asked.block_size_bytes = bytes;
+                profile.resize(bytes);
             }
-            if let Some(depths) = &options.depths {
-                profile.asked.queue_depths = depths.clone();
+            let depths = &mut profile.asked.queue_depths;
+            if let Some(asked) = &options.depths {
+                depths.clone_from(asked);
             }
-            profile.asked.queue_depths.sort_unstable();
-            profile.asked.queue_depths.dedup();
+            depths.sort_unstable();
+            depths.dedup();
+            if options.quick && options.depths.is_none() {
+                let (first, last) = (depths.first().copied(), depths.last().copied());
+                depths.retain(|depth| [first, Some(QUICK_DEPTH), last].contains(&Some(*depth)));
+            }
             let cells = cells(&profile, &options.strategies, cpus);
             profiles.push(PlannedProfile { profile, cells });
         }
@@ -75,12 +83,10 @@ impl Plan {
         })
     }
 
-    pub(crate) fn largest_block_bytes(&self) -> u32 {
-        self.profiles
-            .iter()
-            .map(|planned| planned.profile.asked.block_size_bytes)
-            .max()
-            .unwrap_or(0)
+    /// What is asked for, without the cells.
+    pub(crate) fn asked(&self) -> Vec<Profile> {
+        let profiles = self.profiles.iter();
+        profiles.map(|planned| planned.profile.clone()).collect()
     }
 
     /// How long the rounds will take.
@@ -96,8 +102,12 @@ impl Plan {
     pub(crate) fn hash(&self, size_bytes: u64) -> String {
         let mut text = format!("size {size_bytes} cell {}\n", self.measured.as_nanos());
         for planned in &self.profiles {
-            let Profile { name, asked } = &planned.profile;
-            let written = write!(text, "{name} {asked:?}:");
+            let Profile {
+                name,
+                block_bytes,
+                asked,
+            } = &planned.profile;
+            let written = write!(text, "{name} {block_bytes} {asked:?}:");
             written.expect("a string takes everything");
             for PlannedCell { strategy, shape } in &planned.cells {
                 let Shape { depth, threads } = shape;
@@ -112,10 +122,8 @@ impl Plan {
 impl PlannedProfile {
     /// The cells that can be measured.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &PlannedCell> {
-        let direct = self.profile.direct();
-        self.cells
-            .iter()
-            .filter(move |cell| cell.strategy.unfit(direct).is_none())
+        let fits = |cell: &&PlannedCell| cell.strategy.unfit(&self.profile).is_none();
+        self.cells.iter().filter(fits)
     }
 }
 
@@ -155,9 +163,8 @@ impl PlannedCell {
 }
 
 fn cells(profile: &Profile, strategies: &[&'static dyn Strategy], cpus: u32) -> Vec<PlannedCell> {
-    let depths = &profile.asked.queue_depths;
     let of = |&strategy: &&'static dyn Strategy| {
-        let shapes = strategy.shapes(depths, cpus).into_iter();
+        let shapes = strategy.shapes(profile, cpus).into_iter();
         shapes
             .map(move |shape| PlannedCell { strategy, shape })
             .collect::<Vec<_>>()
@@ -179,6 +186,13 @@ fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
     } else {
         (BUDGET, DEFAULT_ROUNDS)
     };
+    let each = if quick {
+        QUICK_BUDGET_OF_ONE
+    } else {
+        BUDGET_OF_ONE
+    };
+    let count = u32::try_from(profiles.len()).unwrap_or(u32::MAX);
+    let budget = budget.max(each * count);
     let cells = || profiles.iter().flat_map(PlannedProfile::runs);
     let count = u32::try_from(cells().count()).unwrap_or(u32::MAX).max(1);
     let overhead: Duration = cells().map(overhead).sum();

@@ -1,4 +1,4 @@
-//! The test file that the command makes itself: its creation, and its removal on every way out.
+//! The test files that the command makes itself: their creation, and removal on every way out.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 use crate::exit::refused;
 use crate::leftover::lock;
 use crate::measure::storage;
+use crate::signals;
 use crate::size::human;
-use crate::strategy::mix;
+use crate::work::{mix, stamp};
 
 /// The end of the name of every test file.
 pub(crate) const SUFFIX: &str = ".inflight-scratch";
@@ -25,22 +26,29 @@ const MAGIC_KEPT: &[u8; 64] = b"inflight test data, kept on demand by --keep-fil
 /// How much is written at once.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// The file that has to go if the program ends now.
-static LIVE: Mutex<Option<PathBuf>> = Mutex::new(None);
+/// The files that have to go if the program ends now.
+static LIVE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-fn live() -> MutexGuard<'static, Option<PathBuf>> {
-    // The path stays true if a thread panicked while it held the lock.
+fn live() -> MutexGuard<'static, Vec<PathBuf>> {
+    // The paths stay true if a thread panicked while it held the lock.
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the test file, if there is one, and ends the program without letting another be made.
+/// Removes the test files, and ends the program without letting another be made.
 pub(crate) fn remove_and_exit(code: u8) -> ! {
     let mut live = live();
-    if let Some(path) = live.take() {
+    for path in live.drain(..) {
         // Nothing can be done about a failure here; the next run finds the file.
         _ = fs::remove_file(path);
     }
     std::process::exit(code.into())
+}
+
+/// Strikes a file from those that have to go; whether it was one of them.
+fn forget(path: &Path) -> bool {
+    let mut live = live();
+    let place = live.iter().position(|known| known == path);
+    place.map(|place| live.swap_remove(place)).is_some()
 }
 
 /// A test file; dropping it removes it.
@@ -51,17 +59,19 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a file full of data that cannot be compressed, and brings it to the device.
+    /// Makes the file of this number, full of data that cannot be compressed and that tells where
+    /// it belongs, and brings it to the device.
     pub(crate) fn create(
         directory: &Path,
         size_bytes: u64,
         seed: u64,
+        number: u32,
         written: &mut dyn FnMut(u64),
     ) -> Result<Self> {
         let name = format!("inflight-{}-{seed}{SUFFIX}", std::process::id());
         let path = directory.join(name);
         let mut scratch = Self::open(path)?;
-        fill(&mut scratch.file, size_bytes, seed, written)
+        fill(&mut scratch.file, size_bytes, seed, number, written)
             .with_context(|| format!("writing {}", scratch.path.display()))?;
         Ok(scratch)
     }
@@ -76,7 +86,7 @@ impl Scratch {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(|error| no_file(&path, &error))?;
-        *live = Some(path.clone());
+        live.push(path.clone());
         drop(live);
         let scratch = Self { path, file };
         if !lock(&scratch.file) {
@@ -91,14 +101,14 @@ impl Scratch {
         self.file.rewind()?;
         self.file.write_all(MAGIC_KEPT)?;
         self.file.sync_all()?;
-        live().take();
+        forget(&self.path);
         Ok(self.path.clone())
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if live().take().is_some()
+        if forget(&self.path)
             && let Err(error) = fs::remove_file(&self.path)
         {
             // If stderr is gone, nobody wanted to read this.
@@ -138,13 +148,15 @@ fn fill(
     file: &mut File,
     size_bytes: u64,
     seed: u64,
+    number: u32,
     written: &mut dyn FnMut(u64),
 ) -> std::io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut state = mix(seed);
     let mut done = 0;
-    while done < size_bytes {
+    while done < size_bytes && !signals::interrupted() {
         state = fill_chunk(&mut chunk, state);
+        stamp::stamp(&mut chunk, number, done);
         if done == 0 {
             chunk[..MAGIC.len()].copy_from_slice(MAGIC);
         }
@@ -179,15 +191,17 @@ mod tests {
     fn no_block_repeats_and_the_file_says_what_it_is() {
         let mut file = tempfile::tempfile().unwrap();
         let size_bytes = 9 << 20;
-        fill(&mut file, size_bytes, 1, &mut |_| {}).unwrap();
+        fill(&mut file, size_bytes, 1, 0, &mut |_| {}).unwrap();
         use std::io::Seek;
         file.rewind().unwrap();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).unwrap();
         assert_eq!(u64::try_from(bytes.len()).unwrap(), size_bytes);
         assert!(bytes.starts_with(MAGIC));
+        assert!(stamp::is_right(&bytes, 0, 0));
         let words: HashSet<&[u8; 8]> = bytes.as_chunks::<8>().0.iter().collect();
-        assert_eq!(words.len(), bytes.len() / 8);
+        // All stamps begin alike.
+        assert_eq!(words.len(), bytes.len() / 8 - bytes.len() / 512 + 1);
     }
 
     #[test]
@@ -195,7 +209,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let panicked = std::panic::catch_unwind(|| {
-            let scratch = Scratch::create(&path, 1 << 20, 1, &mut |_| {}).unwrap();
+            let scratch = Scratch::create(&path, 1 << 20, 1, 0, &mut |_| {}).unwrap();
             assert_eq!(fs::metadata(&scratch.path).unwrap().len(), 1 << 20);
             panic!("on purpose");
         });

@@ -1,7 +1,11 @@
-//! What is measured: a directory, where a test file is made, or an existing file, only read.
+//! What is measured: a directory, where test files are made, or an existing file, only read.
+//!
+//! Each kind of files is made when the first profile wants it: one that is only read, one that is
+//! written, several, one that grows.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +19,7 @@ use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
 use crate::signals;
 use crate::size::human;
-use crate::strategy::mix;
+use crate::work::mix;
 
 /// A place that was named on the command line and may be used.
 pub(crate) enum Place {
@@ -54,103 +58,178 @@ pub(crate) fn examine(path: &Path) -> Result<Place> {
     })
 }
 
-/// The file that is read.
-pub(crate) struct TestFile {
-    pub(crate) path: PathBuf,
-    pub(crate) size_bytes: u64,
-    scratch: Option<Scratch>,
+/// The files of one profile, open as it wants them.
+pub(crate) struct Files {
+    pub(crate) paths: Vec<PathBuf>,
+    handles: Vec<File>,
+    /// The least that each of them holds, in whole blocks of every profile.
+    pub(crate) file_bytes: u64,
 }
 
-impl TestFile {
-    /// Makes the test file, or takes the existing one.
-    pub(crate) fn prepare(
-        place: Place,
-        options: &Options,
-        largest_block_bytes: u32,
-        progress: &Progress,
-    ) -> Result<Self> {
-        let block_bytes = u64::from(largest_block_bytes);
-        match place {
-            Place::Directory(directory) => {
-                let size_bytes = options.scratch_size_bytes() / block_bytes * block_bytes;
-                enough(size_bytes, block_bytes)?;
-                scratch::check_space(&directory, size_bytes)?;
-                progress.writing(size_bytes, &directory, options.keep_file);
-                let seed = mix(options.seed) >> 32;
-                let scratch = Scratch::create(&directory, size_bytes, seed, &mut |done_bytes| {
-                    progress.written(done_bytes, size_bytes);
-                })?;
-                let path = scratch.path.clone();
-                Ok(Self {
-                    path,
-                    size_bytes,
-                    scratch: Some(scratch),
-                })
-            }
+impl Files {
+    /// Descriptors, in the order of the files.
+    pub(crate) fn fds(&self) -> Vec<RawFd> {
+        self.handles.iter().map(AsRawFd::as_raw_fd).collect()
+    }
+
+    pub(crate) fn handles(&self) -> &[File] {
+        &self.handles
+    }
+}
+
+/// Which files a profile works on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    files: u32,
+    /// Files that are written are not those that are only read.
+    written: bool,
+    /// A file that is appended to is made empty but for its first block.
+    grows: bool,
+}
+
+impl Kind {
+    fn of(profile: &Profile) -> Self {
+        Self {
+            files: profile.asked.files,
+            written: profile.writes(),
+            grows: profile.grows(),
+        }
+    }
+}
+
+/// Files of one kind that were made.
+struct Set {
+    kind: Kind,
+    files: Vec<Scratch>,
+}
+
+/// Where the data of all profiles is, and what of it was made.
+pub(crate) struct TestData {
+    place: Place,
+    pub(crate) size_bytes: u64,
+    block_bytes: u64,
+    seed: u64,
+    keep: bool,
+    sets: Vec<Set>,
+}
+
+impl TestData {
+    /// Checks that there is room; makes nothing yet.
+    pub(crate) fn new(place: Place, options: &Options, profiles: &[Profile]) -> Result<Self> {
+        let largest = profiles.iter().map(|profile| profile.block_bytes).max();
+        let block_bytes = u64::from(largest.unwrap_or(0).max(1));
+        let wanted_bytes = match &place {
+            Place::Directory(_) => options.scratch_size_bytes(),
             Place::File { path, size_bytes } => {
-                let wanted = options.size_bytes.unwrap_or(size_bytes);
-                if wanted > size_bytes {
+                let wanted_bytes = options.size_bytes.unwrap_or(*size_bytes);
+                if wanted_bytes > *size_bytes {
                     return Err(usage(format!(
                         "{} has only {}; an existing file is never written",
                         path.display(),
-                        human(size_bytes)
+                        human(*size_bytes)
                     )));
                 }
-                let size_bytes = wanted / block_bytes * block_bytes;
-                enough(size_bytes, block_bytes)?;
-                Ok(Self {
-                    path,
-                    size_bytes,
-                    scratch: None,
-                })
+                wanted_bytes
             }
+        };
+        let size_bytes = wanted_bytes / block_bytes * block_bytes;
+        for profile in profiles {
+            enough(size_bytes, profile)?;
         }
+        if let Place::Directory(directory) = &place {
+            scratch::check_space(directory, size_bytes)?;
+        }
+        Ok(Self {
+            place,
+            size_bytes,
+            block_bytes,
+            seed: mix(options.seed) >> 32,
+            keep: options.keep_file,
+            sets: Vec::new(),
+        })
     }
 
     pub(crate) fn is_scratch(&self) -> bool {
-        self.scratch.is_some()
+        matches!(self.place, Place::Directory(_))
     }
 
-    /// Opens the file as a profile wants it. The second value tells why direct I/O was refused, if
-    /// so; the file is then open without.
-    pub(crate) fn open(&self, profile: &Profile) -> Result<(File, Option<String>)> {
-        let open = |flags: libc::c_int| {
-            let flags = flags | libc::O_NOFOLLOW;
-            OpenOptions::new()
-                .read(true)
-                .custom_flags(flags)
-                .open(&self.path)
+    /// Why a profile has no place on an existing file, if so.
+    pub(crate) fn refusal(&self, profile: &Profile) -> Option<&'static str> {
+        let refused = match Kind::of(profile) {
+            Kind { written: true, .. } => "an existing file is never written: name a directory",
+            Kind { files: 2.., .. } => "an existing file is only one: name a directory",
+            _ if profile.asked.verify => {
+                "nobody knows what an existing file should contain: name a directory"
+            }
+            _ => return None,
         };
-        let plain = || {
-            open(0).map_err(|error| {
-                refused(format!("{} cannot be read: {error}", self.path.display()))
+        (!self.is_scratch()).then_some(refused)
+    }
+
+    /// Makes the files of a profile unless they are there, and says where they are. Files of
+    /// another kind are removed before, so that never more is used than was checked.
+    pub(crate) fn make(&mut self, profile: &Profile, progress: &Progress) -> Result<Vec<PathBuf>> {
+        let directory = match &self.place {
+            Place::File { path, .. } => return Ok(vec![path.clone()]),
+            Place::Directory(directory) => directory.clone(),
+        };
+        let kind = Kind::of(profile);
+        if !self.sets.iter().any(|set| set.kind == kind) {
+            if !self.keep {
+                self.sets.clear();
+            }
+            let files = self.write(&directory, kind, progress)?;
+            self.sets.push(Set { kind, files });
+        }
+        let set = self.sets.iter().find(|set| set.kind == kind);
+        let files = set.map_or(&[][..], |set| &set.files);
+        Ok(files.iter().map(|file| file.path.clone()).collect())
+    }
+
+    fn write(&self, directory: &Path, kind: Kind, progress: &Progress) -> Result<Vec<Scratch>> {
+        let each_bytes = match kind.grows {
+            true => self.block_bytes,
+            false => self.size_bytes / u64::from(kind.files),
+        };
+        let all_bytes = each_bytes * u64::from(kind.files);
+        scratch::check_space(directory, all_bytes)?;
+        progress.writing(all_bytes, directory, self.keep);
+        let first_seed =
+            self.seed + (u64::from(kind.written) << 33) + (u64::from(kind.grows) << 34);
+        let make = |number: u32| {
+            let before_bytes = each_bytes * u64::from(number);
+            let seed = first_seed + (u64::from(kind.files) << 40) + u64::from(number);
+            Scratch::create(directory, each_bytes, seed, number, &mut |done_bytes| {
+                progress.written(before_bytes + done_bytes, all_bytes);
             })
         };
-        if !profile.direct() {
-            return Ok((plain()?, None));
-        }
-        match open(libc::O_DIRECT) {
-            Ok(file) => Ok((file, None)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((
-                plain()?,
-                Some("this file system refuses direct I/O (O_DIRECT)".to_owned()),
-            )),
-            Err(error) => Err(refused(format!(
-                "{} cannot be read: {error}",
-                self.path.display()
-            ))),
-        }
+        (0..kind.files).map(make).collect()
     }
 
-    /// Brings the page cache into the state that a profile wants.
-    pub(crate) fn prepare_cache(&self, profile: &Profile) -> Result<()> {
-        let mut file = File::open(&self.path)?;
-        if profile.cached() {
-            read_all(&mut file, self.size_bytes).context("reading the file into the page cache")
-        } else {
-            storage::drop_cache(&file);
-            Ok(())
-        }
+    /// Opens the files of a profile as it wants them. The second value tells why direct I/O was
+    /// refused, if so; the files are then open without.
+    pub(crate) fn open(
+        &self,
+        profile: &Profile,
+        paths: Vec<PathBuf>,
+    ) -> Result<(Files, Option<String>)> {
+        let (handles, refused) = match open_all(&paths, profile, profile.direct()) {
+            Err(error) if profile.direct() && error.raw_os_error() == Some(libc::EINVAL) => {
+                let told = "this file system refuses direct I/O (O_DIRECT)";
+                (open_all(&paths, profile, false), Some(told.to_owned()))
+            }
+            handles => (handles, None),
+        };
+        let handles = handles.map_err(|error| {
+            let path = paths.first().map_or(Path::new("?"), PathBuf::as_path);
+            refused_error(path, &error)
+        })?;
+        let files = Files {
+            paths,
+            handles,
+            file_bytes: self.size_bytes / u64::from(profile.asked.files),
+        };
+        Ok((files, refused))
     }
 
     /// Why the page cache cannot be brought into the state that a profile wants, if so.
@@ -166,17 +245,50 @@ impl TestFile {
         })
     }
 
-    /// Leaves the file to the user if it is a test file.
-    pub(crate) fn keep(&mut self) -> Result<Option<PathBuf>> {
-        self.scratch.take().map(Scratch::keep).transpose()
+    /// Leaves the files to the user, if any were made.
+    pub(crate) fn keep(&mut self) -> Result<Vec<PathBuf>> {
+        let files = self.sets.drain(..).flat_map(|set| set.files);
+        files.map(Scratch::keep).collect()
     }
 }
 
-fn enough(size_bytes: u64, block_bytes: u64) -> Result<()> {
-    if size_bytes < block_bytes * 16 {
+fn refused_error(path: &Path, error: &io::Error) -> anyhow::Error {
+    refused(format!("{} cannot be opened: {error}", path.display()))
+}
+
+fn open_all(paths: &[PathBuf], profile: &Profile, direct: bool) -> io::Result<Vec<File>> {
+    let flags = libc::O_NOFOLLOW | if direct { libc::O_DIRECT } else { 0 };
+    let open = |path: &PathBuf| {
+        OpenOptions::new()
+            .read(true)
+            .write(profile.writes())
+            .custom_flags(flags)
+            .open(path)
+    };
+    paths.iter().map(open).collect()
+}
+
+/// Brings the page cache into the state that a profile wants, where it lasts for all its rounds.
+pub(crate) fn prepare_cache(files: &Files, profile: &Profile) -> Result<()> {
+    if !profile.cached() {
+        files.handles().iter().for_each(storage::drop_cache);
+        return Ok(());
+    }
+    for path in &files.paths {
+        let mut file = File::open(path)?;
+        read_all(&mut file, files.file_bytes).context("reading a file into the page cache")?;
+    }
+    Ok(())
+}
+
+fn enough(size_bytes: u64, profile: &Profile) -> Result<()> {
+    let block_bytes = u64::from(profile.block_bytes);
+    let least_blocks = 16.max(u64::from(profile.asked.files) * 4);
+    if size_bytes < block_bytes * least_blocks {
         return Err(usage(format!(
-            "{} of test data is too little: at least 16 blocks of {} are needed",
+            "{} of test data is too little for {}: at least {least_blocks} blocks of {} are needed",
             human(size_bytes),
+            profile.name,
             human(block_bytes)
         )));
     }

@@ -49,6 +49,25 @@ pub fn device_share(cell: &Cell) -> Option<f64> {
     (known && bytes > 0.0).then(|| sum(cell, |round| round.device_bytes.unwrap_or(0)) / bytes)
 }
 
+/// Bytes that the device took, over bytes that were handed over. What other programs wrote is among
+/// them, and what the file system writes about files. `None` if a round does not tell.
+#[must_use]
+pub fn written_share(cell: &Cell) -> Option<f64> {
+    let known = cell.rounds.iter().all(|round| round.device.is_some());
+    let written = sum(cell, |round| {
+        round.device.map_or(0, |device| device.written_bytes)
+    });
+    let bytes = sum(cell, |round| round.bytes);
+    (known && bytes > 0.0).then(|| written / bytes)
+}
+
+/// Operations that delivered other bytes than were written, over all rounds.
+#[must_use]
+pub fn wrong(cell: &Cell) -> u64 {
+    let rounds = cell.rounds.iter();
+    rounds.fold(0, |all: u64, round| all.saturating_add(round.wrong))
+}
+
 /// Rounds that completed something and have a rate.
 #[must_use]
 pub fn full_rounds(cell: &Cell) -> usize {

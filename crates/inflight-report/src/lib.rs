@@ -27,6 +27,7 @@ pub mod html;
 pub mod markdown;
 pub mod text;
 
+mod noun;
 mod strategy;
 mod units;
 

@@ -27,7 +27,8 @@ pub fn record(record: &Record) -> String {
     for profile in &record.profiles {
         let ranking = Ranking::new(record, profile);
         text += &heading(profile);
-        text += &table_of(&table::titles(), &table::texts(&ranking));
+        let titles = table::titles(ranking.profile);
+        text += &table_of(&table::columns(&titles), &table::texts(&ranking));
         text += "\n";
         for line in verdict(record, &ranking).lines {
             text += &format!("- **{}**: {}\n", line.label, escaped(&line.text));

@@ -23,7 +23,7 @@ pub fn regrets(record: &Record) -> Vec<Regret> {
 
 /// The regret of one cell; `None` if it is none of the library's, does not count, or has nothing
 /// to be compared with.
-fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
+pub(crate) fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
     let counts = ranking.ranked.iter().any(|cell| cell.id == road.id);
     let reference = reference(ranking, road.depth).filter(|_| is_library(&road.strategy) && counts);
     let reference = reference?;
@@ -59,6 +59,12 @@ impl Regret {
     #[must_use]
     pub fn percent(&self) -> f64 {
         (self.ratio - 1.0) * 100.0
+    }
+
+    /// The good end of its interval, in per cent.
+    #[must_use]
+    pub fn percent_at_best(&self) -> f64 {
+        (self.lo - 1.0) * 100.0
     }
 
     /// The bad end of its interval, in per cent.

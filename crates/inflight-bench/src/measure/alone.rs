@@ -3,11 +3,12 @@
 use anyhow::Result;
 
 use crate::measure::clock::Clock;
+use crate::measure::ground::Ground;
 use crate::measure::meter::Meter;
 use crate::measure::run::{Stretch, drive};
 use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
-use crate::measure::usage::DeviceBytes;
+use crate::measure::usage::DeviceMeter;
 use crate::strategy::{Body, Job, Lane};
 
 /// Warms a lane up and measures it. What is in flight at the end of the warm-up goes on into the
@@ -16,12 +17,13 @@ pub(crate) fn measure(
     with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
     job: &Job<'_>,
     sampling: Sampling,
-    device: &DeviceBytes,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let mut stretch = None;
     with_lane(job, &mut |lane| {
         let sample_every = sampling.apply(lane, job.clock)?;
-        stretch = Some(measure_lane(lane, job, sample_every, device)?);
+        stretch = Some(measure_lane(lane, job, sample_every, device, ground)?);
         Ok(())
     })?;
     Ok(stretch.expect("a strategy that succeeds has handed over a lane"))
@@ -31,13 +33,20 @@ fn measure_lane(
     lane: &mut dyn Lane,
     job: &Job<'_>,
     sample_every: u32,
-    device: &DeviceBytes,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let mut meter = Meter::new(job.clock);
-    let warm_until_ns = deadline(job.clock, job.warmup);
-    drive(lane, &mut meter, |meter| {
-        meter.last_reading_ns() >= warm_until_ns
-    })?;
+    // What the warm-up wrote would be synced at the expense of what is measured.
+    let synced_at_end = job.work.synced_at_end();
+    if synced_at_end {
+        ground.sync()?;
+    } else {
+        let warm_until_ns = deadline(job.clock, job.warmup);
+        drive(lane, &mut meter, |meter| {
+            meter.last_reading_ns() >= warm_until_ns
+        })?;
+    }
     meter.record(job.measured);
     lane.settle(&mut meter);
     let before = Snapshot::begin(device, job.clock, || meter.counters);
@@ -45,6 +54,10 @@ fn measure_lane(
     drive(lane, &mut meter, |meter| {
         meter.last_reading_ns() >= until_ns
     })?;
+    if synced_at_end {
+        lane.finish(&mut meter)?;
+        ground.sync()?;
+    }
     let mut after = Snapshot::end(device, job.clock, || meter.counters);
     lane.settle(&mut meter);
     after.counters.syscalls = meter.counters.syscalls;

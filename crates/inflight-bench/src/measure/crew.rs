@@ -9,13 +9,14 @@ use std::thread::{scope, sleep};
 
 use anyhow::{Context, Result};
 
+use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
-use crate::measure::usage::DeviceBytes;
-use crate::strategy::{Body, Job, Modes, mix};
+use crate::measure::usage::DeviceMeter;
+use crate::strategy::{Body, Job, Modes};
 
 const WARM_UP: u8 = 0;
 const MEASURE: u8 = 1;
@@ -43,7 +44,8 @@ pub(crate) fn measure(
     job: &Job<'_>,
     threads: u32,
     sample_every: u32,
-    device: &DeviceBytes,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let crew = Crew {
         phase: AtomicU8::new(WARM_UP),
@@ -51,12 +53,11 @@ pub(crate) fn measure(
         published: (0..threads).map(|_| Published::default()).collect(),
     };
     scope(|scope| {
-        let closed = crew.gate.write();
+        let mut closed = crew.gate.write().ok();
         let (ready, all_ready) = channel();
         let start = |(index, published)| {
-            let seed = mix(job.seed.wrapping_add(index));
             let job = Job {
-                seed,
+                share: job.share.of(index, threads),
                 ..job.clone()
             };
             let (crew, ready) = (&crew, ready.clone());
@@ -64,21 +65,26 @@ pub(crate) fn measure(
                 work(with_lane, &job, crew, published, ready, sample_every)
             })
         };
-        let workers: Vec<_> = (0u64..).zip(&crew.published).map(start).collect();
+        let workers: Vec<_> = (0u32..).zip(&crew.published).map(start).collect();
         drop(ready);
         // Nothing is ever sent: it ends when every thread has dropped its end.
         while let Ok(()) = all_ready.recv() {}
         if workers.iter().any(Result::is_err) {
             crew.phase.store(STOP, Relaxed);
         }
-        drop(closed);
-        sleep(job.warmup);
+        if job.work.synced_at_end() {
+            // No warm-up: what it wrote would be synced at the expense of what is measured.
+            ground.sync()?;
+            enter_measure(&crew);
+        } else {
+            drop(closed.take());
+            sleep(job.warmup);
+        }
         let before = Snapshot::begin(device, job.clock, || crew.counters());
-        _ = crew
-            .phase
-            .compare_exchange(WARM_UP, MEASURE, Relaxed, Relaxed);
+        enter_measure(&crew);
+        drop(closed);
         sleep(job.measured);
-        let after = Snapshot::end(device, job.clock, || crew.counters());
+        let running_end = Snapshot::end(device, job.clock, || crew.counters());
         crew.phase.store(STOP, Relaxed);
         let (mut timed, mut effective) = (Timed::new(), Modes::new());
         for worker in workers {
@@ -87,6 +93,13 @@ pub(crate) fn measure(
             timed.merge(&done.0);
             effective = done.1;
         }
+        let after = match job.work.synced_at_end() {
+            false => running_end,
+            true => {
+                ground.sync()?;
+                Snapshot::end(device, job.clock, || crew.counters())
+            }
+        };
         Ok(Stretch::between(
             &before,
             &after,
@@ -95,6 +108,12 @@ pub(crate) fn measure(
             sample_every,
         ))
     })
+}
+
+fn enter_measure(crew: &Crew) {
+    // Unless it was told to stop before it began.
+    let phase = &crew.phase;
+    _ = phase.compare_exchange(WARM_UP, MEASURE, Relaxed, Relaxed);
 }
 
 fn work(
@@ -115,9 +134,13 @@ fn work(
             published.store(&meter.counters);
             crew.phase.load(Relaxed) != phase
         };
-        drive(lane, &mut meter, |meter| is_over(meter, WARM_UP))?;
+        if crew.phase.load(Relaxed) == WARM_UP {
+            drive(lane, &mut meter, |meter| is_over(meter, WARM_UP))?;
+        }
         meter.record(job.measured);
         drive(lane, &mut meter, |meter| is_over(meter, MEASURE))?;
+        lane.finish(&mut meter)?;
+        published.store(&meter.counters);
         effective = lane.effective();
         Ok(())
     })?;

@@ -13,6 +13,8 @@ pub(crate) struct Counters {
     pub(crate) errors: u64,
     pub(crate) short: u64,
     pub(crate) syscalls: u64,
+    /// Operations that delivered other bytes than were written there.
+    pub(crate) wrong: u64,
 }
 
 impl Counters {
@@ -34,6 +36,13 @@ impl Counters {
         }
     }
 
+    /// Counts an operation of which every step was done to the full.
+    #[inline]
+    pub(crate) fn complete_all(&mut self, bytes: u32) {
+        self.ops += 1;
+        self.bytes += u64::from(bytes);
+    }
+
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             ops: self.ops - before.ops,
@@ -41,6 +50,7 @@ impl Counters {
             errors: self.errors - before.errors,
             short: self.short - before.short,
             syscalls: self.syscalls - before.syscalls,
+            wrong: self.wrong - before.wrong,
         }
     }
 
@@ -51,6 +61,7 @@ impl Counters {
             errors: self.errors + other.errors,
             short: self.short + other.short,
             syscalls: self.syscalls + other.syscalls,
+            wrong: self.wrong + other.wrong,
         }
     }
 }
@@ -102,6 +113,17 @@ impl Meter {
         self.counters.complete(result, wanted);
     }
 
+    /// Counts an operation of which every step was done to the full.
+    #[inline]
+    pub(crate) fn complete_all(&mut self, bytes: u32) {
+        self.counters.complete_all(bytes);
+    }
+
+    /// Counts an operation that delivered other bytes than were written.
+    pub(crate) fn wrong(&mut self) {
+        self.counters.wrong += 1;
+    }
+
     /// Records how long an operation took that ended at the last reading.
     #[inline]
     pub(crate) fn latency(&mut self, ns: u64) {
@@ -133,6 +155,7 @@ mod tests {
             errors: 1,
             short: 1,
             syscalls: 0,
+            wrong: 0,
         };
         assert_eq!(meter.counters, expected);
         assert_eq!(meter.counters.plus(&expected).since(&expected), expected);

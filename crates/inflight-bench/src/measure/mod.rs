@@ -3,6 +3,7 @@
 pub(crate) mod alone;
 pub(crate) mod clock;
 pub(crate) mod crew;
+pub(crate) mod ground;
 pub(crate) mod heat;
 pub(crate) mod histogram;
 pub(crate) mod host;

@@ -22,6 +22,7 @@ pub(crate) struct Published {
     errors: AtomicU64,
     short: AtomicU64,
     syscalls: AtomicU64,
+    wrong: AtomicU64,
 }
 
 impl Published {
@@ -35,6 +36,7 @@ impl Published {
         self.errors.store(counters.errors, Relaxed);
         self.short.store(counters.short, Relaxed);
         self.syscalls.store(counters.syscalls, Relaxed);
+        self.wrong.store(counters.wrong, Relaxed);
         self.version.store(version + 2, Release);
     }
 
@@ -47,6 +49,7 @@ impl Published {
                 errors: self.errors.load(Relaxed),
                 short: self.short.load(Relaxed),
                 syscalls: self.syscalls.load(Relaxed),
+                wrong: self.wrong.load(Relaxed),
             };
             fence(Acquire);
             if before.is_multiple_of(2) && self.version.load(Relaxed) == before {

@@ -4,17 +4,19 @@
 //! rounds go out; progress and interruption go through [`Watch`].
 
 use anyhow::Result;
-use inflight_report::record::{Cell, Round, Skipped};
+use inflight_report::record::{Cell, DeviceWork, Round, Skipped};
 use oorandom::Rand64;
 
+use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
-use crate::measure::usage::DeviceBytes;
+use crate::measure::usage::{DeviceMeter, device_work_between};
 use crate::measure::{alone, crew, tasks};
-use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way, mix};
+use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way};
+use crate::work::{Share, mix};
 
 /// One measured stretch of one cell.
 pub(crate) struct Stretch {
@@ -24,6 +26,7 @@ pub(crate) struct Stretch {
     /// As in the counters, unless the strategy cannot know.
     pub(crate) syscalls: Option<u64>,
     pub(crate) device_bytes: Option<u64>,
+    pub(crate) device: Option<DeviceWork>,
     pub(crate) user_ns: u64,
     pub(crate) sys_ns: u64,
     pub(crate) worker_ns: Option<u64>,
@@ -44,6 +47,8 @@ impl Stretch {
         let counters = after.counters.since(&before.counters);
         let usage = after.usage.since(&before.usage);
         let device_bytes = after.device_bytes.zip(before.device_bytes);
+        let device = before.device.zip(after.device);
+        let between = |(before, after)| device_work_between(&before, &after);
         let workers = after.workers.as_ref().zip(before.workers.as_ref());
         Self {
             start_ns: before.at_ns,
@@ -51,6 +56,7 @@ impl Stretch {
             counters,
             syscalls: Some(counters.syscalls),
             device_bytes: device_bytes.map(|(after, before)| after.saturating_sub(before)),
+            device: device.map(between),
             user_ns: usage.user_ns,
             sys_ns: usage.sys_ns,
             worker_ns: workers.map(|(after, before)| after.since_ns(before)),
@@ -77,10 +83,16 @@ impl Stretch {
             worker_ns: self.worker_ns,
             syscalls: self.syscalls,
             ctxsw: self.ctxsw,
-            wrong: 0,
-            device: None,
+            wrong: self.counters.wrong,
+            device: self.device,
         }
     }
+}
+
+/// Where a profile is measured.
+pub(crate) struct Place<'f> {
+    pub(crate) device: DeviceMeter,
+    pub(crate) ground: Ground<'f>,
 }
 
 /// A cell while it is measured.
@@ -107,30 +119,26 @@ pub(crate) trait Watch {
 pub(crate) fn run(
     cells: &mut [Running],
     job: &Job<'_>,
+    place: &Place<'_>,
     rounds: u32,
     watch: &mut dyn Watch,
 ) -> Result<()> {
-    let device = DeviceBytes::open();
     let mut random = Rand64::new(u128::from(job.seed));
     for block in 0..rounds {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         shuffle(&mut order, &mut random);
-        for (place, index) in (0u32..).zip(order) {
+        for (order, index) in (0u32..).zip(order) {
             if watch.stopped() {
                 return Ok(());
             }
             let seed = mix(random.rand_u64());
             let cell = &mut cells[index];
-            measure_once(
-                cell,
-                &Job {
-                    seed,
-                    ..job.clone()
-                },
-                block,
-                place,
-                &device,
-            );
+            let job = Job {
+                seed,
+                share: Share::whole(),
+                ..job.clone()
+            };
+            measure_once(cell, &job, block, order, place);
             watch.cell_done(block, &cell.cell);
         }
         watch.block_done(block);
@@ -140,12 +148,12 @@ pub(crate) fn run(
 
 /// Runs a cell once. A strategy that cannot run leaves its reason in the cell and is not
 /// tried again; the others go on.
-fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, device: &DeviceBytes) {
+fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, place: &Place<'_>) {
     let failed_before = cell.cell.skipped.is_some() && cell.cell.rounds.is_empty() && block > 0;
     if failed_before {
         return;
     }
-    match stretch(cell, job, device) {
+    match stretch(cell, job, place) {
         Ok(stretch) => {
             cell.cell.rounds.push(stretch.round(block, order));
             cell.latencies.merge(&stretch.timed.latencies);
@@ -163,7 +171,9 @@ fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, devic
     }
 }
 
-fn stretch(cell: &Running, job: &Job<'_>, device: &DeviceBytes) -> Result<Stretch> {
+fn stretch(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> Result<Stretch> {
+    let Place { device, ground } = place;
+    ground.prepare()?;
     let Shape { depth, threads } = cell.shape;
     let job = Job {
         depth: depth / threads.max(1),
@@ -174,15 +184,17 @@ fn stretch(cell: &Running, job: &Job<'_>, device: &DeviceBytes) -> Result<Stretc
     };
     match cell.strategy.way() {
         Way::Program(measure) => measure(&job),
-        Way::Tasks(strategy) => tasks::measure(strategy, &job, sampling, device),
-        Way::Lanes(with_lane) if threads <= 1 => alone::measure(with_lane, &job, sampling, device),
+        Way::Tasks(strategy) => tasks::measure(strategy, &job, sampling, device, ground),
+        Way::Lanes(with_lane) if threads <= 1 => {
+            alone::measure(with_lane, &job, sampling, device, ground)
+        }
         Way::Lanes(with_lane) => {
             let mut sample_every = 1;
             with_lane(&job, &mut |lane| {
                 sample_every = sampling.apply(lane, job.clock)?;
                 Ok(())
             })?;
-            crew::measure(with_lane, &job, threads, sample_every, device)
+            crew::measure(with_lane, &job, threads, sample_every, device, ground)
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A snapshot: everything whose difference makes a measured stretch.
 
+use inflight_report::record::DeviceWork;
+
 use crate::measure::clock::Clock;
 use crate::measure::meter::Counters;
-use crate::measure::usage::{DeviceBytes, Usage};
+use crate::measure::usage::{DeviceMeter, Usage};
 use crate::measure::workers::Workers;
 
 /// Time, counters, and what the process has used.
@@ -12,17 +14,18 @@ pub(crate) struct Snapshot {
     pub(crate) usage: Usage,
     pub(crate) device_bytes: Option<u64>,
     pub(crate) workers: Option<Workers>,
+    pub(crate) device: Option<DeviceWork>,
 }
 
 impl Snapshot {
     /// The beginning of a stretch: the clock last, so that taking the snapshot is not measured.
     pub(crate) fn begin(
-        device: &DeviceBytes,
+        device: &DeviceMeter,
         clock: Clock,
         counters: impl FnOnce() -> Counters,
     ) -> Self {
         let workers = Workers::now();
-        let device_bytes = device.now();
+        let (device_bytes, work) = (device.fetched_bytes(), device.work());
         let usage = Usage::now();
         let at_ns = clock.now_ns();
         Self {
@@ -31,12 +34,13 @@ impl Snapshot {
             usage,
             device_bytes,
             workers,
+            device: work,
         }
     }
 
     /// The end of a stretch: the clock first.
     pub(crate) fn end(
-        device: &DeviceBytes,
+        device: &DeviceMeter,
         clock: Clock,
         counters: impl FnOnce() -> Counters,
     ) -> Self {
@@ -47,7 +51,8 @@ impl Snapshot {
             at_ns,
             counters,
             usage,
-            device_bytes: device.now(),
+            device_bytes: device.fetched_bytes(),
+            device: device.work(),
             workers: Workers::now(),
         }
     }

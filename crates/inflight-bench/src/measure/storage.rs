@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use inflight_report::record::Target;
@@ -49,6 +49,16 @@ pub(crate) fn direct_alignment(path: &Path) -> Option<(u32, u32)> {
     let facts = unsafe { facts.assume_init() };
     let told = facts.stx_mask & libc::STATX_DIOALIGN != 0 && facts.stx_dio_offset_align != 0;
     told.then_some((facts.stx_dio_mem_align, facts.stx_dio_offset_align))
+}
+
+/// The `stat` file of the block device that the file is on, if there is one.
+pub(crate) fn stat_of(target: &Target) -> Option<PathBuf> {
+    let device = target.stack.first()?;
+    // Partitions are accounted for by themselves, but the stack has whole disks.
+    let stat = Path::new("/sys/class/block")
+        .join(&device.name)
+        .join("stat");
+    stat.exists().then_some(stat)
 }
 
 /// Space of a file system.

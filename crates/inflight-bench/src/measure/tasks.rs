@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::measure::clock::Clock;
+use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::host;
 use crate::measure::meter::Counters;
@@ -22,10 +23,10 @@ use crate::measure::published::{self, Published};
 use crate::measure::run::Stretch;
 use crate::measure::sampling::{self, Sampling};
 use crate::measure::snapshot::Snapshot;
-use crate::measure::usage::DeviceBytes;
-use crate::strategy::offsets::Offsets;
-use crate::strategy::tasks::{ReadJob, Task, TaskStrategy};
-use crate::strategy::{Job, Modes, blocked, least_every, mix};
+use crate::measure::usage::DeviceMeter;
+use crate::strategy::tasks::{Runtime, StepJob, Task};
+use crate::strategy::{Job, Modes, blocked, least_every};
+use crate::work::Ops;
 
 /// How long a runtime may take to start, and to finish what is in flight, before it counts as
 /// hanging: 4096 reads of a slow disk take 40 seconds.
@@ -132,28 +133,33 @@ fn locked(timed: &Mutex<Timed>) -> MutexGuard<'_, Timed> {
 
 /// Runs as many tasks as operations are to be in flight, and measures them together.
 pub(crate) fn measure(
-    strategy: TaskStrategy,
+    strategy: Runtime,
     job: &Job<'_>,
     sampling: Sampling,
-    device: &DeviceBytes,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
 ) -> Result<Stretch> {
-    measure_within(PATIENCE, strategy, job, sampling, device)
+    measure_within(PATIENCE, strategy, job, sampling, device, ground)
 }
 
 fn measure_within(
     patience: Duration,
-    strategy: TaskStrategy,
+    strategy: Runtime,
     job: &Job<'_>,
     sampling: Sampling,
-    device: &DeviceBytes,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
 ) -> Result<Stretch> {
-    if strategy.needs_ring {
+    if strategy.needs_ring() {
         // The reason for a refusal is better told here than by a panic in there.
         blocked::open_ring(|| io_uring::IoUring::new(1)).map(drop)?;
     }
     let least_every = least_every(job.depth);
     let first_every = sampling.known.unwrap_or(least_every);
     let crowd = Arc::new(Crowd::new(job.depth, job.clock, first_every));
+    if job.work.synced_at_end() {
+        return synced_at_end(patience, strategy, job, &crowd, device, ground);
+    }
     let (runner, all_ready) = start(strategy, job, &crowd)?;
     // Nothing is ever sent: it ends when every task has dropped its end.
     if all_ready.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
@@ -188,31 +194,57 @@ fn measure_within(
     })
 }
 
+/// Measures without a warm-up: what it wrote would be synced at the expense of what is measured.
+/// Starting and ending the runtime is part of the stretch, which is short beside the writing.
+fn synced_at_end(
+    patience: Duration,
+    strategy: Runtime,
+    job: &Job<'_>,
+    crowd: &Arc<Crowd>,
+    device: &DeviceMeter,
+    ground: &Ground<'_>,
+) -> Result<Stretch> {
+    ground.sync()?;
+    crowd.begin(job.measured);
+    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    let (runner, _all_ready) = start(strategy, job, crowd)?;
+    sleep(job.measured);
+    crowd.enter(Phase::Stop);
+    let effective = end(runner, patience)?;
+    ground.sync()?;
+    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    let sample_every = crowd.sample_every();
+    let stretch = Stretch::between(&before, &after, crowd.timed(), effective, sample_every);
+    Ok(Stretch {
+        syscalls: None,
+        ..stretch
+    })
+}
+
 type Runner = JoinHandle<Result<Modes>>;
 
 /// Starts a thread on which the strategy runs its runtime.
 fn start(
-    strategy: TaskStrategy,
+    strategy: Runtime,
     job: &Job<'_>,
     crowd: &Arc<Crowd>,
 ) -> Result<(Runner, std::sync::mpsc::Receiver<()>)> {
     let (ready, all_ready) = channel();
     let task = |index: u32| {
-        let seed = mix(job.seed.wrapping_add(u64::from(index)));
-        let offsets = Offsets::new(seed, job.size_bytes, job.block_bytes);
+        let ops = Ops::new(job.work, &job.share.of(index, job.depth), job.seed);
         let index = usize::try_from(index).expect("u32 fits into usize");
-        Task::new(index, crowd, offsets, job.block_bytes, ready.clone())
+        Task::new(index, crowd, ops, ready.clone())
     };
     let tasks: Vec<Task> = (0..job.depth).map(task).collect();
-    let read_job = ReadJob {
-        path: job.path.to_owned(),
+    let step_job = StepJob {
+        paths: job.paths.to_vec(),
         direct: job.direct,
-        block_bytes: usize::try_from(job.block_bytes)?,
+        work: job.work.clone(),
         depth: job.depth,
     };
     let runner = std::thread::Builder::new()
-        .name(strategy.name.to_owned())
-        .spawn(move || (strategy.run)(&read_job, tasks))
+        .name(strategy.name().to_owned())
+        .spawn(move || strategy.run(&step_job, tasks))
         .context("a thread cannot be started")?;
     Ok((runner, all_ready))
 }
@@ -246,7 +278,10 @@ fn calibrated(took_ns: u64, ops: u64, clock: Clock) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use crate::profile::load;
+    use crate::strategy::tasks::{ReadJob, TaskStrategy};
+    use crate::work::Share;
+    use std::path::{Path, PathBuf};
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
@@ -256,16 +291,18 @@ mod tests {
 
     /// Measures two tasks for a moment.
     fn measured(patience: Duration, run: Run) -> Result<Stretch> {
-        let strategy = TaskStrategy {
+        let strategy = Runtime::Reads(TaskStrategy {
             name: "test",
             needs_ring: false,
             run,
-        };
+        });
+        let mut profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        profile.resize(BLOCK_BYTES);
         let job = Job {
-            fd: -1,
-            path: Path::new("/dev/null"),
-            size_bytes: 1 << 20,
-            block_bytes: BLOCK_BYTES,
+            fds: &[],
+            paths: &[PathBuf::from("/dev/null")],
+            work: &profile.work(1 << 20),
+            share: Share::whole(),
             direct: false,
             depth: 2,
             seed: 1,
@@ -274,8 +311,9 @@ mod tests {
             warmup: Duration::from_millis(1),
             measured: Duration::from_millis(50),
         };
-        let (device, sampling) = (DeviceBytes::open(), Sampling { known: None });
-        measure_within(patience, strategy, &job, sampling, &device)
+        let (device, sampling) = (DeviceMeter::open(None), Sampling { known: None });
+        let ground = Ground::new(&profile, &[]);
+        measure_within(patience, strategy, &job, sampling, &device, &ground)
     }
 
     /// The smallest of runtimes: it asks again and again.

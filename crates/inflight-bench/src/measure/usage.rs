@@ -1,9 +1,12 @@
-//! What the process has used so far: processor time, context switches, bytes from the device.
+//! What has been used so far: processor time and context switches of the process, the device.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use inflight_report::record::DeviceWork;
 
 /// Totals of the whole process, kernel workers (io-wq) included: those are threads of it.
 /// Source: getrusage(2), proc_pid_io(5).
@@ -49,28 +52,74 @@ fn count(value: libc::c_long) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// `read_bytes` of `/proc/self/io`: what this process caused to be fetched from a block device.
-pub(crate) struct DeviceBytes {
-    file: Option<File>,
+/// What the device has done so far: for this process, and for all.
+pub(crate) struct DeviceMeter {
+    io: Option<File>,
+    stat: Option<File>,
 }
 
-impl DeviceBytes {
-    /// Where the kernel does not account for it, every reading is absent.
-    pub(crate) fn open() -> Self {
+impl DeviceMeter {
+    /// `stat` is the file of this name of the device; where there is none, and where the kernel
+    /// does not account for processes, every reading is absent.
+    pub(crate) fn open(stat: Option<&Path>) -> Self {
         Self {
-            file: File::open("/proc/self/io").ok(),
+            io: File::open("/proc/self/io").ok(),
+            stat: stat.and_then(|path| File::open(path).ok()),
         }
     }
 
-    pub(crate) fn now(&self) -> Option<u64> {
+    /// `read_bytes` of `/proc/self/io`: what this process caused to be fetched from a device.
+    pub(crate) fn fetched_bytes(&self) -> Option<u64> {
         let mut text = [0; 512];
-        let length = self.file.as_ref()?.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(&text[..length]).ok()?;
+        let text = read(self.io.as_ref()?, &mut text)?;
         text.lines()
             .find_map(|line| line.strip_prefix("read_bytes: "))?
             .trim()
             .parse()
             .ok()
+    }
+
+    /// What the device did for all programs.
+    pub(crate) fn work(&self) -> Option<DeviceWork> {
+        let mut text = [0; 512];
+        device_work(read(self.stat.as_ref()?, &mut text)?)
+    }
+}
+
+fn read<'t>(file: &File, text: &'t mut [u8]) -> Option<&'t str> {
+    let length = file.read_at(text, 0).ok()?;
+    std::str::from_utf8(&text[..length]).ok()
+}
+
+/// The fields of a device's `stat`.
+///
+/// # Source
+/// Documentation/block/stat.rst of the kernel; a sector has 512 bytes there.
+fn device_work(text: &str) -> Option<DeviceWork> {
+    let fields = text.split_ascii_whitespace().map(str::parse);
+    let fields: Vec<u64> = fields.collect::<Result<_, _>>().ok()?;
+    let &[reads, _, read_sectors, _, writes, _, written_sectors, ..] = fields.as_slice() else {
+        return None;
+    };
+    Some(DeviceWork {
+        reads,
+        read_bytes: read_sectors * 512,
+        writes,
+        written_bytes: written_sectors * 512,
+        flushes: fields.get(15).copied(),
+    })
+}
+
+/// What a device did between two readings.
+pub(crate) fn device_work_between(before: &DeviceWork, after: &DeviceWork) -> DeviceWork {
+    let since = |field: fn(&DeviceWork) -> u64| field(after).saturating_sub(field(before));
+    let flushes = after.flushes.zip(before.flushes);
+    DeviceWork {
+        reads: since(|work| work.reads),
+        read_bytes: since(|work| work.read_bytes),
+        writes: since(|work| work.writes),
+        written_bytes: since(|work| work.written_bytes),
+        flushes: flushes.map(|(after, before)| after.saturating_sub(before)),
     }
 }
 
@@ -88,5 +137,25 @@ mod tests {
         }
         assert!(cpu_ns(Usage::now().since(&before)) > 1_000_000);
         assert_eq!(cpu_ns(before.since(&Usage::now())), 0);
+    }
+
+    #[test]
+    fn the_fields_of_a_device_are_found_with_and_without_flushes() {
+        let new = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n";
+        let work = device_work(new).unwrap();
+        assert_eq!((work.reads, work.read_bytes), (1, 3 * 512));
+        assert_eq!((work.writes, work.written_bytes), (5, 7 * 512));
+        assert_eq!(work.flushes, Some(16));
+        let old = device_work("1 2 3 4 5 6 7 8 9 10 11\n").unwrap();
+        assert_eq!(old.flushes, None);
+        assert_eq!(device_work("1 2 3\n"), None);
+        let later = DeviceWork {
+            reads: 4,
+            flushes: Some(20),
+            ..work
+        };
+        let between = device_work_between(&work, &later);
+        assert_eq!((between.reads, between.flushes), (3, Some(4)));
+        assert_eq!(between.written_bytes, 0);
     }
 }

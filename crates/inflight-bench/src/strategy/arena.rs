@@ -1,8 +1,10 @@
-//! Page-aligned memory for the blocks that are read: direct I/O demands it, so all get it.
+//! Page-aligned memory for blocks: direct I/O demands it, so all get it.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
+
+use crate::work::{Work, noise};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -36,6 +38,31 @@ impl Arena {
         }
     }
 
+    /// Memory for the blocks of a lane; noisy where it will be written from.
+    pub(crate) fn of(work: &Work, slots: u32) -> Self {
+        let mut arena = Self::new(slots, work.block_bytes);
+        if work.access.writes() {
+            (0..slots.max(1)).for_each(|slot| arena.fill(slot));
+        }
+        arena
+    }
+
+    /// Noise, so that what is written cannot be compressed.
+    fn fill(&mut self, slot: u32) {
+        let length = usize::try_from(self.block_bytes).expect("u32 fits into usize");
+        noise(self.block(slot, length), u64::from(slot));
+    }
+
+    /// The first bytes of a slot that is not in flight.
+    #[inline]
+    pub(crate) fn block(&mut self, slot: u32, bytes: usize) -> &mut [u8] {
+        let start = self.slot(slot);
+        assert!(bytes <= usize::try_from(self.block_bytes).expect("u32 fits into usize"));
+        // SAFETY: inside the arena, initialised, and borrowed like the arena; nobody else
+        // touches the memory of a slot that is not in flight.
+        unsafe { std::slice::from_raw_parts_mut(start, bytes) }
+    }
+
     /// The buffer of a slot, for the kernel to write into.
     #[inline]
     pub(crate) fn slot(&self, slot: u32) -> *mut u8 {
@@ -46,14 +73,6 @@ impl Arena {
             "slot {slot} is outside the arena"
         );
         self.start.as_ptr().wrapping_add(offset)
-    }
-
-    /// The first buffer, for strategies with one operation at a time.
-    pub(crate) fn first(&mut self) -> &mut [u8] {
-        let length = usize::try_from(self.block_bytes).expect("u32 fits");
-        // SAFETY: the arena holds at least one initialised block and is borrowed for as long
-        // as the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), length) }
     }
 
     /// The whole arena, for registration.
@@ -81,7 +100,9 @@ mod tests {
         let mut arena = Arena::new(3, 4096);
         assert_eq!(arena.slot(0).addr() % PAGE_BYTES, 0);
         assert_eq!(arena.slot(2).addr() - arena.slot(0).addr(), 8192);
-        assert_eq!(arena.first().len(), 4096);
+        assert_eq!(arena.block(2, 100).len(), 100);
+        arena.fill(1);
+        assert_ne!(arena.block(0, 4096).to_vec(), arena.block(1, 4096));
         assert_eq!(arena.iovec().iov_len, 3 * 4096);
     }
 

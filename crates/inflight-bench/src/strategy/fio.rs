@@ -1,12 +1,13 @@
-//! `fio`: an outside check. The same reads through fio's io_uring engine, nothing registered.
+//! `fio`: an outside check. The same work through fio's io_uring engine, nothing registered.
 //!
-//! fio measures itself; its start-up is not counted. It gets the existing file, read only, and
-//! leaves the page cache alone.
+//! fio measures itself; its start-up is not counted. It gets the existing file, read only where
+//! nothing is to be written, and leaves the page cache alone.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use inflight_report::record::{Access, Sync};
 
 use super::blocked::check_allowed;
 use super::fio_output::{self, Output};
@@ -15,6 +16,8 @@ use crate::exit::cannot;
 use crate::measure::heat::Timed;
 use crate::measure::meter::Counters;
 use crate::measure::run::Stretch;
+use crate::profile::Profile;
+use crate::work::Work;
 
 pub(crate) struct Fio;
 
@@ -25,6 +28,18 @@ impl Strategy for Fio {
 
     fn requested(&self, _job: &Job<'_>) -> Modes {
         modes(&[("ioengine", "io_uring"), ("registered", "nothing")])
+    }
+
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        let asked = &profile.asked;
+        let same = asked.files == 1
+            && !asked.batched
+            && !asked.verify
+            && asked.sync == Sync::None
+            && !asked.read_back
+            && !profile.varies()
+            && !profile.grows();
+        (!same).then_some("its jobs would not be the same work")
     }
 
     fn way(&self) -> Way {
@@ -76,23 +91,21 @@ fn run(job: &Job<'_>) -> Result<Stretch> {
 }
 
 fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
-    let path = job
-        .path
+    let path = job.paths.first().context("a file")?;
+    let path = path
         .to_str()
         .context("fio takes only paths that are UTF-8")?;
     // fio splits file names at colons unless they are escaped (fio(1), filename).
     let path = path.replace('\\', "\\\\").replace(':', "\\:");
-    Ok(vec![
+    let work = job.work;
+    let mut arguments = vec![
         "--name=inflight".to_owned(),
         "--ioengine=io_uring".to_owned(),
-        "--rw=randread".to_owned(),
-        format!("--bs={}", job.block_bytes),
+        format!("--bs={}", work.block_bytes),
         format!("--iodepth={}", job.depth),
         format!("--direct={}", u8::from(job.direct)),
         format!("--filename={path}"),
-        format!("--size={}", job.size_bytes),
-        format!("--filesize={}", job.size_bytes),
-        "--readonly".to_owned(),
+        format!("--filesize={}", work.file_bytes),
         "--allow_file_create=0".to_owned(),
         "--invalidate=0".to_owned(),
         "--norandommap=1".to_owned(),
@@ -104,7 +117,34 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
         "--lat_percentiles=1".to_owned(),
         "--clat_percentiles=0".to_owned(),
         "--output-format=json+".to_owned(),
-    ])
+    ];
+    arguments.extend(access(work));
+    Ok(arguments)
+}
+
+/// The order and direction of the operations, in fio's words.
+fn access(work: &Work) -> Vec<String> {
+    let direction = match work.access {
+        Access::RandomRead | Access::RangeRead => "randread",
+        Access::SequentialRead => "read",
+        Access::RandomWrite => "randwrite",
+        Access::SequentialWrite | Access::Append => "write",
+        Access::Mixed => "randrw",
+    };
+    let mut said = vec![format!("--rw={direction}")];
+    if work.access == Access::Mixed {
+        said.push(format!("--rwmixread={}", work.read_percent));
+    }
+    if work.only_reads() {
+        said.push("--readonly".to_owned());
+        said.push(format!("--size={}", work.file_bytes));
+        return said;
+    }
+    // The first block tells what the file is, and stays.
+    let first_bytes = u64::from(work.block_bytes);
+    said.push(format!("--offset={first_bytes}"));
+    said.push(format!("--size={}", work.file_bytes - first_bytes));
+    said
 }
 
 fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
@@ -121,9 +161,11 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
             errors: output.errors,
             short: output.short,
             syscalls: 0,
+            wrong: 0,
         },
         syscalls: None,
         device_bytes: None,
+        device: None,
         user_ns: output.user_ns,
         sys_ns: output.sys_ns,
         worker_ns: None,

@@ -30,7 +30,9 @@ struct Document {
 
 #[derive(Deserialize)]
 struct FioJob {
-    read: Reads,
+    read: Side,
+    #[serde(default)]
+    write: Side,
     usr_cpu: f64,
     sys_cpu: f64,
     ctx: u64,
@@ -39,8 +41,9 @@ struct FioJob {
     job_runtime: u64,
 }
 
-#[derive(Deserialize)]
-struct Reads {
+/// The reads or the writes of a job.
+#[derive(Default, Deserialize)]
+struct Side {
     io_bytes: u64,
     /// Milliseconds.
     runtime: u64,
@@ -49,7 +52,7 @@ struct Reads {
     lat_ns: Bins,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Bins {
     #[serde(default)]
     bins: BTreeMap<String, u64>,
@@ -69,14 +72,16 @@ pub(crate) fn parse(text: &str) -> Result<Output> {
         .context("no JSON")?
         .context("fio's JSON has a new form")?;
     let job = document.jobs.first().context("fio reports no job")?;
-    let bins = job.read.lat_ns.bins.iter();
+    let sides = [&job.read, &job.write];
+    let sum = |field: fn(&Side) -> u64| sides.iter().map(|side| field(side)).sum();
+    let bins = sides.iter().flat_map(|side| &side.lat_ns.bins);
     Ok(Output {
         version: document.version.trim_start_matches("fio-").to_owned(),
-        duration_ns: job.read.runtime * 1_000_000,
-        ops: job.read.total_ios,
-        bytes: job.read.io_bytes,
+        duration_ns: job.read.runtime.max(job.write.runtime) * 1_000_000,
+        ops: sum(|side| side.total_ios),
+        bytes: sum(|side| side.io_bytes),
         errors: job.total_err,
-        short: job.read.short_ios,
+        short: sum(|side| side.short_ios),
         user_ns: share_of(job.usr_cpu, job.job_runtime),
         sys_ns: share_of(job.sys_cpu, job.job_runtime),
         ctxsw: job.ctx,
@@ -110,6 +115,16 @@ mod tests {
         assert_eq!((output.ops, output.duration_ns), (10_636, 201_000_000));
         assert_eq!((output.user_ns, output.sys_ns), (12_000_000, 86_000_000));
         assert_eq!(output.bins, [(40_490, 3), (75_000, 10)]);
+    }
+
+    #[test]
+    fn reads_and_writes_are_added_up() {
+        let write = r#""write":{"io_bytes":4096,"runtime":300,"total_ios":1,"short_ios":1,
+            "lat_ns":{"bins":{"75000":1}}},"read":"#;
+        let output = parse(&DOCUMENT.replace("\"read\":", write)).unwrap();
+        assert_eq!((output.ops, output.short), (10_637, 1));
+        assert_eq!(output.duration_ns, 300_000_000);
+        assert_eq!(output.bins, [(40_490, 3), (75_000, 10), (75_000, 1)]);
     }
 
     #[test]

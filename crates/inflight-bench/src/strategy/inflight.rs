@@ -1,20 +1,23 @@
 //! `inflight`: the library, through its public API only, and left to its own choices.
 //!
 //! One operation at a time is `.wait()`, as a program would write it; several in flight are a
-//! queue. Of the queue's operations every eighth at most is timed where there are enough in
-//! flight: its results come one by one, so that reading the clock for each would cost what the
-//! other ring strategies do not pay.
+//! queue (`inflight_queue`), and batches are a `Batch` (`inflight_batch`).
 
+use std::io;
 use std::sync::OnceLock;
 
 use ::inflight::fs::{File, OpenOptions, ReadAt};
-use ::inflight::{BackendKind, BufPool, Direct, Engine, Operation, PoolBuf, Queue, SetupError};
+use ::inflight::{
+    AnyOp, BackendKind, BufPool, Direct, Engine, IoBufMut, Operation, PoolBuf, SetupError,
+};
 use anyhow::{Context, Result};
 
-use super::offsets::Offsets;
-use super::one_by_one::{OneByOne, ReadBlock};
-use super::{Body, Job, Lane, Modes, Strategy, Unavailable, Way, as_answer, least_every, modes};
-use crate::measure::meter::Meter;
+use super::cut::Cut;
+use super::one_by_one::{OneByOne, Perform};
+use super::tasks::Block;
+use super::{Body, Job, Modes, Strategy, Unavailable, Way, as_answer, modes};
+use super::{inflight_batch, inflight_queue};
+use crate::work::{Kind, Step, Work, noise};
 
 /// What the library has in flight on a thread unless it is told otherwise.
 const USUAL_DEPTH: u32 = 128;
@@ -44,38 +47,130 @@ fn engine(depth: u32) -> Result<Engine, SetupError> {
     Ok(USUAL.get_or_init(|| engine).clone())
 }
 
+/// What all ways of using the library work with.
+pub(super) struct Means {
+    pub(super) engine: Engine,
+    pub(super) files: Vec<File>,
+    calls_before: u64,
+}
+
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let engine = engine(job.depth).map_err(|error| Unavailable {
         reason: error.to_string(),
         io_uring_blocked: true,
     })?;
-    let direct = if job.direct {
+    let means = Means {
+        files: open_all(&engine, job.paths, job.direct, job.work)?,
+        calls_before: calls(&engine),
+        engine,
+    };
+    if job.work.varies() {
+        let blocks = (0..job.depth).map(|_| Cut::of(job.work)).collect();
+        return by_kind(job, &means, blocks, body);
+    }
+    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
+    by_kind(job, &means, pool_blocks(&pool, job.work)?, body)
+}
+
+/// As many buffers as the pool has; noisy where they will be written from.
+pub(super) fn pool_blocks(pool: &BufPool, work: &Work) -> Result<Vec<PoolBuf>> {
+    let count = u64::try_from(pool.available())?;
+    let block = |seed: u64| {
+        let mut block = pool.take().context("the pool has one for each")?;
+        if work.access.writes() {
+            noise(&mut block, seed);
+        }
+        Ok(block)
+    };
+    (0..count).map(block).collect()
+}
+
+/// Opens files through the library, for what the work needs.
+pub(super) fn open_all(
+    engine: &Engine,
+    paths: &[std::path::PathBuf],
+    direct: bool,
+    work: &Work,
+) -> Result<Vec<File>> {
+    let direct = if direct {
         Direct::Required
     } else {
         Direct::Off
     };
-    let file = OpenOptions::new()
+    let options = OpenOptions::new()
         .read(true)
+        .write(work.access.writes())
         .direct(direct)
-        .engine(&engine)
-        .open(job.path)
-        .context("the library cannot open the file")?;
-    let pool = BufPool::new(job.depth, usize::try_from(job.block_bytes)?)?;
+        .engine(engine);
+    let open = |path| options.open(path);
+    let files: io::Result<_> = paths.iter().map(open).collect();
+    files.context("the library cannot open a file")
+}
+
+fn by_kind<B: Block + IoBufMut>(
+    job: &Job<'_>,
+    means: &Means,
+    mut blocks: Vec<B>,
+    body: Body<'_>,
+) -> Result<()> {
     if job.depth == 1 {
-        let buffer = Some(pool.take().context("a pool of one has one")?);
-        return body(&mut OneByOne::new(
-            job,
-            Alone {
-                file: &file,
-                buffer,
-            },
-        ));
+        let block = blocks.pop();
+        return body(&mut OneByOne::new(job, Alone { means, block }));
     }
-    engine.queue(job.depth, |queue| {
-        let mut lane = Several::new(job, queue, &file, &engine);
-        lane.fill(&pool)?;
-        body(&mut lane)
-    })?
+    // A program that only reads has no use for operations of several kinds.
+    match (job.work.batched, job.work.only_reads()) {
+        (true, true) => inflight_batch::with_lane::<ReadAt<'_, B>, B>(job, means, blocks, body),
+        (true, false) => inflight_batch::with_lane::<AnyOp<'_, B>, B>(job, means, blocks, body),
+        (false, true) => inflight_queue::with_lane::<ReadAt<'_, B>, B>(job, means, blocks, body),
+        (false, false) => inflight_queue::with_lane::<AnyOp<'_, B>, B>(job, means, blocks, body),
+    }
+}
+
+/// Operations of the library that can do the steps of a work.
+pub(super) trait Ask<'f, B>: Operation + Sized {
+    /// The operation for a step, and the block if it has no use for it.
+    fn ask(file: &'f File, step: &Step, block: B) -> (Self, Option<B>);
+
+    /// Its result, and the block if it had it.
+    fn told(output: Self::Output) -> (io::Result<usize>, Option<B>);
+}
+
+impl<'f, B: IoBufMut> Ask<'f, B> for ReadAt<'f, B> {
+    #[inline]
+    fn ask(file: &'f File, step: &Step, block: B) -> (Self, Option<B>) {
+        (file.read_at(block, step.offset), None)
+    }
+
+    #[inline]
+    fn told((result, block): Self::Output) -> (io::Result<usize>, Option<B>) {
+        (result, Some(block))
+    }
+}
+
+impl<'f, B: IoBufMut> Ask<'f, B> for AnyOp<'f, B> {
+    #[inline]
+    fn ask(file: &'f File, step: &Step, block: B) -> (Self, Option<B>) {
+        match step.kind {
+            Kind::Read => (file.read_at(block, step.offset).into(), None),
+            Kind::Write => (file.write_at(block, step.offset).into(), None),
+            Kind::Sync => (file.sync_data().into(), Some(block)),
+        }
+    }
+
+    #[inline]
+    fn told(output: Self::Output) -> (io::Result<usize>, Option<B>) {
+        output
+    }
+}
+
+impl Block for PoolBuf {
+    fn cut(&mut self, bytes: usize) {
+        debug_assert_eq!(bytes, self.len(), "a buffer of a pool has one length");
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
 }
 
 /// System calls of the engine so far.
@@ -84,140 +179,66 @@ fn calls(engine: &Engine) -> u64 {
     stats.enters + stats.plain_calls
 }
 
-fn effective(engine: &Engine) -> Modes {
-    let backend = engine.backend();
-    let fallbacks = engine.stats().fallbacks;
-    let mut effective = modes(&[("backend", &format!("{}: {}", backend.kind, backend.reason))]);
-    if !fallbacks.is_empty() {
-        let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();
-        effective.extend(modes(&[("fallbacks", &told.join("; "))]));
+impl Means {
+    /// System calls since the lane was opened.
+    pub(super) fn calls(&self) -> u64 {
+        calls(&self.engine) - self.calls_before
     }
-    effective
+
+    /// The threads of the pool do not count theirs.
+    pub(super) fn knows_syscalls(&self) -> bool {
+        self.engine.backend().kind == BackendKind::Uring
+    }
+
+    pub(super) fn effective(&self) -> Modes {
+        let backend = self.engine.backend();
+        let fallbacks = self.engine.stats().fallbacks;
+        let mut effective = modes(&[("backend", &format!("{}: {}", backend.kind, backend.reason))]);
+        if !fallbacks.is_empty() {
+            let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();
+            effective.extend(modes(&[("fallbacks", &told.join("; "))]));
+        }
+        effective
+    }
 }
 
 /// One operation at a time.
-struct Alone<'f> {
-    file: &'f File,
-    buffer: Option<PoolBuf>, // absent only during a call
+struct Alone<'m, B> {
+    means: &'m Means,
+    block: Option<B>, // absent only during a call
 }
 
-impl ReadBlock for Alone<'_> {
+impl<B: Block + IoBufMut> Perform for Alone<'_, B> {
     /// An operation alone takes the plain system call.
     const SYSCALLS: u64 = 1;
 
     #[inline]
-    fn read(&mut self, offset: u64) -> i32 {
-        let buffer = self.buffer.take().expect("it came back from the last call");
-        let (result, buffer) = self.file.read_at(buffer, offset).wait();
-        self.buffer = Some(buffer);
+    fn perform(&mut self, step: &Step) -> i32 {
+        let file = &self.means.files[step.file_index()];
+        if step.kind == Kind::Sync {
+            return as_answer(&file.sync_data().wait().map(|()| 0));
+        }
+        let mut block = self.block.take().expect("it came back from the last call");
+        block.cut(step.bytes());
+        let (result, block) = match step.kind {
+            Kind::Write => file.write_at(block, step.offset).wait(),
+            Kind::Read | Kind::Sync => file.read_at(block, step.offset).wait(),
+        };
+        self.block = Some(block);
         as_answer(&result)
     }
 
-    fn effective(&self) -> Modes {
-        effective(self.file.engine())
-    }
-}
-
-/// Several operations in flight.
-struct Several<'a, 'q, 's, 'f> {
-    queue: &'a mut Queue<'q, 's, ReadAt<'f, PoolBuf>>,
-    file: &'f File,
-    engine: &'a Engine,
-    offsets: Offsets,
-    block_bytes: u32,
-    /// When the operation of a slot began, if it is timed.
-    began_ns: Vec<Option<u64>>,
-    calls_before: u64,
-    sample_every: u32,
-    until_timed: u32,
-    least_every: u32,
-}
-
-impl<'a, 'q, 's, 'f> Several<'a, 'q, 's, 'f> {
-    fn new(
-        job: &Job<'_>,
-        queue: &'a mut Queue<'q, 's, ReadAt<'f, PoolBuf>>,
-        file: &'f File,
-        engine: &'a Engine,
-    ) -> Self {
-        Self {
-            queue,
-            file,
-            engine,
-            offsets: Offsets::new(job.seed, job.size_bytes, job.block_bytes),
-            block_bytes: job.block_bytes,
-            began_ns: (0..job.depth).map(|_| None).collect(),
-            calls_before: calls(engine),
-            sample_every: 1,
-            until_timed: 0,
-            least_every: least_every(job.depth),
-        }
-    }
-
-    fn fill(&mut self, pool: &BufPool) -> Result<()> {
-        for slot in 0..u64::try_from(self.began_ns.len())? {
-            let buffer = pool.take().context("the pool has one for each")?;
-            self.push(slot, buffer, None)?;
-        }
-        Ok(())
-    }
-
     #[inline]
-    fn push(&mut self, slot: u64, buffer: PoolBuf, began_ns: Option<u64>) -> Result<()> {
-        let index = usize::try_from(slot).expect("below the depth");
-        self.began_ns[index] = began_ns;
-        let read = self.file.read_at(buffer, self.offsets.next());
-        self.queue
-            .push(slot, read)
-            .ok()
-            .context("the queue takes as many as were asked for")
-    }
-
-    /// When the next operation begins, if it is to be timed.
-    #[inline]
-    fn timing(&mut self, meter: &mut Meter) -> Option<u64> {
-        if self.until_timed > 0 {
-            self.until_timed -= 1;
-            return None;
-        }
-        self.until_timed = self.sample_every - 1;
-        Some(meter.read_clock())
-    }
-}
-
-impl Lane for Several<'_, '_, '_, '_> {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        for _ in 0..self.sample_every {
-            let (slot, (result, buffer)) = self.queue.next().context("nothing is in flight")?;
-            let index = usize::try_from(slot).expect("below the depth");
-            if let Some(began_ns) = self.began_ns[index] {
-                let now_ns = meter.read_clock();
-                meter.latency(now_ns - began_ns);
-            }
-            meter.complete(as_answer(&result), self.block_bytes);
-            let began_ns = self.timing(meter);
-            self.push(slot, buffer, began_ns)?;
-        }
-        Ok(())
-    }
-
-    fn sample_every(&mut self, every: u32) -> u32 {
-        self.sample_every = every.max(self.least_every);
-        self.until_timed = 0;
-        self.sample_every
-    }
-
-    fn settle(&mut self, meter: &mut Meter) {
-        let so_far = calls(self.engine) - self.calls_before;
-        meter.syscalls(so_far - meter.counters.syscalls);
-    }
-
-    fn knows_syscalls(&self) -> bool {
-        // The threads of the pool do not count theirs.
-        self.engine.backend().kind == BackendKind::Uring
+    fn block(&mut self, bytes: usize) -> &mut [u8] {
+        let block = self
+            .block
+            .as_mut()
+            .expect("it came back from the last call");
+        block.cut(bytes);
+        block.bytes()
     }
 
     fn effective(&self) -> Modes {
-        effective(self.engine)
+        self.means.effective()
     }
 }

@@ -2,62 +2,66 @@
 //! each operation in flight, in the library's own run loop, on tokio with a worker for each
 //! processor, and on tokio with one thread.
 //!
-//! Each task reads into a buffer of a registered pool, as a program would that cares. The
+//! Each task has a buffer of a registered pool, as a program would that cares. The
 //! engine is made for each stretch and lasts as long, so that its drivers' processor time is part
 //! of what is measured and nothing of it is left for the next cell.
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ::inflight::fs::{File, OpenOptions};
-use ::inflight::{BufPool, Direct, Engine, local};
+use ::inflight::fs::File;
+use ::inflight::{BufPool, Engine, IoBufMut, PoolBuf, local};
 use ::tokio::runtime::{Builder, Runtime};
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::tasks::{ReadJob, Task, TaskStrategy};
+use super::cut::Cut;
+use super::inflight::{open_all, pool_blocks};
+use super::tasks::{Block, StepJob, StepStrategy, Task};
 use super::tokio::finish;
 use super::{Modes, modes};
 use crate::measure::host;
+use crate::work::{Kind, Step};
 
-pub(crate) const LOCAL: TaskStrategy = TaskStrategy {
+pub(crate) const LOCAL: StepStrategy = StepStrategy {
     name: "inflight-local",
-    needs_ring: false,
     run: in_a_run_loop,
 };
 
-pub(crate) const ASYNC: TaskStrategy = TaskStrategy {
+pub(crate) const ASYNC: StepStrategy = StepStrategy {
     name: "inflight-async",
-    needs_ring: false,
     run: on_many_workers,
 };
 
-pub(crate) const ASYNC_1: TaskStrategy = TaskStrategy {
+pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
     name: "inflight-async-1",
-    needs_ring: false,
     run: on_one_thread,
 };
 
-/// What all of them read with.
+/// What all of them work with.
 struct Means {
     engine: Engine,
-    file: File,
-    pool: BufPool,
+    files: Vec<File>,
 }
 
 impl Means {
-    fn new(job: &ReadJob) -> Result<Self> {
+    fn new(job: &StepJob) -> Result<Self> {
         let engine = Engine::new()?;
-        let direct = match job.direct {
-            true => Direct::Required,
-            false => Direct::Off,
-        };
-        let mut options = OpenOptions::new().read(true);
-        options = options.direct(direct).engine(&engine);
-        let file = options
-            .open(&job.path)
-            .context("the library cannot open the file")?;
-        let pool = BufPool::new(job.depth, job.block_bytes)?;
-        Ok(Self { engine, file, pool })
+        let files = open_all(&engine, &job.paths, job.direct, &job.work)?;
+        Ok(Self { engine, files })
+    }
+
+    async fn perform<B: IoBufMut + Send + 'static>(
+        &self,
+        block: B,
+        step: Step,
+    ) -> (io::Result<usize>, B) {
+        let file = &self.files[step.file_index()];
+        match step.kind {
+            Kind::Read => file.read_at(block, step.offset).await,
+            Kind::Write => file.write_at(block, step.offset).await,
+            Kind::Sync => (file.sync_data().await.map(|()| 0), block),
+        }
     }
 
     fn modes(&self, workers: u32) -> Modes {
@@ -68,16 +72,37 @@ impl Means {
     }
 }
 
-fn in_a_run_loop(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
+fn in_a_run_loop(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
+    match job.work.varies() {
+        true => in_loop(job, tasks, cuts(job)),
+        false => in_loop(job, tasks, pooled(job)?),
+    }
+}
+
+/// A block for each task, cut to the length of each step.
+fn cuts(job: &StepJob) -> Vec<Cut> {
+    (0..job.depth).map(|_| Cut::of(&job.work)).collect()
+}
+
+/// A block for each task, from a registered pool.
+fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
+    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
+    pool_blocks(&pool, &job.work)
+}
+
+fn in_loop<B: Block + IoBufMut + Send + 'static>(
+    job: &StepJob,
+    tasks: Vec<Task>,
+    blocks: Vec<B>,
+) -> Result<Modes> {
     let means = Rc::new(Means::new(job)?);
-    let reading = |task: Task| {
+    let working = |(task, block): (Task, B)| {
         let means = Rc::clone(&means);
-        let buffer = means.pool.take().expect("one for each");
-        let read = async move |buffer, offset| means.file.read_at(buffer, offset).await;
-        local::spawn(task.run(buffer, read))
+        let perform = async move |block, step| means.perform(block, step).await;
+        local::spawn(task.run_steps(block, perform))
     };
     means.engine.run(async {
-        let running: Vec<_> = tasks.into_iter().map(reading).collect();
+        let running: Vec<_> = tasks.into_iter().zip(blocks).map(working).collect();
         for task in running {
             task.await;
         }
@@ -85,25 +110,37 @@ fn in_a_run_loop(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
     Ok(means.modes(1))
 }
 
-fn on_many_workers(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
+fn on_many_workers(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let workers = host::cpus();
     let mut runtime = Builder::new_multi_thread();
     let runtime = runtime.worker_threads(usize::try_from(workers)?).build();
     on_tokio(job, tasks, &runtime?, workers)
 }
 
-fn on_one_thread(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
+fn on_one_thread(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     on_tokio(job, tasks, &Builder::new_current_thread().build()?, 1)
 }
 
-fn on_tokio(job: &ReadJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) -> Result<Modes> {
+fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) -> Result<Modes> {
+    match job.work.varies() {
+        true => on_runtime(job, tasks, cuts(job), runtime, workers),
+        false => on_runtime(job, tasks, pooled(job)?, runtime, workers),
+    }
+}
+
+fn on_runtime<B: Block + IoBufMut + Send + 'static>(
+    job: &StepJob,
+    tasks: Vec<Task>,
+    blocks: Vec<B>,
+    runtime: &Runtime,
+    workers: u32,
+) -> Result<Modes> {
     let means = Arc::new(Means::new(job)?);
-    let reading = |task: Task| {
+    let working = |(task, block): (Task, B)| {
         let means = Arc::clone(&means);
-        let buffer = means.pool.take().expect("one for each");
-        let read = async move |buffer, offset| means.file.read_at(buffer, offset).await;
-        task.run(buffer, read)
+        let perform = async move |block, step| means.perform(block, step).await;
+        task.run_steps(block, perform)
     };
-    finish(runtime, tasks.into_iter().map(reading))?;
+    finish(runtime, tasks.into_iter().zip(blocks).map(working))?;
     Ok(means.modes(workers))
 }

@@ -1,18 +1,24 @@
-//! `mmap`: the file is mapped, and a block is copied out of the mapping.
+//! `mmap`: the files are mapped, and a block is copied out of the mapping.
 //!
-//! The mapping is made and populated before the measurement, as a program would that keeps it. The
-//! block is copied into a buffer, because the other strategies deliver bytes too. A mapping
-//! reports no I/O errors: a block that cannot be read ends the program with SIGBUS.
+//! The mapping is made before the measurement and shared by all threads, as a program would that
+//! keeps it; it is populated, unless the page cache is to be cold. The block is copied into a
+//! buffer, because the other strategies deliver bytes too. A mapping reports no I/O errors: a
+//! block that cannot be read ends the program with SIGBUS.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result};
+use inflight_report::record::Access;
 
 use super::arena::Arena;
-use super::one_by_one::{OneByOne, ReadBlock};
-use super::{Body, Job, Modes, Shape, Strategy, Way, modes};
+use super::one_by_one::{OneByOne, Perform};
+use super::{ALONE, Body, Job, Modes, Shape, Strategy, Way, modes};
+use crate::profile::Profile;
+use crate::work::{Step, Work};
 
 pub(crate) struct Mmap;
 
@@ -21,22 +27,33 @@ impl Strategy for Mmap {
         "mmap"
     }
 
-    fn shapes(&self, _depths: &[u32], _cpus: u32) -> Vec<Shape> {
-        vec![Shape {
-            depth: 1,
-            threads: 1,
-        }]
+    /// One reader; over many files as many as operations would be in flight, as in a program
+    /// that maps an index in pieces and asks it from many threads.
+    fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {
+        if profile.asked.files == 1 {
+            return vec![ALONE];
+        }
+        let readers = |&depth: &u32| Shape {
+            depth,
+            threads: depth,
+        };
+        profile.asked.queue_depths.iter().map(readers).collect()
     }
 
-    fn requested(&self, _job: &Job<'_>) -> Modes {
-        modes(&[
-            ("mapping", "populated, kept"),
-            ("reports-errors", "no: SIGBUS"),
-        ])
+    fn requested(&self, job: &Job<'_>) -> Modes {
+        let mapping = match populated(job.work) {
+            true => "populated, kept",
+            false => "kept",
+        };
+        modes(&[("mapping", mapping), ("reports-errors", "no: SIGBUS")])
     }
 
-    fn unfit(&self, direct: bool) -> Option<&'static str> {
-        direct.then_some("mmap always goes through the page cache: it has no direct I/O")
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        if profile.direct() {
+            return Some("mmap always goes through the page cache: it has no direct I/O");
+        }
+        let writes = profile.writes();
+        writes.then_some("writes to a map are not told apart, nor are their errors")
     }
 
     fn way(&self) -> Way {
@@ -44,10 +61,38 @@ impl Strategy for Mmap {
     }
 }
 
+/// Whether the whole map is brought in at once.
+fn populated(work: &Work) -> bool {
+    !work.cold
+}
+
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    let mapping = Mapping::new(job).context("the file cannot be mapped")?;
-    let buffer = Arena::new(1, job.block_bytes);
-    body(&mut OneByOne::new(job, Copy { mapping, buffer }))
+    let maps = shared(job).context("a file cannot be mapped")?;
+    let block = Arena::of(job.work, 1);
+    body(&mut OneByOne::new(job, Copy { maps, block }))
+}
+
+/// The maps of all files of a stretch.
+struct Maps {
+    fds: Vec<RawFd>,
+    all: Vec<Mapping>,
+}
+
+/// The maps that exist, or new ones: the threads of a stretch have them in common.
+fn shared(job: &Job<'_>) -> Result<Arc<Maps>> {
+    static LIVE: Mutex<Weak<Maps>> = Mutex::new(Weak::new());
+    // What is behind the lock is whole at any moment.
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(maps) = live.upgrade().filter(|maps| maps.fds == job.fds) {
+        return Ok(maps);
+    }
+    let each = job.fds.iter().map(|&fd| Mapping::new(fd, job.work));
+    let maps = Arc::new(Maps {
+        fds: job.fds.to_vec(),
+        all: each.collect::<Result<_>>()?,
+    });
+    *live = Arc::downgrade(&maps);
+    Ok(maps)
 }
 
 struct Mapping {
@@ -55,29 +100,35 @@ struct Mapping {
     length: usize,
 }
 
+// SAFETY: memory that is only read, and stays mapped as long as this value lives.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
 impl Mapping {
-    fn new(job: &Job<'_>) -> Result<Self> {
-        let length = usize::try_from(job.size_bytes)?;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    fn new(fd: RawFd, work: &Work) -> Result<Self> {
+        let length = usize::try_from(work.file_bytes)?;
+        let populate = if populated(work) {
+            libc::MAP_POPULATE
+        } else {
+            0
+        };
+        let flags = libc::MAP_SHARED | populate;
+        let null = std::ptr::null_mut();
         // SAFETY: a fresh, read-only mapping at an address of the kernel's choice touches no
         // memory of ours.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                libc::PROT_READ,
-                flags,
-                job.fd,
-                0,
-            )
-        };
+        let start = unsafe { libc::mmap(null, length, libc::PROT_READ, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
         let start: NonNull<u8> = NonNull::new(start.cast()).context("mapped at address zero")?;
-        // Random access: reading ahead would only cost. Advice may be ignored.
+        // Reading ahead would only cost where blocks are anywhere. Advice may be ignored.
+        let advice = match work.access {
+            Access::SequentialRead => libc::MADV_SEQUENTIAL,
+            _ => libc::MADV_RANDOM,
+        };
         // SAFETY: the range was mapped just now; advice does not change its contents.
-        unsafe { libc::madvise(start.as_ptr().cast(), length, libc::MADV_RANDOM) };
+        unsafe { libc::madvise(start.as_ptr().cast(), length, advice) };
         Ok(Self { start, length })
     }
 }
@@ -90,31 +141,35 @@ impl Drop for Mapping {
 }
 
 struct Copy {
-    mapping: Mapping,
-    buffer: Arena,
+    maps: Arc<Maps>,
+    block: Arena,
 }
 
-impl ReadBlock for Copy {
+impl Perform for Copy {
     const SYSCALLS: u64 = 0;
 
     #[inline]
-    fn read(&mut self, offset: u64) -> i32 {
-        let buffer = self.buffer.first();
-        let Ok(offset) = usize::try_from(offset) else {
+    fn perform(&mut self, step: &Step) -> i32 {
+        let block = self.block.block(0, step.bytes());
+        let Some(mapping) = self.maps.all.get(step.file_index()) else {
+            return -libc::EBADF;
+        };
+        let Ok(offset) = usize::try_from(step.offset) else {
             return -libc::EOVERFLOW;
         };
-        if offset.saturating_add(buffer.len()) > self.mapping.length {
+        if offset.saturating_add(block.len()) > mapping.length {
             return -libc::EINVAL;
         }
-        let from = self.mapping.start.as_ptr().wrapping_add(offset);
-        // SAFETY: the range was checked against the mapping; the buffer is memory of our own, so
+        let from = mapping.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the range was checked against the mapping; the block is memory of our own, so
         // the two do not overlap. Another process may change the file: bytes are only copied.
-        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
-        std::hint::black_box(buffer.as_ptr());
-        i32::try_from(buffer.len()).unwrap_or(-1)
+        unsafe { std::ptr::copy_nonoverlapping(from, block.as_mut_ptr(), block.len()) };
+        std::hint::black_box(block.as_ptr());
+        i32::try_from(block.len()).unwrap_or(-libc::EOVERFLOW)
     }
 
-    fn effective(&self) -> Modes {
-        Modes::new()
+    #[inline]
+    fn block(&mut self, bytes: usize) -> &mut [u8] {
+        self.block.block(0, bytes)
     }
 }

@@ -11,13 +11,15 @@
 
 pub(crate) mod arena;
 pub(crate) mod blocked;
+mod cut;
 mod fio;
 mod fio_output;
 mod inflight;
+mod inflight_batch;
+mod inflight_queue;
 mod inflight_tasks;
 mod mmap;
 mod null;
-pub(crate) mod offsets;
 mod one_by_one;
 mod pread;
 mod slots;
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -39,10 +41,11 @@ use anyhow::Result;
 use crate::measure::clock::Clock;
 use crate::measure::meter::Meter;
 use crate::measure::run::Stretch;
+use crate::profile::Profile;
+use crate::work::{Share, Work};
 
 pub(crate) use fio::check as check_fio;
-pub(crate) use offsets::mix;
-use tasks::TaskStrategy;
+use tasks::{Runtime, TaskStrategy};
 
 /// Every strategy, in the order of `--help`: from simple to complex, the outside check last.
 pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
@@ -104,15 +107,15 @@ pub(crate) struct Shape {
 /// What a lane needs to know.
 #[derive(Clone)]
 pub(crate) struct Job<'a> {
-    /// The file, open for reading, with or without `O_DIRECT`.
-    pub(crate) fd: RawFd,
-    pub(crate) path: &'a Path,
-    pub(crate) size_bytes: u64,
-    pub(crate) block_bytes: u32,
+    /// The files, open for what the work needs, with or without `O_DIRECT`.
+    pub(crate) fds: &'a [RawFd],
+    pub(crate) paths: &'a [PathBuf],
+    pub(crate) work: &'a Work,
+    pub(crate) share: Share,
     pub(crate) direct: bool,
     /// Operations in flight in one lane.
     pub(crate) depth: u32,
-    /// Seed of the lane's offsets.
+    /// Seed of the operations, the same for all lanes of a stretch.
     pub(crate) seed: u64,
     pub(crate) clock: Clock,
     pub(crate) fio: &'a Path,
@@ -120,18 +123,22 @@ pub(crate) struct Job<'a> {
     pub(crate) measured: Duration,
 }
 
+/// One operation at a time, on one thread.
+pub(crate) const ALONE: Shape = Shape {
+    depth: 1,
+    threads: 1,
+};
+
 /// One way of doing I/O.
 pub(crate) trait Strategy: Sync {
     /// Its name in flags and records.
     fn name(&self) -> &'static str;
 
-    /// The cells it has for the depths that were asked for.
-    fn shapes(&self, depths: &[u32], cpus: u32) -> Vec<Shape> {
+    /// The cells it has for the depths of a profile.
+    fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
         let _ = cpus;
-        depths
-            .iter()
-            .map(|&depth| Shape { depth, threads: 1 })
-            .collect()
+        let depths = profile.asked.queue_depths.iter();
+        depths.map(|&depth| Shape { depth, threads: 1 }).collect()
     }
 
     /// The modes it means to use.
@@ -140,7 +147,7 @@ pub(crate) trait Strategy: Sync {
     }
 
     /// Why it has no place in a profile, if so.
-    fn unfit(&self, _direct: bool) -> Option<&'static str> {
+    fn unfit(&self, _profile: &Profile) -> Option<&'static str> {
         None
     }
 
@@ -157,7 +164,7 @@ pub(crate) enum Way {
     /// nothing in flight behind.
     Lanes(fn(&Job<'_>, Body<'_>) -> Result<()>),
     /// In tasks of an asynchronous runtime, which is started and ended for it.
-    Tasks(TaskStrategy),
+    Tasks(Runtime),
     /// In a program of its own, which measures itself.
     Program(fn(&Job<'_>) -> Result<Stretch>),
 }
@@ -187,6 +194,11 @@ pub(crate) trait Lane {
     /// times all at no extra cost returns 1.
     fn sample_every(&mut self, _every: u32) -> u32 {
         1
+    }
+
+    /// Completes what is in flight and queues nothing more; the lane is over.
+    fn finish(&mut self, _meter: &mut Meter) -> Result<()> {
+        Ok(())
     }
 
     /// Brings counters up to date that cannot be kept at every turn.

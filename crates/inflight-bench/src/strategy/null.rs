@@ -4,8 +4,10 @@ use std::hint::black_box;
 
 use anyhow::Result;
 
-use super::one_by_one::{OneByOne, ReadBlock};
-use super::{Body, Job, Shape, Strategy, Way};
+use super::one_by_one::{OneByOne, Perform};
+use super::{ALONE, Body, Job, Shape, Strategy, Way};
+use crate::profile::Profile;
+use crate::work::Step;
 
 pub(crate) struct Null;
 
@@ -14,11 +16,8 @@ impl Strategy for Null {
         "null"
     }
 
-    fn shapes(&self, _depths: &[u32], _cpus: u32) -> Vec<Shape> {
-        vec![Shape {
-            depth: 1,
-            threads: 1,
-        }]
+    fn shapes(&self, _profile: &Profile, _cpus: u32) -> Vec<Shape> {
+        vec![ALONE]
     }
 
     fn way(&self) -> Way {
@@ -27,20 +26,25 @@ impl Strategy for Null {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    let bytes = i32::try_from(job.block_bytes)?;
-    body(&mut OneByOne::new(job, Nothing { bytes }))
+    let block = vec![0; usize::try_from(job.work.block_bytes)?];
+    body(&mut OneByOne::unverified(job, Nothing { block }))
 }
 
 struct Nothing {
-    bytes: i32,
+    block: Vec<u8>,
 }
 
-impl ReadBlock for Nothing {
+impl Perform for Nothing {
     const SYSCALLS: u64 = 0;
 
     #[inline]
-    fn read(&mut self, offset: u64) -> i32 {
-        black_box(offset);
-        self.bytes
+    fn perform(&mut self, step: &Step) -> i32 {
+        black_box(step.offset);
+        i32::try_from(step.wanted()).unwrap_or(i32::MAX)
+    }
+
+    #[inline]
+    fn block(&mut self, bytes: usize) -> &mut [u8] {
+        &mut self.block[..bytes]
     }
 }

@@ -2,17 +2,20 @@
 
 use anyhow::Result;
 
-use super::offsets::Offsets;
 use super::{Job, Lane, Modes};
 use crate::measure::meter::Meter;
+use crate::work::{Kind, Ops, Step, stamp};
 
-/// Reads one block and waits for it.
-pub(crate) trait ReadBlock {
-    /// System calls of one operation.
+/// Does one step and waits for it.
+pub(crate) trait Perform {
+    /// System calls of one step.
     const SYSCALLS: u64;
 
-    /// The number of bytes read, or a negative number.
-    fn read(&mut self, offset: u64) -> i32;
+    /// A byte count, or a negative number.
+    fn perform(&mut self, step: &Step) -> i32;
+
+    /// The memory that steps of this length read into and write from.
+    fn block(&mut self, bytes: usize) -> &mut [u8];
 
     /// The modes that took effect.
     fn effective(&self) -> Modes {
@@ -20,38 +23,70 @@ pub(crate) trait ReadBlock {
     }
 }
 
-/// Turns a way of reading a block into a lane. Two readings of the clock per operation would
+/// Turns a way of doing a step into a lane. Two readings of the clock per operation would
 /// disturb fast ones, so that only every n-th operation is timed where that matters.
-pub(crate) struct OneByOne<R> {
-    reader: R,
-    offsets: Offsets,
-    block_bytes: u32,
+pub(crate) struct OneByOne<P> {
+    performer: P,
+    ops: Ops,
+    verify: bool,
     sample_every: u32,
 }
 
-impl<R: ReadBlock> OneByOne<R> {
-    pub(crate) fn new(job: &Job<'_>, reader: R) -> Self {
+impl<P: Perform> OneByOne<P> {
+    pub(crate) fn new(job: &Job<'_>, performer: P) -> Self {
         Self {
-            reader,
-            offsets: Offsets::new(job.seed, job.size_bytes, job.block_bytes),
-            block_bytes: job.block_bytes,
+            performer,
+            ops: Ops::new(job.work, &job.share, job.seed),
+            verify: job.work.verify,
             sample_every: 1,
+        }
+    }
+
+    /// For performers that deliver nothing that could be checked.
+    pub(crate) fn unverified(job: &Job<'_>, performer: P) -> Self {
+        Self {
+            verify: false,
+            ..Self::new(job, performer)
+        }
+    }
+
+    /// Does all steps of the next operation.
+    #[inline]
+    fn operate(&mut self, meter: &mut Meter) {
+        let first = self.ops.next();
+        let mut step = first;
+        loop {
+            if step.kind == Kind::Write {
+                let block = self.performer.block(step.bytes());
+                stamp::stamp(block, step.file, step.offset);
+            }
+            let result = self.performer.perform(&step);
+            meter.syscalls(P::SYSCALLS);
+            let done = u32::try_from(result) == Ok(step.wanted());
+            if done && self.verify && step.kind == Kind::Read {
+                let block = self.performer.block(step.bytes());
+                if !stamp::is_right(block, step.file, step.offset) {
+                    meter.wrong();
+                }
+            }
+            match self.ops.after(&step).filter(|_| done) {
+                Some(next) => step = next,
+                None if done => return meter.complete_all(first.length),
+                None => return meter.complete(result, step.wanted()),
+            }
         }
     }
 }
 
-impl<R: ReadBlock> Lane for OneByOne<R> {
+impl<P: Perform> Lane for OneByOne<P> {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
         let begin_ns = meter.read_clock();
-        let result = self.reader.read(self.offsets.next());
+        self.operate(meter);
         let end_ns = meter.read_clock();
         meter.latency(end_ns - begin_ns);
-        meter.complete(result, self.block_bytes);
         for _ in 1..self.sample_every {
-            let result = self.reader.read(self.offsets.next());
-            meter.complete(result, self.block_bytes);
+            self.operate(meter);
         }
-        meter.syscalls(R::SYSCALLS * u64::from(self.sample_every));
         Ok(())
     }
 
@@ -61,6 +96,6 @@ impl<R: ReadBlock> Lane for OneByOne<R> {
     }
 
     fn effective(&self) -> Modes {
-        self.reader.effective()
+        self.performer.effective()
     }
 }

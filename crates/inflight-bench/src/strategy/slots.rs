@@ -1,34 +1,45 @@
-//! The operations of a ring strategy: one buffer, one start time and one next block for each.
+//! The operations of a ring strategy: one buffer, one start time and one next step for each.
 
 use super::arena::Arena;
-use super::offsets::Offsets;
 use super::{Job, Modes};
 use crate::measure::meter::Meter;
+use crate::work::{Kind, Ops, Step, stamp};
 
-/// Where an operation reads from, and where to.
+/// What is to be handed to the kernel, and its memory.
 pub(crate) struct Place {
+    pub(crate) step: Step,
     pub(crate) buffer: *mut u8,
-    pub(crate) length: u32,
-    pub(crate) offset: u64,
 }
 
 /// As many slots as operations may be in flight.
 pub(crate) struct Slots {
     arena: Arena,
     began_ns: Vec<u64>,
-    offsets: Offsets,
-    block_bytes: u32,
+    steps: Vec<Step>,
+    ops: Ops,
     depth: u32,
+    /// Of a batch, those that are not completed yet.
+    left: u32,
+    stopped: bool,
 }
 
 impl Slots {
     pub(crate) fn new(job: &Job<'_>) -> Self {
+        let ops = Ops::new(job.work, &job.share, job.seed);
+        let unused = Step {
+            kind: Kind::Sync,
+            file: 0,
+            offset: 0,
+            length: 0,
+        };
         Self {
-            arena: Arena::new(job.depth, job.block_bytes),
+            arena: Arena::of(job.work, job.depth),
             began_ns: (0..job.depth).map(|_| 0).collect(),
-            offsets: Offsets::new(job.seed, job.size_bytes, job.block_bytes),
-            block_bytes: job.block_bytes,
+            steps: (0..job.depth).map(|_| unused).collect(),
+            ops,
             depth: job.depth,
+            left: job.depth,
+            stopped: false,
         }
     }
 
@@ -36,23 +47,91 @@ impl Slots {
         self.depth
     }
 
+    /// How many completions are worth waiting for: all of a batch, else as many as `usual`.
+    #[inline]
+    pub(crate) fn wait_for(&self, usual: u32) -> u32 {
+        if self.stopped || !self.ops.work().batched {
+            return usual;
+        }
+        self.left
+    }
+
+    /// From now on no operation begins.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
     /// Gives a free slot its next operation, which begins at the clock's last reading.
     #[inline]
-    pub(crate) fn begin(&mut self, slot: u32, meter_ns: u64) -> Place {
-        self.began_ns[index(slot)] = meter_ns;
+    pub(crate) fn begin(&mut self, slot: u32, now_ns: u64) -> Place {
+        self.began_ns[index(slot)] = now_ns;
+        let step = self.ops.next();
+        self.place(slot, step)
+    }
+
+    #[inline]
+    fn place(&mut self, slot: u32, step: Step) -> Place {
+        self.steps[index(slot)] = step;
+        if step.kind == Kind::Write {
+            let block = self.arena.block(slot, step.bytes());
+            stamp::stamp(block, step.file, step.offset);
+        }
         Place {
+            step,
             buffer: self.arena.slot(slot),
-            length: self.block_bytes,
-            offset: self.offsets.next(),
         }
     }
 
-    /// Takes note of a completed operation; its slot is free again.
+    /// Takes note of a completed step, and hands to `push` what comes next: the operation's next
+    /// step, the slot's next operation, or the next batch.
     #[inline]
-    pub(crate) fn complete(&mut self, slot: u32, result: i32, meter: &mut Meter) {
-        let took_ns = meter.last_reading_ns() - self.began_ns[index(slot)];
-        meter.latency(took_ns);
-        meter.complete(result, self.block_bytes);
+    pub(crate) fn complete(
+        &mut self,
+        slot: u32,
+        result: i32,
+        meter: &mut Meter,
+        mut push: impl FnMut(u32, Place),
+    ) {
+        if let Some(next) = self.end_step(slot, result, meter) {
+            return push(slot, self.place(slot, next));
+        }
+        if self.stopped {
+            return;
+        }
+        let now_ns = meter.last_reading_ns();
+        if !self.ops.work().batched {
+            return push(slot, self.begin(slot, now_ns));
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.left = self.depth;
+            for slot in 0..self.depth {
+                push(slot, self.begin(slot, now_ns));
+            }
+        }
+    }
+
+    /// The next step of the same operation; if there is none, the operation is counted.
+    #[inline]
+    fn end_step(&mut self, slot: u32, result: i32, meter: &mut Meter) -> Option<Step> {
+        let step = self.steps[index(slot)];
+        let done = u32::try_from(result) == Ok(step.wanted());
+        if done && step.kind == Kind::Read && self.ops.work().verify {
+            let block = self.arena.block(slot, step.bytes());
+            if !stamp::is_right(block, step.file, step.offset) {
+                meter.wrong();
+            }
+        }
+        let next = self.ops.after(&step).filter(|_| done);
+        if next.is_none() {
+            let took_ns = meter.last_reading_ns() - self.began_ns[index(slot)];
+            meter.latency(took_ns);
+            match done {
+                true => meter.complete_all(step.length),
+                false => meter.complete(result, step.wanted()),
+            }
+        }
+        next
     }
 
     pub(crate) fn iovec(&self) -> libc::iovec {

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::task::Poll;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::offsets::Offsets;
 use super::{Modes, Strategy, Way, as_answer};
 use crate::measure::meter::Counters;
 use crate::measure::tasks::{Crowd, Phase};
+use crate::profile::Profile;
+use crate::work::{Kind, Ops, Step, Work, stamp};
 
 /// A strategy in which tasks of an asynchronous runtime read, each one block at a time.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +47,126 @@ impl Strategy for TaskStrategy {
         self.name
     }
 
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        let only_reads = !profile.writes() && !profile.varies();
+        if !only_reads || profile.asked.verify || profile.asked.files > 1 {
+            return Some("it was only taught to read blocks of one length from one file");
+        }
+        no_batches(profile)
+    }
+
     fn way(&self) -> Way {
-        Way::Tasks(*self)
+        Way::Tasks(Runtime::Reads(*self))
+    }
+}
+
+/// A strategy in which tasks of an asynchronous runtime do whatever is asked.
+#[derive(Clone, Copy)]
+pub(crate) struct StepStrategy {
+    pub(crate) name: &'static str,
+    /// As that of a [`TaskStrategy`].
+    pub(crate) run: fn(&StepJob, Vec<Task>) -> Result<Modes>,
+}
+
+impl Strategy for StepStrategy {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        no_batches(profile)
+    }
+
+    fn way(&self) -> Way {
+        Way::Tasks(Runtime::Steps(*self))
+    }
+}
+
+fn no_batches(profile: &Profile) -> Option<&'static str> {
+    let batched = profile.asked.batched;
+    batched.then_some("each task goes on by itself: none waits for the batch of all")
+}
+
+/// What the tasks are to do.
+pub(crate) struct StepJob {
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) direct: bool,
+    pub(crate) work: Work,
+    pub(crate) depth: u32,
+}
+
+impl StepJob {
+    /// Opens the files for what the work needs, with `O_DIRECT` if that is asked for.
+    pub(crate) fn open(&self) -> io::Result<Vec<File>> {
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let open = |path: &PathBuf| {
+            OpenOptions::new()
+                .read(true)
+                .write(self.work.access.writes())
+                .custom_flags(flags)
+                .open(path)
+        };
+        self.paths.iter().map(open).collect()
+    }
+}
+
+/// A strategy made of tasks, of one kind or the other.
+#[derive(Clone, Copy)]
+pub(crate) enum Runtime {
+    Reads(TaskStrategy),
+    Steps(StepStrategy),
+}
+
+impl Runtime {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reads(strategy) => strategy.name,
+            Self::Steps(strategy) => strategy.name,
+        }
+    }
+
+    pub(crate) fn needs_ring(self) -> bool {
+        match self {
+            Self::Reads(strategy) => strategy.needs_ring,
+            Self::Steps(_) => false,
+        }
+    }
+
+    /// Runs all tasks to their end.
+    pub(crate) fn run(self, job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
+        match self {
+            Self::Steps(strategy) => (strategy.run)(job, tasks),
+            Self::Reads(strategy) => {
+                let path = job.paths.first().context("a file to read from")?;
+                let reads = ReadJob {
+                    path: path.clone(),
+                    direct: job.direct,
+                    block_bytes: usize::try_from(job.work.block_bytes)?,
+                    depth: job.depth,
+                };
+                (strategy.run)(&reads, tasks)
+            }
+        }
+    }
+}
+
+/// Memory that a task reads into and writes from.
+pub(crate) trait Block {
+    /// Makes it as long as the next step.
+    fn cut(&mut self, bytes: usize);
+
+    /// The bytes of the step.
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+/// Memory of which nothing is known: it is never written from, and never looked at.
+struct Opaque<B>(B);
+
+impl<B> Block for Opaque<B> {
+    fn cut(&mut self, _bytes: usize) {}
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut []
     }
 }
 
@@ -83,26 +202,18 @@ impl ReadJob {
 pub struct Task {
     index: usize,
     crowd: Arc<Crowd>,
-    offsets: Offsets,
-    block_bytes: u32,
+    ops: Ops,
     /// Dropped at the first turn: how the measuring thread learns that all have started.
     ready: Option<Sender<()>>,
     timing: Timing,
 }
 
 impl Task {
-    pub(crate) fn new(
-        index: usize,
-        crowd: &Arc<Crowd>,
-        offsets: Offsets,
-        block_bytes: u32,
-        ready: Sender<()>,
-    ) -> Self {
+    pub(crate) fn new(index: usize, crowd: &Arc<Crowd>, ops: Ops, ready: Sender<()>) -> Self {
         Self {
             index,
             crowd: Arc::clone(crowd),
-            offsets,
-            block_bytes,
+            ops,
             ready: Some(ready),
             timing: Timing::new(),
         }
@@ -114,23 +225,81 @@ impl Task {
     /// A failed read is counted as such and the next one begins: it is for the report to say what
     /// the figures of a strategy are worth that failed.
     pub async fn run<B>(
-        mut self,
+        self,
         buffer: B,
         mut read: impl AsyncFnMut(B, u64) -> (io::Result<usize>, B),
     ) {
+        let read = async |Opaque(buffer): Opaque<B>, step: Step| {
+            let (result, buffer) = read(buffer, step.offset).await;
+            (result, Opaque(buffer))
+        };
+        self.run_steps(Opaque(buffer), read).await;
+    }
+
+    /// Does one operation after the other until the measurement is over, all steps of each.
+    /// `perform` is handed memory as long as the step, and hands back the number of bytes (0 of a
+    /// sync), or the error, with the memory.
+    pub(crate) async fn run_steps<B: Block>(
+        mut self,
+        block: B,
+        mut perform: impl AsyncFnMut(B, Step) -> (io::Result<usize>, B),
+    ) {
         drop(self.ready.take());
-        // Every other task has its first turn before the reads begin, also where those never wait.
+        // Every other task has its first turn before work begins, also where that never waits.
         yield_once().await;
-        let (mut buffer, mut counters) = (buffer, Counters::default());
+        let (mut block, mut counters) = (block, Counters::default());
         while self.crowd.phase() != Phase::Stop {
             self.timing.begin(&self.crowd);
-            let (result, returned) = read(buffer, self.offsets.next()).await;
-            buffer = returned;
+            let mut step = self.ops.next();
+            loop {
+                prepare(&mut block, &step);
+                let (result, returned) = perform(block, step).await;
+                block = returned;
+                let result = as_answer(&result);
+                let next = self.judge(&mut block, &step, result, &mut counters);
+                match next {
+                    Some(next) => step = next,
+                    None => break,
+                }
+            }
             self.timing.end(&self.crowd, self.index);
-            counters.complete(as_answer(&result), self.block_bytes);
             self.crowd.publish(self.index, &counters);
         }
         self.timing.hand_over(&self.crowd, self.index);
+    }
+
+    /// The next step of the same operation; if there is none, the operation is counted.
+    #[inline]
+    fn judge<B: Block>(
+        &self,
+        block: &mut B,
+        step: &Step,
+        result: i32,
+        counters: &mut Counters,
+    ) -> Option<Step> {
+        let done = u32::try_from(result) == Ok(step.wanted());
+        if done
+            && self.ops.work().verify
+            && step.kind == Kind::Read
+            && !stamp::is_right(block.bytes(), step.file, step.offset)
+        {
+            counters.wrong += 1;
+        }
+        let next = self.ops.after(step).filter(|_| done);
+        match done {
+            _ if next.is_some() => {}
+            true => counters.complete_all(step.length),
+            false => counters.complete(result, step.wanted()),
+        }
+        next
+    }
+}
+
+#[inline]
+fn prepare<B: Block>(block: &mut B, step: &Step) {
+    block.cut(step.bytes());
+    if step.kind == Kind::Write {
+        stamp::stamp(block.bytes(), step.file, step.offset);
     }
 }
 

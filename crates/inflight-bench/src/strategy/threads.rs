@@ -1,6 +1,7 @@
 //! `threads`: the same positioned system call on many threads, one operation in flight in each.
 
 use super::{Shape, Strategy, Way, pread};
+use crate::profile::Profile;
 
 /// More threads than this are not a serious proposal.
 const MOST_THREADS: u32 = 128;
@@ -13,18 +14,19 @@ impl Strategy for Threads {
     }
 
     /// As many threads as operations in flight, and as many as processors. Depth 1 is left to
-    /// `pread`, unless it is all that was asked for.
-    fn shapes(&self, depths: &[u32], cpus: u32) -> Vec<Shape> {
+    /// `pread`.
+    fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        let depths = profile.asked.queue_depths.iter();
         let mut counts: Vec<u32> = depths
-            .iter()
             .map(|&depth| depth.min(MOST_THREADS))
-            .chain([cpus])
+            .filter(|&count| count > 1)
             .collect();
+        if !counts.is_empty() {
+            counts.push(cpus);
+        }
         counts.sort_unstable();
         counts.dedup();
-        if counts.len() > 1 {
-            counts.retain(|&count| count > 1);
-        }
+        counts.retain(|&count| count > 1);
         counts
             .into_iter()
             .map(|count| Shape {
@@ -32,6 +34,11 @@ impl Strategy for Threads {
                 threads: count,
             })
             .collect()
+    }
+
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        let batched = profile.asked.batched;
+        batched.then_some("each thread goes on by itself: none waits for the batch of all")
     }
 
     fn way(&self) -> Way {
@@ -42,19 +49,20 @@ impl Strategy for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::load;
 
     fn counts(depths: &[u32], cpus: u32) -> Vec<u32> {
-        Threads
-            .shapes(depths, cpus)
-            .iter()
-            .map(|shape| shape.threads)
-            .collect()
+        let mut profile = load(&["direct-random-read".to_owned()]).unwrap().remove(0);
+        profile.asked.queue_depths = depths.to_vec();
+        let shapes = Threads.shapes(&profile, cpus);
+        shapes.iter().map(|shape| shape.threads).collect()
     }
 
     #[test]
     fn threads_follow_depths_and_processors() {
         assert_eq!(counts(&[1, 4, 16], 2), [2, 4, 16]);
         assert_eq!(counts(&[1, 256], 4), [4, 128]);
-        assert_eq!(counts(&[1], 1), [1]);
+        assert!(counts(&[1], 4).is_empty());
+        assert_eq!(counts(&[8], 1), [8]);
     }
 }

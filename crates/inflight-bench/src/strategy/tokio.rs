@@ -1,14 +1,17 @@
 //! `tokio`: what a careful user of tokio does without io_uring, one task for each operation.
 //!
-//! `tokio::fs::File` cannot read at a position without a seek before it, and copies through a
-//! buffer of its own. Inside, it hands each call to the threads for blocking work; so here does
-//! each read, directly: `spawn_blocking` around a positioned read of a shared `std::fs::File`, into
-//! a buffer that travels there and back. It is what `tokio::fs` is at its best.
+//! `tokio::fs::File` cannot read or write at a position without a seek before it, and copies
+//! through a buffer of its own. Inside, it hands each call to the threads for blocking work; so
+//! here does each step, directly: `spawn_blocking` around a positioned call on a shared
+//! `std::fs::File`, with a buffer that travels there and back. It is what `tokio::fs` is at its
+//! best.
 //!
 //! The runtime is tokio's own choice: a worker for each processor, and at most 512 threads for
 //! blocking work, so that no deeper queue than that reaches the disk.
 
+use std::fs::File;
 use std::future::Future;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -16,46 +19,50 @@ use ::tokio::runtime::{Builder, Runtime};
 use ::tokio::task::spawn_blocking;
 use anyhow::{Context, Result};
 
-use super::arena::Arena;
-use super::tasks::{ReadJob, Task, TaskStrategy};
+use super::cut::Cut;
+use super::tasks::{Block, StepJob, StepStrategy, Task};
 use super::{Modes, modes};
 use crate::measure::host;
+use crate::work::{Kind, Step};
 
 /// What tokio's documentation names as its default, made explicit, so that the record is true.
 const BLOCKING_THREADS: usize = 512;
 
-pub(crate) const TOKIO: TaskStrategy = TaskStrategy {
-    name: "tokio",
-    needs_ring: false,
-    run,
-};
+pub(crate) const TOKIO: StepStrategy = StepStrategy { name: "tokio", run };
 
-fn run(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
+fn run(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let workers = host::cpus();
     let runtime = Builder::new_multi_thread()
         .worker_threads(usize::try_from(workers)?)
         .max_blocking_threads(BLOCKING_THREADS)
         .build()
         .context("the runtime cannot be started")?;
-    let file = Arc::new(job.open()?);
-    let block_bytes = u32::try_from(job.block_bytes)?;
-    let reading = |task: Task| {
-        let file = Arc::clone(&file);
-        let read = async move |mut buffer: Arena, offset| {
-            let file = Arc::clone(&file);
-            let reading = spawn_blocking(move || {
-                let result = file.read_at(buffer.first(), offset);
-                (result, buffer)
+    let files = Arc::new(job.open()?);
+    let working = |task: Task| {
+        let files = Arc::clone(&files);
+        let perform = async move |mut block: Cut, step: Step| {
+            let files = Arc::clone(&files);
+            let working = spawn_blocking(move || {
+                let result = call(&files[step.file_index()], &step, block.bytes());
+                (result, block)
             });
-            reading.await.expect("reading does not panic")
+            working.await.expect("it does not panic")
         };
-        task.run(Arena::new(1, block_bytes), read)
+        task.run_steps(Cut::of(&job.work), perform)
     };
-    finish(&runtime, tasks.into_iter().map(reading))?;
+    finish(&runtime, tasks.into_iter().map(working))?;
     Ok(modes(&[
         ("worker-threads", &workers.to_string()),
         ("blocking-threads", &format!("at most {BLOCKING_THREADS}")),
     ]))
+}
+
+fn call(file: &File, step: &Step, block: &mut [u8]) -> io::Result<usize> {
+    match step.kind {
+        Kind::Read => file.read_at(block, step.offset),
+        Kind::Write => file.write_at(block, step.offset),
+        Kind::Sync => file.sync_data().map(|()| 0),
+    }
 }
 
 /// Runs all of these on a runtime, and waits until each has ended.

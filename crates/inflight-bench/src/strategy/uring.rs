@@ -1,14 +1,15 @@
 //! `uring`: the plain ring, as most people write it first. No set-up flags, nothing registered,
-//! wait for one completion, refill what has completed.
+//! wait for one completion, or for all of a batch, and refill what has completed.
 #![allow(unsafe_code)]
 
 use anyhow::{Context, Result};
-use io_uring::{IoUring, SubmissionQueue, opcode, types};
+use io_uring::{IoUring, SubmissionQueue, opcode, squeue, types};
 
 use super::blocked::open_ring;
 use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
 use super::{Body, Job, Lane, Modes, Strategy, Way};
 use crate::measure::meter::Meter;
+use crate::work::Kind;
 
 pub(crate) struct Uring;
 
@@ -28,10 +29,9 @@ impl Strategy for Uring {
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let ring = open_ring(|| IoUring::new(job.depth))?;
-    let file = types::Fd(job.fd);
     let mut lane = Plain {
         ring,
-        file,
+        files: job.fds.iter().copied().map(types::Fd).collect(),
         slots: Some(Slots::new(job)),
         in_flight: 0,
     };
@@ -41,17 +41,31 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
 
 struct Plain {
     ring: IoUring,
-    file: types::Fd,
+    files: Vec<types::Fd>,
     slots: Option<Slots>, // taken only on drop
     in_flight: u32,
 }
 
-/// Queues the next operation of a slot.
-fn push(queue: &mut SubmissionQueue<'_>, file: types::Fd, place: &Place, slot: u32) {
-    let entry = opcode::Read::new(file, place.buffer, place.length)
-        .offset(place.offset)
-        .build()
-        .user_data(u64::from(slot));
+/// The entry for what a slot does next.
+fn entry(files: &[types::Fd], place: &Place) -> squeue::Entry {
+    let (buffer, step) = (place.buffer, &place.step);
+    let file = files[step.file_index()];
+    match step.kind {
+        Kind::Read => opcode::Read::new(file, buffer, step.length)
+            .offset(step.offset)
+            .build(),
+        Kind::Write => opcode::Write::new(file, buffer, step.length)
+            .offset(step.offset)
+            .build(),
+        Kind::Sync => opcode::Fsync::new(file)
+            .flags(types::FsyncFlags::DATASYNC)
+            .build(),
+    }
+}
+
+/// Queues what a slot does next.
+fn push(queue: &mut SubmissionQueue<'_>, files: &[types::Fd], slot: u32, place: &Place) {
+    let entry = entry(files, place).user_data(u64::from(slot));
     // SAFETY: the buffer belongs to this slot alone and stays until the completion is
     // collected: dropping the lane waits for everything in flight.
     let pushed = unsafe { queue.push(&entry) };
@@ -63,7 +77,7 @@ impl Plain {
         let slots = self.slots.as_mut().expect("present until dropped");
         let mut queue = self.ring.submission();
         for slot in 0..slots.depth() {
-            push(&mut queue, self.file, &slots.begin(slot, now_ns), slot);
+            push(&mut queue, &self.files, slot, &slots.begin(slot, now_ns));
             self.in_flight += 1;
         }
     }
@@ -84,17 +98,29 @@ impl Plain {
 impl Lane for Plain {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
         meter.syscalls(1);
-        match self.ring.submit_and_wait(1) {
+        let slots = self.slots.as_mut().expect("present until dropped");
+        let wait_for = usize::try_from(slots.wait_for(1))?;
+        match self.ring.submit_and_wait(wait_for) {
             Err(error) if !is_passing(&error) => return Err(error).context("io_uring_enter"),
             _ => {}
         }
-        let now_ns = meter.read_clock();
-        let slots = self.slots.as_mut().expect("present until dropped");
+        meter.read_clock();
         let (_, mut queue, completions) = self.ring.split();
         for completion in completions {
+            self.in_flight -= 1;
             let slot = slot_of(completion.user_data());
-            slots.complete(slot, completion.result(), meter);
-            push(&mut queue, self.file, &slots.begin(slot, now_ns), slot);
+            slots.complete(slot, completion.result(), meter, |slot, place| {
+                push(&mut queue, &self.files, slot, &place);
+                self.in_flight += 1;
+            });
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
+        self.slots.as_mut().expect("present until dropped").stop();
+        while self.in_flight > 0 {
+            self.turn(meter)?;
         }
         Ok(())
     }
@@ -106,7 +132,7 @@ impl Lane for Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        // Closing a ring does not wait for reads in flight: the kernel would go on writing into
+        // Closing a ring does not wait for what is in flight: the kernel would go on using
         // buffers that are gone. If draining fails, they are left to it for ever.
         if self.drain().is_err() {
             std::mem::forget(self.slots.take());

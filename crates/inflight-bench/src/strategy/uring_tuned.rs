@@ -6,14 +6,16 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
 
 use anyhow::{Context, Result};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squeue, types};
 
 use super::blocked::open_ring;
-use super::slots::{Slots, flags_mode, is_passing, slot_of};
+use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
 use super::{Body, Job, Lane, Modes, Strategy, Way, modes};
 use crate::measure::meter::Meter;
+use crate::work::Kind;
 
 pub(crate) struct UringTuned;
 
@@ -87,7 +89,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
         Ok(()) => "yes".to_owned(),
         Err(error) => format!("no: {error}"),
     };
-    let file = submitter.register_files(&[job.fd]);
+    let file = submitter.register_files(job.fds);
     // SAFETY: the lane below owns the buffers and keeps them until nothing is in flight.
     let buffers = unsafe { submitter.register_buffers(&[slots.iovec()]) };
     let registered_file = file.is_ok();
@@ -103,18 +105,15 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
         submitter,
         submission,
         completion,
-        fd: types::Fd(job.fd),
+        fds: job.fds.to_vec(),
         registered_file,
         registered_buffers,
-        wait_for: usize::try_from(wait_for(job.depth))?,
+        wait_for: wait_for(job.depth),
         in_flight: 0,
         slots: Some(slots),
         effective,
     };
-    let now_ns = job.clock.now_ns();
-    for slot in 0..job.depth {
-        lane.push(slot, now_ns);
-    }
+    lane.fill(job.clock.now_ns());
     body(&mut lane)
 }
 
@@ -122,46 +121,79 @@ struct Tuned<'ring> {
     submitter: Submitter<'ring>,
     submission: SubmissionQueue<'ring>,
     completion: CompletionQueue<'ring>,
-    fd: types::Fd,
+    fds: Vec<RawFd>,
     registered_file: bool,
     registered_buffers: bool,
-    wait_for: usize,
+    wait_for: u32,
     in_flight: u32,
     slots: Option<Slots>, // taken only on drop
     effective: Modes,
 }
 
-impl Tuned<'_> {
+/// The entry for a step; the two kinds of files have no type in common that can be named.
+macro_rules! entry {
+    ($means:expr, $file:expr, $place:expr) => {{
+        let (file, buffer, step) = ($file, $place.buffer, &$place.step);
+        let (length, offset) = (step.length, step.offset);
+        match (step.kind, $means.registered_buffers) {
+            (Kind::Read, true) => opcode::ReadFixed::new(file, buffer, length, 0)
+                .offset(offset)
+                .build(),
+            (Kind::Read, false) => opcode::Read::new(file, buffer, length)
+                .offset(offset)
+                .build(),
+            (Kind::Write, true) => opcode::WriteFixed::new(file, buffer, length, 0)
+                .offset(offset)
+                .build(),
+            (Kind::Write, false) => opcode::Write::new(file, buffer, length)
+                .offset(offset)
+                .build(),
+            (Kind::Sync, _) => opcode::Fsync::new(file)
+                .flags(types::FsyncFlags::DATASYNC)
+                .build(),
+        }
+    }};
+}
+
+/// How a step is asked for.
+struct Means<'l> {
+    fds: &'l [RawFd],
+    registered_file: bool,
+    registered_buffers: bool,
+}
+
+impl Means<'_> {
     #[inline]
-    fn push(&mut self, slot: u32, now_ns: u64) {
-        let place = self
-            .slots
-            .as_mut()
-            .expect("present until dropped")
-            .begin(slot, now_ns);
-        let read = |file: bool| -> squeue::Entry {
-            let (buffer, length, offset) = (place.buffer, place.length, place.offset);
-            match (self.registered_buffers, file) {
-                (true, true) => opcode::ReadFixed::new(types::Fixed(0), buffer, length, 0)
-                    .offset(offset)
-                    .build(),
-                (true, false) => opcode::ReadFixed::new(self.fd, buffer, length, 0)
-                    .offset(offset)
-                    .build(),
-                (false, true) => opcode::Read::new(types::Fixed(0), buffer, length)
-                    .offset(offset)
-                    .build(),
-                (false, false) => opcode::Read::new(self.fd, buffer, length)
-                    .offset(offset)
-                    .build(),
-            }
+    fn entry(&self, place: &Place) -> squeue::Entry {
+        match self.registered_file {
+            true => entry!(self, types::Fixed(place.step.file), place),
+            false => entry!(self, types::Fd(self.fds[place.step.file_index()]), place),
+        }
+    }
+}
+
+#[inline]
+fn push(queue: &mut SubmissionQueue<'_>, means: &Means<'_>, slot: u32, place: &Place) {
+    let entry = means.entry(place).user_data(u64::from(slot));
+    // SAFETY: the buffer belongs to this slot alone and stays until the completion is
+    // collected: dropping the lane waits for everything in flight.
+    let pushed = unsafe { queue.push(&entry) };
+    pushed.expect("the queue has an entry for every slot");
+}
+
+impl Tuned<'_> {
+    fn fill(&mut self, now_ns: u64) {
+        let slots = self.slots.as_mut().expect("present until dropped");
+        let means = Means {
+            fds: &self.fds,
+            registered_file: self.registered_file,
+            registered_buffers: self.registered_buffers,
         };
-        let entry = read(self.registered_file).user_data(u64::from(slot));
-        // SAFETY: the buffer belongs to this slot alone and stays until the completion is
-        // collected: dropping the lane waits for everything in flight.
-        let pushed = unsafe { self.submission.push(&entry) };
-        pushed.expect("the queue has an entry for every slot");
-        self.in_flight += 1;
+        for slot in 0..slots.depth() {
+            let place = slots.begin(slot, now_ns);
+            push(&mut self.submission, &means, slot, &place);
+            self.in_flight += 1;
+        }
     }
 
     /// Hands over what is queued and waits; completions are visible afterwards.
@@ -193,14 +225,32 @@ impl Tuned<'_> {
 impl Lane for Tuned<'_> {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
         meter.syscalls(1);
-        self.enter(self.wait_for).context("io_uring_enter")?;
-        let now_ns = meter.read_clock();
+        let usual = self.wait_for.min(self.in_flight);
+        let slots = self.slots.as_ref().expect("present until dropped");
+        let wait_for = usize::try_from(slots.wait_for(usual))?;
+        self.enter(wait_for).context("io_uring_enter")?;
+        meter.read_clock();
+        let slots = self.slots.as_mut().expect("present until dropped");
+        let means = Means {
+            fds: &self.fds,
+            registered_file: self.registered_file,
+            registered_buffers: self.registered_buffers,
+        };
         while let Some(completion) = self.completion.next() {
-            let slot = slot_of(completion.user_data());
-            let slots = self.slots.as_mut().expect("present until dropped");
-            slots.complete(slot, completion.result(), meter);
             self.in_flight -= 1;
-            self.push(slot, now_ns);
+            let slot = slot_of(completion.user_data());
+            slots.complete(slot, completion.result(), meter, |slot, place| {
+                push(&mut self.submission, &means, slot, &place);
+                self.in_flight += 1;
+            });
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
+        self.slots.as_mut().expect("present until dropped").stop();
+        while self.in_flight > 0 {
+            self.turn(meter)?;
         }
         Ok(())
     }

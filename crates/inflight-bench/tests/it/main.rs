@@ -10,3 +10,4 @@ mod refusals;
 mod results;
 mod scratch_file;
 mod support;
+mod workloads;

@@ -55,7 +55,8 @@ fn the_test_file_is_removed_at_the_end() {
 #[test]
 fn the_test_file_is_kept_on_demand_and_not_offered_for_removal() {
     let directory = directory();
-    let args = [SMALL, &["--strategy", "null", "--keep-file"]].concat();
+    let keep = ["--strategy", "null", "--profile", "cached-random-read"];
+    let args = [SMALL, &keep, &["--keep-file"]].concat();
     let output = run(directory.path(), &args);
     let files = scratch_files(directory.path());
     assert_eq!(files.len(), 1, "{}", stderr(&output));

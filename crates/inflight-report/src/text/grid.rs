@@ -6,10 +6,10 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use super::paint::{Paint, Screen};
 
 /// A title, and whether what stands below it is set to the right.
-pub(crate) type Column = (&'static str, bool);
+pub(crate) type Column<'t> = (&'t str, bool);
 
 /// Draws rows below their titles; each row has a paint of its own.
-pub(super) fn draw(screen: &mut Screen, columns: &[Column], rows: &[(Vec<String>, Paint)]) {
+pub(super) fn draw(screen: &mut Screen, columns: &[Column<'_>], rows: &[(Vec<String>, Paint)]) {
     let mut table = Table::new();
     table
         .load_style(NOTHING)

@@ -14,9 +14,12 @@ pub use compare::{comparison, limits};
 
 use crate::figures::full_rounds;
 use crate::ranking::Ranking;
-use crate::record::{Cell, Finding, Machine, Record, Severity};
+use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
+use crate::regret;
 use crate::stats::signed_rank;
+use crate::strategy::INFLIGHT;
 use crate::units::{bytes, nanos};
+use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
 use notes::names;
 use paint::{Paint, Screen};
@@ -64,7 +67,29 @@ pub fn screen(record: &Record, style: Style) -> String {
             screen.statement(line.label, &line.text, Paint::Bold);
         }
     }
+    worst_regret(&mut screen, record);
     screen.finish()
+}
+
+/// Over all profiles, where there are several.
+fn worst_regret(screen: &mut Screen, record: &Record) {
+    let own = |regret: &Regret| regret.strategy == INFLIGHT;
+    let cells = record.regrets.iter().filter(|regret| own(regret)).count();
+    let Some(worst) = regret::worst(&record.regrets, own).filter(|_| record.profiles.len() > 1)
+    else {
+        return;
+    };
+    let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
+    let (Some(road), Some(reference)) = (find(&worst.cell), find(&worst.reference)) else {
+        return;
+    };
+    screen.blank();
+    let text = format!(
+        "Of {cells} cells, in {}: {}.",
+        worst.profile,
+        regret_in_words(worst, road, reference)
+    );
+    screen.statement("Worst", &text, Paint::Bold);
 }
 
 fn title(ranking: &Ranking<'_>) -> String {
@@ -130,7 +155,8 @@ fn legend(screen: &mut Screen, record: &Record) {
     screen.blank();
     let text = format!(
         "vs pread: ratio and {:.1} % interval; = no real difference (within 3 %); \
-         ? can not tell yet. disk: share of the bytes that the device served. – not known.",
+         ? can not tell yet. regret: how far the library is behind the best of the others. \
+         disk: share of the bytes that the device served or took. – not known.",
         interval.level * 100.0
     );
     screen.prose(&text, 1, Paint::Plain);

@@ -2,15 +2,20 @@
 
 use super::grid;
 use super::paint::{Paint, Screen, clean};
-use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second};
+use crate::figures::{
+    calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second, written_share,
+};
+use crate::noun;
 use crate::ranking::Ranking;
-use crate::record::Cell;
+use crate::record::{Cell, ProfileSummary};
+use crate::regret;
 use crate::stats::compare;
 use crate::strategy::{NULL, name};
-use crate::units::{MISSING, comparison, count, nanos, or_missing, percent, plain};
+use crate::units::{MISSING, comparison, count, nanos, or_missing, percent, plain, signed_percent};
 
 /// What stands in one column.
 struct Column {
+    /// `{}` stands for what one operation is called, `{}s` for what several are.
     title: &'static str,
     /// On a narrow terminal columns go in this order, from 1; 0 stays always.
     goes: usize,
@@ -18,18 +23,22 @@ struct Column {
     write: fn(&Ranking<'_>, &Cell) -> String,
 }
 
-const COLUMNS: [Column; 13] = [
+/// Places of columns that are treated specially.
+const BANDWIDTH: usize = 3;
+const REGRET: usize = 12;
+
+const COLUMNS: [Column; 14] = [
     column("  strategy", 0, false, marked_name),
     column("depth", 0, true, |_, cell| cell.depth.to_string()),
-    column("reads/s", 0, true, |_, cell| or_missing(iops(cell), count)),
+    column("{}s/s", 0, true, |_, cell| or_missing(iops(cell), count)),
     column("MiB/s", 3, true, |_, cell| {
         or_missing(mib_per_second(cell), plain)
     }),
     column("vs pread", 0, true, |ranking, cell| {
         versus(ranking, cell, 0)
     }),
-    column("", 8, false, |ranking, cell| versus(ranking, cell, 1)),
-    column("p50", 7, true, |_, cell| {
+    column("", 9, false, |ranking, cell| versus(ranking, cell, 1)),
+    column("p50", 8, true, |_, cell| {
         latency(cell, |found| Some(found.ns_p50))
     }),
     column("p99", 6, true, |_, cell| {
@@ -41,13 +50,16 @@ const COLUMNS: [Column; 13] = [
     column("max", 1, true, |_, cell| {
         latency(cell, |found| Some(found.ns_max))
     }),
-    column("CPU/read", 5, true, |_, cell| {
+    column("CPU/{}", 5, true, |_, cell| {
         or_missing(cpu_ns_per_op(cell), nanos)
     }),
-    column("calls/read", 4, true, |_, cell| {
+    column("calls/{}", 4, true, |_, cell| {
         or_missing(calls_per_op(cell), |calls| format!("{calls:.2}"))
     }),
-    column("disk", 0, true, |_, cell| or_missing(share(cell), percent)),
+    column("regret", 7, true, behind),
+    column("disk", 0, true, |ranking, cell| {
+        or_missing(share(ranking.profile, cell), percent)
+    }),
 ];
 
 const fn column(
@@ -64,6 +76,13 @@ const fn column(
     }
 }
 
+/// The title of a column, with the noun of the profile.
+fn title(column: &Column, profile: &ProfileSummary) -> String {
+    let noun = noun::of(profile);
+    let title = column.title.replace("{}s", noun.many);
+    title.replace("{}", noun.short)
+}
+
 /// Draws the table, without the columns for which the screen is too narrow.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     let rows = rows(ranking);
@@ -73,10 +92,15 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
         return;
     }
     let texts = texts(ranking);
-    let shown = fitting(&texts, screen.width());
-    let columns: Vec<grid::Column> = shown
+    let titles = titles(ranking.profile);
+    let all = [&[titles.clone()], texts.as_slice()].concat();
+    let mut shown = fitting(&all, screen.width(), noun::are_large(ranking.profile));
+    if texts.iter().all(|row| row[REGRET].is_empty()) {
+        shown.retain(|at| *at != REGRET);
+    }
+    let columns: Vec<grid::Column<'_>> = shown
         .iter()
-        .map(|at| (COLUMNS[*at].title, COLUMNS[*at].right))
+        .map(|at| (titles[*at].as_str(), COLUMNS[*at].right))
         .collect();
     let only_shown = |row: &Vec<String>| shown.iter().map(|at| row[*at].clone()).collect();
     let paints = rows.iter().map(|cell| paint(ranking, cell));
@@ -84,11 +108,19 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     grid::draw(screen, &columns, &rows);
 }
 
-/// The titles of all columns, and whether they are set to the right.
-pub(crate) fn titles() -> Vec<grid::Column> {
-    let columns = COLUMNS.iter();
-    columns
-        .map(|column| (column.title.trim(), column.right))
+/// The titles of all columns.
+pub(crate) fn titles(profile: &ProfileSummary) -> Vec<String> {
+    COLUMNS
+        .iter()
+        .map(|column| title(column, profile))
+        .collect()
+}
+
+/// The titles with whether what stands below them is set to the right.
+pub(crate) fn columns(titles: &[String]) -> Vec<grid::Column<'_>> {
+    let pairs = titles.iter().zip(&COLUMNS);
+    pairs
+        .map(|(title, column)| (title.trim(), column.right))
         .collect()
 }
 
@@ -115,18 +147,20 @@ fn rows<'a>(ranking: &Ranking<'a>) -> Vec<&'a Cell> {
     rows
 }
 
-/// The columns that fit side by side; those that never go stay even where they do not.
-fn fitting(texts: &[Vec<String>], width: usize) -> Vec<usize> {
+/// The columns that fit side by side; those that never go stay even where they do not, and so
+/// does bandwidth where it says more than a count.
+fn fitting(texts: &[Vec<String>], width: usize, keep_bandwidth: bool) -> Vec<usize> {
     let needs = |at: usize| {
         let longest = texts.iter().map(|row| row[at].chars().count()).max();
-        longest.unwrap_or(0).max(COLUMNS[at].title.chars().count()) + 2
+        longest.unwrap_or(0) + 2
     };
     let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
     for turn in 1..=COLUMNS.len() {
         if shown.iter().map(|at| needs(*at)).sum::<usize>() <= width {
             break;
         }
-        shown.retain(|at| COLUMNS[*at].goes != turn);
+        let stays = |at: usize| keep_bandwidth && at == BANDWIDTH;
+        shown.retain(|at| COLUMNS[*at].goes != turn || stays(*at));
     }
     shown
 }
@@ -150,9 +184,21 @@ fn marked_name(ranking: &Ranking<'_>, cell: &Cell) -> String {
     format!("{mark} {}", name(cell))
 }
 
-/// The share that the device served; what does no I/O has none.
-fn share(cell: &Cell) -> Option<f64> {
-    device_share(cell).filter(|_| cell.strategy != NULL)
+/// The share that the device served or took; what does no I/O has none.
+fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
+    let (read, written) = (device_share(cell), written_share(cell));
+    let share = match (profile.access.reads(), profile.access.writes()) {
+        (true, true) => read.zip(written).map(|(read, written)| read + written),
+        (true, false) => read,
+        (false, _) => written,
+    };
+    share.filter(|_| cell.strategy != NULL)
+}
+
+/// How far a road of the library is behind the best of the others; nothing for those.
+fn behind(ranking: &Ranking<'_>, cell: &Cell) -> String {
+    let found = regret::of_cell(ranking, cell);
+    found.map_or_else(String::new, |found| signed_percent(found.percent() / 100.0))
 }
 
 /// The ratio to the plain loop, or its interval; the plain loop itself is 1 by definition.

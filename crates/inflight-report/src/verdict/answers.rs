@@ -4,8 +4,10 @@
 //! figures for it.
 
 use crate::figures::{cpu_ns_per_op, iops};
+use crate::noun;
 use crate::ranking::Ranking;
-use crate::record::Cell;
+use crate::record::{Cell, Regret};
+use crate::regret;
 use crate::stats::{Word, compare};
 use crate::strategy::{self, is_ring, name, name_at_depth};
 use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends};
@@ -50,7 +52,8 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
             format!("{called} {}", or_missing(cpu_ns_per_op(rival), nanos))
         };
         let others: Vec<String> = rivals.iter().map(of).collect();
-        text += &format!(" CPU per read: {}; {}.", nanos(cost), others.join(", "));
+        let (noun, cost) = (noun::of(ranking.profile).one, nanos(cost));
+        text += &format!(" CPU per {noun}: {cost}; {}.", others.join(", "));
     }
     Some(text)
 }
@@ -107,6 +110,42 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
     ))
 }
 
+/// The worst regret of the library's own choice, and of its other roads.
+pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
+    let roads = ranking.cells.iter();
+    let all: Vec<Regret> = roads
+        .filter_map(|road| regret::of_cell(ranking, road))
+        .collect();
+    let own = regret::worst(&all, |one| one.strategy == strategy::INFLIGHT);
+    let others = regret::worst(&all, |one| one.strategy != strategy::INFLIGHT);
+    let said: Vec<String> = own
+        .into_iter()
+        .chain(others)
+        .filter_map(|worst| {
+            let road = ranking.cells.iter().find(|cell| cell.id == worst.cell)?;
+            let reference = ranking
+                .cells
+                .iter()
+                .find(|cell| cell.id == worst.reference)?;
+            Some(regret_in_words(worst, road, reference))
+        })
+        .collect();
+    (!said.is_empty()).then(|| format!("At worst, {}.", said.join("; ")))
+}
+
+/// A regret with the bad end of its interval.
+pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) -> String {
+    let (road, reference) = (name_at_depth(road), name_at_depth(reference));
+    let share = regret.percent();
+    let place = if share < 0.0 { "ahead of" } else { "behind" };
+    format!(
+        "{road} is {:.1} % {place} {reference} (its interval: {:+.1} to {:+.1} %)",
+        share.abs(),
+        regret.percent_at_best(),
+        regret.percent_at_worst()
+    )
+}
+
 /// What costs complexity or latency and brings no speed.
 pub(super) fn not_worth(ranking: &Ranking<'_>) -> Option<String> {
     let pick = ranking.pick()?;
@@ -159,7 +198,8 @@ pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
         Word::CannotTellYet => format!("may or may not gain: {}", ratio_with_ends(&interval)),
     };
     Some(format!(
-        "If your program waits for each read before the next, {} {gain}.",
+        "If your program waits for each {} before the next, {} {gain}.",
+        noun::of(ranking.profile).one,
         name(ring)
     ))
 }
@@ -186,6 +226,7 @@ pub(super) fn outside_check(ranking: &Ranking<'_>) -> Option<String> {
     let ring = name_at_depth(ring);
     let (theirs, ours, times) = (count(theirs), count(ours), ratio(times));
     Some(format!(
-        "fio does {theirs} reads/s, {ring} {ours} ({times}): {agrees}."
+        "fio does {theirs} {}/s, {ring} {ours} ({times}): {agrees}.",
+        noun::of(ranking.profile).many
     ))
 }

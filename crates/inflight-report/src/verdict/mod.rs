@@ -4,7 +4,7 @@
 //! are in `answers`. Words for a reader who has never heard of an interval come first, the
 //! interval stands behind them in brackets.
 
-mod answers;
+pub(crate) mod answers;
 
 use crate::figures::full_rounds;
 use crate::ranking::{Outcome, Ranking};
@@ -51,6 +51,7 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
         ("How sure", how_sure(ranking)),
         ("io_uring", answers::io_uring(ranking)),
         ("Library", answers::library(ranking)),
+        ("Regret", answers::regret(ranking)),
         ("Not worth", answers::not_worth(ranking)),
         ("But", answers::one_at_a_time(ranking)),
         ("Check", answers::outside_check(ranking)),

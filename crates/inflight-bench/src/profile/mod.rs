@@ -1,0 +1,352 @@
+//! What is asked of the device: a profile is a small TOML file that a user can copy and edit.
+//!
+//! A profile says what, never how: nothing here names a strategy. The profiles that are part of
+//! the program, and the names of sets of them, are in `built_in`.
+
+mod built_in;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use inflight_report::record::{Access, ProfileSummary, Sync};
+use serde::Deserialize;
+
+use crate::exit::usage;
+use crate::size;
+use crate::work::Work;
+
+pub(crate) use built_in::DEFAULT_SET;
+
+/// The largest queue depth that is accepted: no device has more requests than this.
+pub(crate) const MAX_DEPTH: u32 = 4096;
+/// More files than this have no place among the descriptors of a process.
+const MAX_FILES: u32 = 512;
+
+/// One workload, with one block size.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) name: String,
+    pub(crate) block_bytes: u32,
+    pub(crate) asked: Asked,
+}
+
+/// The keys of a profile file; an unknown key is an error.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Asked {
+    /// One line for people, without the block size, which is put before it.
+    pub(crate) title: String,
+    /// Which programs it stands for, and what it is to show.
+    #[serde(default)]
+    pub(crate) reason: String,
+    pub(crate) access: Access,
+    /// With several, the profile is one for each.
+    block_size_bytes: Sizes,
+    /// Of ranges, which are then between this and the block size.
+    #[serde(default)]
+    smallest_range_bytes: Option<u32>,
+    pub(crate) queue_depths: Vec<u32>,
+    /// As many operations as the depth begin together, and all end before the next begin.
+    #[serde(default)]
+    pub(crate) batched: bool,
+    pub(crate) direct_io: DirectIo,
+    pub(crate) page_cache: PageCache,
+    #[serde(default = "one")]
+    pub(crate) files: u32,
+    #[serde(default)]
+    pub(crate) sync: Sync,
+    /// Of a mixed access.
+    #[serde(default)]
+    read_percent: Option<u32>,
+    /// Each operation reads back what it has written.
+    #[serde(default)]
+    pub(crate) read_back: bool,
+    /// The content of every block that was read is checked.
+    #[serde(default)]
+    pub(crate) verify: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// One block size, or several.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Sizes {
+    One(u32),
+    Several(Vec<u32>),
+}
+
+/// Whether the operations pass the page cache by.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DirectIo {
+    Required,
+    Disabled,
+}
+
+/// The state of the page cache before the first operation.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum PageCache {
+    Unused,
+    Warm,
+    Cold,
+}
+
+impl Profile {
+    pub(crate) fn direct(&self) -> bool {
+        self.asked.direct_io == DirectIo::Required
+    }
+
+    pub(crate) fn cached(&self) -> bool {
+        self.asked.page_cache == PageCache::Warm
+    }
+
+    pub(crate) fn cold(&self) -> bool {
+        self.asked.page_cache == PageCache::Cold
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.asked.access.writes()
+    }
+
+    pub(crate) fn grows(&self) -> bool {
+        self.asked.access == Access::Append
+    }
+
+    /// The work of this profile on files of this size.
+    pub(crate) fn work(&self, file_bytes: u64) -> Work {
+        let Asked { access, .. } = self.asked;
+        Work {
+            access,
+            block_bytes: self.block_bytes,
+            least_bytes: self.least_bytes(),
+            read_percent: self.asked.read_percent.unwrap_or(0),
+            sync: self.asked.sync,
+            batched: self.asked.batched,
+            read_back: self.asked.read_back,
+            verify: self.asked.verify,
+            cold: self.cold(),
+            // What was read once is no longer cold.
+            without_repeats: self.cold() && access == Access::RandomRead,
+            files: self.asked.files,
+            file_bytes,
+        }
+    }
+
+    /// Whether operations differ in length.
+    pub(crate) fn varies(&self) -> bool {
+        self.least_bytes() != self.block_bytes
+    }
+
+    /// Takes another block size; ranges keep theirs.
+    pub(crate) fn resize(&mut self, block_bytes: u32) {
+        if self.asked.access != Access::RangeRead {
+            self.block_bytes = block_bytes;
+        }
+    }
+
+    fn least_bytes(&self) -> u32 {
+        self.asked.smallest_range_bytes.unwrap_or(self.block_bytes)
+    }
+
+    pub(crate) fn summary(&self) -> ProfileSummary {
+        let block = size::human(u64::from(self.block_bytes));
+        let blocks = match self.asked.smallest_range_bytes {
+            Some(least) => format!("{} to {block}", size::human(u64::from(least))),
+            None => block,
+        };
+        ProfileSummary {
+            name: self.name.clone(),
+            title: format!("{blocks} {}", self.asked.title),
+            block_size_bytes: self.block_bytes,
+            direct: self.direct(),
+            cached: self.cached(),
+            access: self.asked.access,
+            cold: self.cold(),
+            files: self.asked.files,
+            sync: self.asked.sync,
+            batched: self.asked.batched,
+            read_back: self.asked.read_back,
+            verified: self.asked.verify,
+            reason: self.asked.reason.clone(),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let asked = &self.asked;
+        size::check_block(self.block_bytes)?;
+        check_depths(&asked.queue_depths)?;
+        if self.direct() && asked.page_cache != PageCache::Unused {
+            bail!("direct_io = \"required\" goes with page_cache = \"unused\" only");
+        }
+        if !(1..=MAX_FILES).contains(&asked.files) {
+            bail!("files = {} is outside 1..={MAX_FILES}", asked.files);
+        }
+        if (asked.access == Access::Mixed) != asked.read_percent.is_some() {
+            bail!("read_percent belongs to access = \"mixed\", and to nothing else");
+        }
+        if asked.read_percent.is_some_and(|percent| percent > 100) {
+            bail!("read_percent is more than 100");
+        }
+        if (asked.access == Access::RangeRead) != asked.smallest_range_bytes.is_some() {
+            bail!("smallest_range_bytes belongs to access = \"range-read\", and to nothing else");
+        }
+        let least = self.least_bytes();
+        size::check_block(least)?;
+        if least > self.block_bytes {
+            bail!("smallest_range_bytes is more than block_size_bytes");
+        }
+        if !self.writes() && (asked.sync != Sync::None || asked.read_back) {
+            bail!("sync and read_back belong to an access that writes");
+        }
+        Ok(())
+    }
+}
+
+/// Refuses depths that cannot be measured.
+pub(crate) fn check_depths(depths: &[u32]) -> Result<()> {
+    if depths.is_empty() {
+        bail!("at least one queue depth is needed");
+    }
+    match depths
+        .iter()
+        .find(|depth| !(1..=MAX_DEPTH).contains(*depth))
+    {
+        Some(depth) => bail!("queue depth {depth} is outside 1..={MAX_DEPTH}"),
+        None => Ok(()),
+    }
+}
+
+/// The profiles for the names given: built-in names, names of sets, or paths of TOML files.
+pub(crate) fn load(names: &[String]) -> Result<Vec<Profile>> {
+    let mut profiles: Vec<Profile> = Vec::new();
+    for name in names {
+        let found = match built_in::set(name) {
+            Some(members) => {
+                let loaded: Result<Vec<_>> = members.iter().map(|name| load_one(name)).collect();
+                loaded?.concat()
+            }
+            None => load_one(name)?,
+        };
+        for profile in found {
+            if !profiles.iter().any(|known| known.name == profile.name) {
+                profiles.push(profile);
+            }
+        }
+    }
+    Ok(profiles)
+}
+
+fn load_one(name: &str) -> Result<Vec<Profile>> {
+    if let Some(text) = built_in::text(name) {
+        return parse(name, text);
+    }
+    let path = Path::new(name);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        return Err(usage(format!(
+            "unknown profile `{name}`; known are {}, or the path of a .toml file",
+            built_in::names().join(", ")
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("profile {name} cannot be read: {error}")))?;
+    let stem = path.file_stem().context("a profile file needs a name")?;
+    parse(&stem.to_string_lossy(), &text)
+}
+
+/// One profile for each block size; where there are several, the name tells which it is.
+fn parse(name: &str, text: &str) -> Result<Vec<Profile>> {
+    let asked: Asked =
+        toml::from_str(text).map_err(|error| usage(format!("profile {name}: {error}")))?;
+    let profile = |name: String, block_bytes: u32| {
+        let asked = asked.clone();
+        let profile = Profile {
+            name,
+            block_bytes,
+            asked,
+        };
+        profile
+            .check()
+            .map_err(|error| usage(format!("profile {}: {error}", profile.name)))?;
+        Ok(profile)
+    };
+    match &asked.block_size_bytes {
+        Sizes::One(block_bytes) => Ok(vec![profile(name.to_owned(), *block_bytes)?]),
+        Sizes::Several(sizes) => {
+            let each = sizes.iter().map(|&block_bytes| {
+                let size = size::human(u64::from(block_bytes)).replace("iB", "");
+                let size = size.replace(' ', "").to_lowercase();
+                profile(format!("{name}-{size}"), block_bytes)
+            });
+            each.collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(from: &str, to: &str) -> String {
+        let text = built_in::text("direct-random-read").unwrap();
+        assert!(text.contains(from), "{from}");
+        let parsed = parse("mine", &text.replace(from, to));
+        parsed.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_built_in_profile_is_valid_and_says_why_it_is_there() {
+        let profiles = load(&["all".to_owned()]).unwrap();
+        let mut names: Vec<&str> = profiles.iter().map(|one| &*one.name).collect();
+        assert!(names.contains(&"buffered-random-write-8k"), "{names:?}");
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for profile in &profiles {
+            let summary = profile.summary();
+            assert!(!summary.reason.is_empty(), "{}", profile.name);
+            assert_eq!(summary.access.writes(), profile.writes());
+        }
+        for name in built_in::names() {
+            assert!(!load(&[name.to_owned()]).unwrap().is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn titles_begin_with_the_size() {
+        let title = |name: &str| load(&[name.to_owned()]).unwrap()[0].summary().title;
+        assert!(title("direct-random-read").starts_with("4 KiB random reads"));
+        assert!(title("cold-range-read").starts_with("4 KiB to 256 KiB "));
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error() {
+        let told = refusal("access =", "engine = \"uring\"\naccess =");
+        assert!(told.contains("unknown field `engine`"), "{told}");
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_an_error() {
+        for page_cache in ["\"warm\"", "\"cold\""] {
+            assert!(refusal("\"unused\"", page_cache).contains("page_cache"));
+        }
+        let access = "\"random-read\"";
+        assert!(refusal(access, "\"mixed\"").contains("read_percent"));
+        assert!(refusal(access, "\"range-read\"").contains("smallest_range_bytes"));
+        assert!(refusal(access, "\"random-read\"\nsync = \"each\"").contains("sync"));
+        assert!(refusal(access, "\"random-read\"\nfiles = 0").contains("files"));
+    }
+
+    #[test]
+    fn several_block_sizes_make_several_profiles() {
+        let text = built_in::text("direct-random-read").unwrap();
+        let text = text.replace("= 4096", "= [4096, 2097152]");
+        let names = parse("mine", &text).unwrap().into_iter();
+        let names: Vec<String> = names.map(|profile| profile.name).collect();
+        assert_eq!(names, ["mine-4k", "mine-2m"]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Memory of one block that can be cut to the length of a step, as a program has it that reads
+//! ranges of different lengths.
+#![allow(unsafe_code)]
+
+use ::inflight::{IoBuf, IoBufMut};
+
+use super::arena::Arena;
+use super::tasks::Block;
+use crate::work::Work;
+
+/// The beginning of a block, aligned to a page.
+pub(crate) struct Cut {
+    arena: Arena,
+    length: usize,
+}
+
+impl Cut {
+    /// As long as the longest step.
+    pub(crate) fn of(work: &Work) -> Self {
+        Self {
+            arena: Arena::of(work, 1),
+            length: usize::try_from(work.block_bytes).expect("u32 fits into usize"),
+        }
+    }
+}
+
+impl Block for Cut {
+    fn cut(&mut self, bytes: usize) {
+        self.length = bytes;
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self.arena.block(0, self.length)
+    }
+}
+
+// SAFETY: the memory is on the heap, initialised, at least so long, and of this value alone; it
+// stays where it is when the value moves.
+unsafe impl IoBuf for Cut {
+    fn as_ptr(&self) -> *const u8 {
+        self.arena.slot(0)
+    }
+
+    fn len(&self) -> usize {
+        self.length
+    }
+}
+
+// SAFETY: as for `IoBuf`.
+unsafe impl IoBufMut for Cut {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.arena.slot(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::load;
+
+    #[test]
+    fn a_block_is_as_long_as_the_step() {
+        let profile = load(&["cold-range-read".to_owned()]).unwrap().remove(0);
+        let mut cut = Cut::of(&profile.work(1 << 30));
+        assert_eq!(IoBuf::len(&cut), 262_144);
+        cut.cut(8192);
+        assert_eq!((IoBuf::len(&cut), cut.bytes().len()), (8192, 8192));
+        assert_eq!(cut.bytes().as_ptr(), IoBuf::as_ptr(&cut));
+    }
+}

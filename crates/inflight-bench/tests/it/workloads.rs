@@ -1,0 +1,191 @@
+//! The workloads of the built-in profiles: each does what it says, with every strategy that can.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use inflight_report::Record;
+use inflight_report::record::Cell;
+use tempfile::TempDir;
+
+use crate::support::{Running, bench, directory, record, run, scratch_files};
+
+const TINY: &[&str] = &["--size", "16m", "--rounds", "1", "--cell-time", "5"];
+
+/// A record of this profile at these depths, by every strategy.
+fn measured(directory: &Path, profile: &str, depths: &str) -> Record {
+    let args = ["--profile", profile, "--depth", depths];
+    let (code, record) = record(directory, &[TINY, &args].concat());
+    assert_eq!(code, 0, "{profile}");
+    record
+}
+
+fn of<'r>(record: &'r Record, strategy: &str) -> &'r Cell {
+    let mut cells = record.cells.iter();
+    let found = cells.find(|cell| cell.strategy == strategy && cell.depth == 1);
+    found.unwrap_or_else(|| panic!("no cell of {strategy}"))
+}
+
+/// System calls per operation of a strategy that counts them.
+fn calls(record: &Record, strategy: &str) -> f64 {
+    let round = &of(record, strategy).rounds[0];
+    round.syscalls.unwrap() as f64 / round.ops as f64
+}
+
+/// Every cell was measured without a fault, or says why not.
+fn check(record: &Record) {
+    for cell in &record.cells {
+        let id = &cell.id;
+        if let Some(skipped) = &cell.skipped {
+            println!("skipped: {id}: {}", skipped.reason);
+            let ring = cell.strategy.starts_with("uring") && skipped.reason.contains("io_uring");
+            let unfit = ["batch", "map", "alone", "one"];
+            let unfit = unfit.iter().any(|why| skipped.reason.contains(why));
+            assert!(
+                ring || unfit || is_memory(record),
+                "{id}: {}",
+                skipped.reason
+            );
+            continue;
+        }
+        assert_eq!(cell.rounds.len(), 1, "{id}");
+        for round in &cell.rounds {
+            assert_eq!((round.errors, round.short, round.wrong), (0, 0, 0), "{id}");
+        }
+    }
+}
+
+/// Whether no profile can be cold here.
+fn is_memory(record: &Record) -> bool {
+    record.target.fs == "tmpfs"
+}
+
+#[test]
+fn a_durable_write_is_a_write_and_a_sync() {
+    let directory = directory();
+    let record = measured(directory.path(), "durable-append,group-commit", "1,4");
+    check(&record);
+    assert!((calls(&record, "pread") - 2.0).abs() < 0.1);
+    let round = &of(&record, "pread").rounds[0];
+    assert_eq!(round.bytes, round.ops * 4096);
+    if let Some(device) = round.device {
+        assert!(device.written_bytes >= round.bytes, "{round:?}");
+    }
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
+fn what_was_written_and_synced_is_read_back() {
+    let directory = directory();
+    let record = measured(directory.path(), "write-fsync-read", "1,8");
+    check(&record);
+    assert!((calls(&record, "pread") - 3.0).abs() < 0.1);
+}
+
+#[test]
+fn reads_are_mixed_with_writes() {
+    let directory = directory();
+    let record = measured(directory.path(), "mixed-70-30", "1,8");
+    check(&record);
+    let round = &of(&record, "pread").rounds[0];
+    let Some(device) = round.device.filter(|_| !is_memory(&record)) else {
+        println!("skipped in part: there is no block device");
+        return;
+    };
+    assert!(device.reads > 0 && device.writes > 0, "{device:?}");
+}
+
+#[test]
+fn many_files_are_read_and_checked_also_in_batches_of_ranges_and_cold() {
+    let directory = directory();
+    for profile in ["many-files,many-files-cold", "cold-range-read"] {
+        let record = measured(directory.path(), profile, "1,8");
+        check(&record);
+        let files = if profile.starts_with("many") { 128 } else { 1 };
+        assert_eq!(record.profiles[0].files, files);
+        assert_eq!(record.profiles[0].verified, files > 1);
+    }
+}
+
+#[test]
+fn what_is_written_goes_where_it_belongs_and_the_file_still_tells_what_it_is() {
+    let directory = directory();
+    let profiles = "buffered-random-write,buffered-sequential-write";
+    let args = ["--profile", profiles, "--depth", "1,8", "--keep-file"];
+    let (code, record) = record(directory.path(), &[TINY, &args].concat());
+    assert_eq!(code, 0);
+    check(&record);
+    let files = scratch_files(directory.path());
+    assert_eq!(files.len(), 1);
+    let content = std::fs::read(&files[0]).unwrap();
+    assert_eq!(content.len(), 16 << 20);
+    assert!(content.starts_with(b"inflight test data"));
+    for (number, sector) in (0u64..).zip(content.chunks(512)) {
+        assert_eq!(sector[504..], (number * 512).to_le_bytes(), "{number}");
+    }
+}
+
+#[test]
+fn wrong_content_is_noticed_and_does_not_count() {
+    let directory = directory();
+    let args = ["--profile", "many-files", "--strategy", "pread"];
+    let long = ["--size", "16m", "--rounds", "3", "--cell-time", "200"];
+    let command = [&args[..], &long, &["--export-json", "-"]].concat();
+    let mut running = Running::start(&mut bench(directory.path(), &command));
+    running.wait_for("round 1/3");
+    for path in scratch_files(directory.path()) {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[0; 4096], 8192).unwrap();
+    }
+    let output = running.end();
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let cell = &record.cells[0];
+    assert!(cell.rounds.iter().any(|round| round.wrong > 0));
+    assert!(cell.rounds.iter().all(|round| round.wrong < round.ops));
+    let ranking = inflight_report::ranking::Ranking::new(&record, &record.profiles[0]);
+    assert!(
+        ranking.out[0].1.contains("other bytes"),
+        "{:?}",
+        ranking.out
+    );
+}
+
+#[test]
+fn an_existing_file_is_never_written_whatever_the_profile() {
+    let directory = directory();
+    let path = directory.path().join("data");
+    std::fs::write(&path, vec![7; 16 << 20]).unwrap();
+    let profiles = "buffered-random-write-4k,durable-append,many-files,cached-random-read";
+    let unknown = run(&path, &["--profile", "buffered-random-write-4k"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let profiles = profiles.replace("-4k", "");
+    let args = [
+        "--profile",
+        &profiles,
+        "--strategy",
+        "pread",
+        "--depth",
+        "1",
+    ];
+    let (code, record) = record(&path, &[TINY, &args].concat());
+    assert_eq!(code, 0);
+    let measured: Vec<_> = record.cells.iter().map(|cell| cell.rounds.len()).collect();
+    assert_eq!(measured, [0, 0, 0, 0, 1]);
+    assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn memory_is_never_cold() {
+    let Ok(memory) = TempDir::new_in("/dev/shm") else {
+        println!("skipped: there is no /dev/shm");
+        return;
+    };
+    let args = ["--profile", "cold-random-read", "--strategy", "pread"];
+    let (code, record) = record(memory.path(), &[TINY, &args].concat());
+    if record.target.fs != "tmpfs" {
+        println!("skipped: /dev/shm is on {}", record.target.fs);
+        return;
+    }
+    assert_eq!(code, 3);
+    let skipped = record.cells[0].skipped.as_ref().unwrap();
+    assert!(skipped.reason.contains("cannot be emptied"), "{skipped:?}");
+}
