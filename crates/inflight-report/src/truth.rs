@@ -51,7 +51,7 @@ fn failed(cell: &Cell) -> Option<String> {
     let wrong = wrong(cell);
     if wrong > 0 {
         return Some(format!(
-            "{wrong} operations delivered other bytes than were written there: nothing it did counts"
+            "{wrong} operations delivered other bytes than were written: nothing it did counts"
         ));
     }
     let (errors, short) = failures(cell);

@@ -93,7 +93,7 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     }
     let texts = texts(ranking);
     let titles = titles(ranking.profile);
-    let all = [&[titles.clone()], texts.as_slice()].concat();
+    let all = [std::slice::from_ref(&titles), texts.as_slice()].concat();
     let mut shown = fitting(&all, screen.width(), noun::are_large(ranking.profile));
     if texts.iter().all(|row| row[REGRET].is_empty()) {
         shown.retain(|at| *at != REGRET);
