@@ -21,8 +21,9 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
-/// Height of a band, in units of the drawing.
-const BAND: f64 = 7.0;
+/// Height of all bands together, unless that makes one of them lower than can be seen.
+const BANDS_HEIGHT: f64 = 190.0;
+const LEAST_BAND: f64 = 2.5;
 
 /// What one map shows.
 struct Map<'a> {
@@ -37,6 +38,14 @@ struct Ground {
     lowest: usize,
     highest: usize,
     slices: usize,
+    /// Height of one, in units of the drawing.
+    band: f64,
+}
+
+impl Ground {
+    fn height(self) -> f64 {
+        TOP + (self.highest - self.lowest) as f64 * self.band + BOTTOM
+    }
 }
 
 pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
@@ -85,15 +94,15 @@ fn rounds(cell: &Cell) -> Option<Vec<Vec<Slice>>> {
 fn ground(maps: &[Map<'_>]) -> Option<Ground> {
     let slices = || maps.iter().flat_map(|map| map.rounds.iter().flatten());
     let busy = || slices().filter(|slice| !slice.counts.is_empty());
+    let lowest = busy().map(|slice| slice.first_band).min()?;
+    let ends = busy().map(|slice| slice.first_band + slice.counts.len());
+    let highest = ends.max()?;
+    let lengths = maps.iter().map(|map| map.rounds.iter().map(Vec::len).sum());
     Some(Ground {
-        lowest: busy().map(|slice| slice.first_band).min()?,
-        highest: busy()
-            .map(|slice| slice.first_band + slice.counts.len())
-            .max()?,
-        slices: maps
-            .iter()
-            .map(|map| map.rounds.iter().map(Vec::len).sum())
-            .max()?,
+        lowest,
+        highest,
+        slices: lengths.max()?,
+        band: (BANDS_HEIGHT / (highest - lowest) as f64).clamp(LEAST_BAND, 12.0),
     })
 }
 
@@ -107,8 +116,7 @@ fn shade(share: f64) -> usize {
 }
 
 fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
-    let bands = ground.highest - ground.lowest;
-    let height = TOP + bands as f64 * BAND + BOTTOM;
+    let (height, band) = (ground.height(), ground.band);
     let (name, colour) = (row_name(map.cell), map.series.look.colour);
     let swatch = map.series.look.swatch();
     let said = esc(&format!("Latency of {} over time: {name}", view.many));
@@ -120,10 +128,10 @@ fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
     );
     svg += &axes(ground, height);
     let across = (WIDTH - LEFT - RIGHT) / ground.slices as f64;
-    let (floor, at) = (height - BOTTOM - BAND / 2.0, LEFT);
+    let (floor, at) = (height - BOTTOM - band / 2.0, LEFT);
     put!(
         &mut svg,
-        "<g transform=\"translate({at} {floor}) scale({across:.4} -{BAND})\">"
+        "<g transform=\"translate({at} {floor}) scale({across:.4} -{band:.4})\">"
     );
     for (shade, data) in shades(map, ground) {
         put!(&mut svg, "<path class=\"h h{shade}\" d=\"{data}\"/>");
@@ -215,7 +223,7 @@ fn place(ns: f64, ground: Ground, height: f64) -> f64 {
     let band = band.unwrap_or(ground.lowest);
     let (from, to) = (lower_edge_ns(band), lower_edge_ns(band + 1));
     let within = ((ns - from) / (to - from)).clamp(0.0, 1.0);
-    height - BOTTOM - ((band - ground.lowest) as f64 + within) * BAND
+    height - BOTTOM - ((band - ground.lowest) as f64 + within) * ground.band
 }
 
 /// What the shades mean.

@@ -25,9 +25,6 @@ for (const legend of document.querySelectorAll(".legend")) {
   legend.addEventListener("pointerleave", leave);
   legend.addEventListener("focusout", leave);
 }
-addEventListener("beforeprint", () => {
-  for (const table of document.querySelectorAll("details")) table.open = true;
-});
 const save = document.getElementById("save");
 save.hidden = false;
 save.addEventListener("click", () => {
