@@ -48,7 +48,9 @@ pub(crate) fn all(facts: &Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
 /// What a check found, tied to the cells that it spoils; nothing if there are none.
 fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
     let ids = |wanted: &dyn Fn(&Cell) -> bool| {
-        let cells = facts.cells.iter().filter(|cell| wanted(cell));
+        // `null` does no I/O that could be spoiled.
+        let cells = facts.cells.iter().filter(|cell| cell.strategy != "null");
+        let cells = cells.filter(|cell| wanted(cell));
         cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
     };
     let is_direct = |cell: &Cell| facts.direct.contains(&cell.id);

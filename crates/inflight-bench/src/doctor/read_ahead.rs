@@ -33,12 +33,15 @@ pub(super) fn check(site: &Site) -> Vec<Found> {
     let finding = format!("{name} reads {kib} KiB ahead");
     let fix = format!("echo 128 | sudo tee /sys/block/{name}/queue/read_ahead_kb");
     let found = match kib {
-        0 => Found::warning(ID, finding).so("Sequential buffered reads wait for each block"),
+        0 => Found::warning(ID, finding)
+            .so("Sequential buffered reads wait for each block")
+            .spoils(Spoils::Buffered),
         MUCH_KIB.. => Found::note(ID, finding)
-            .so("Random faults of a memory map that is not cached read as much around each"),
+            .so("Random faults of a memory map that is not cached read as much around each")
+            .spoils(Spoils::Nothing),
         _ => return vec![Found::ok(ID, finding)],
     };
-    vec![found.fix(fix).spoils(Spoils::Buffered)]
+    vec![found.fix(fix)]
 }
 
 #[cfg(test)]

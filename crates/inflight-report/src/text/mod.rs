@@ -17,7 +17,7 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
-use crate::strategy::INFLIGHT;
+use crate::strategy::{INFLIGHT, NULL};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
@@ -178,11 +178,9 @@ fn findings(screen: &mut Screen, record: &Record) {
             Severity::Warning => ("Warning", Paint::Red),
             Severity::Hint => ("Hint", Paint::Plain),
         };
-        let affected = |cell: &&Cell| finding.affects.contains(&cell.id);
-        let affected: Vec<&Cell> = record.cells.iter().filter(affected).collect();
         let mut text = sentence(&finding.what) + &sentence(&finding.why_it_matters);
-        if !affected.is_empty() {
-            text += &sentence(&format!("It concerns {}", names(&affected)));
+        if let Some(affected) = concerned(record, finding) {
+            text += &sentence(&format!("It concerns {affected}"));
         }
         if !finding.fix.is_empty() {
             text += &sentence(&format!("Fix: {}", finding.fix));
@@ -190,6 +188,28 @@ fn findings(screen: &mut Screen, record: &Record) {
         text += &sentence(&format!("More: inflight doctor --explain {}", finding.id));
         screen.statement(label, &text, paint);
     }
+}
+
+/// Names the cells that a finding affects: whole profiles, where it affects all that was measured.
+fn concerned(record: &Record, finding: &Finding) -> Option<String> {
+    let is_affected = |cell: &Cell| finding.affects.contains(&cell.id);
+    let mut parts = Vec::new();
+    let mut single: Vec<&Cell> = Vec::new();
+    for profile in &record.profiles {
+        let cells = || {
+            let of_it = |cell: &&Cell| cell.profile == profile.name;
+            record.cells.iter().filter(of_it)
+        };
+        let counts = |cell: &&Cell| cell.strategy != NULL && full_rounds(cell) > 0;
+        match cells().filter(counts).all(is_affected) {
+            true if cells().any(is_affected) => parts.push(format!("all of {}", profile.name)),
+            _ => single.extend(cells().filter(|cell| is_affected(cell))),
+        }
+    }
+    if !single.is_empty() {
+        parts.push(names(&single));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn sentence(text: &str) -> String {

@@ -29,6 +29,34 @@ pub(crate) fn assert_snapshot(name: &str, text: &str) {
     );
 }
 
+#[test]
+fn a_finding_names_a_profile_where_it_concerns_all_of_it() {
+    let mut record = disk(8);
+    let mut finding = powersave();
+    finding.affects = record.cells.iter().map(|cell| cell.id.clone()).collect();
+    record.findings = vec![finding.clone()];
+    let text = wide(&record)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let profile = record.profiles[0].name.clone();
+    assert!(
+        text.contains(&format!("It concerns all of {profile}. ")),
+        "{text}"
+    );
+    let left_out = find(&mut record, "uring", 32).id.clone();
+    finding.affects.retain(|id| *id != left_out);
+    record.findings = vec![finding];
+    let text = wide(&record)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        text.contains("It concerns ") && !text.contains("all of"),
+        "{text}"
+    );
+}
+
 fn powersave() -> Finding {
     Finding {
         id: "governor".to_owned(),
