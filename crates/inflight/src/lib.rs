@@ -89,6 +89,7 @@ pub use error::{
     Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
 };
 pub use op::Priority;
+pub use policy::Way;
 pub use stats::{Fallback, Stats};
 
 /// Operations that were still in flight when their engine had waited long enough for them
@@ -106,6 +107,7 @@ pub mod local {
 pub mod fs {
     pub use crate::api::calls::Call;
     pub use crate::api::close::{Close, Closing};
+    pub use crate::api::explain::Explanation;
     pub use crate::api::file::{Alignment, File};
     pub use crate::api::names::{
         MetadataOf, NameOp, create_dir, metadata, remove_dir, remove_file, rename, sync_dir,

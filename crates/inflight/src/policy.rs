@@ -9,10 +9,17 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod step;
+mod way;
+
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::time::Duration;
 
 use crate::op::{Op, Road, Seen, Wishes};
+
+pub(crate) use step::{Step, in_a_poll};
+pub use way::Way;
+pub(crate) use way::{explain, explain_none};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,14 +163,26 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
+    /// What transfers of a kind have shown.
+    fn of(&self, facts: Facts, is_write: bool) -> &Warmth {
+        match is_write && !facts.direct {
+            true => &self.copies,
+            false => &self.reads,
+        }
+    }
+
+    /// Whether such transfers are taken without waiting, as far as is known.
+    pub(crate) fn takes_nowait(&self, facts: Facts, is_write: bool) -> Option<bool> {
+        match self.of(facts, is_write).nowait.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            nowait => Some(nowait == TAKEN),
+        }
+    }
+
     /// Learns from a transfer.
     #[inline]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
-        if is_write && !facts.direct {
-            self.copies.note(seen);
-        } else {
-            self.reads.note(seen);
-        }
+        self.of(facts, is_write).note(seen);
     }
 }
 
@@ -234,42 +253,6 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
     }
 }
 
-/// What a future does when it is polled for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A plain call.
-    Call,
-    /// A plain call, to learn how long it takes.
-    TimedCall,
-    /// A plain call that does not wait, and what comes then if it would.
-    Try { then_pool: bool },
-    /// The request goes to the proactor, for a thread of the pool.
-    Pool,
-    /// The request goes to the proactor.
-    Backend,
-}
-
-/// The largest copy that is made where a future is polled, in bytes: 20 to 50 us. Beyond that, what
-/// handing it over costs is a small part of it, and others wait for the thread.
-const POLL_MAX_BYTES: usize = 256 << 10;
-
-/// What a future does on a road. `is_sample` is asked whether it is the turn of a sample.
-#[inline]
-pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bool) -> Step {
-    let is_large = bytes > POLL_MAX_BYTES;
-    match road {
-        Road::Now => Step::Call,
-        Road::Copy | Road::CopyBlind | Road::Blind if is_large => Step::Pool,
-        Road::Copy => Step::Try { then_pool: true },
-        Road::CopyBlind | Road::Blind => Step::TimedCall,
-        Road::Plain | Road::Pool | Road::Slow => Step::Pool,
-        Road::Warm | Road::CacheFirst | Road::Ask if !is_large => Step::Try { then_pool: false },
-        Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
-        Road::Warm | Road::CacheFirst | Road::Ask | Road::Cold => Step::Backend,
-        Road::Backend | Road::Device => Step::Backend,
-    }
-}
-
 /// How many times the queue depth a batch has to hold for its files to be made known to the ring:
 /// that costs two system calls, and saves 2 to 5 % of the CPU of each operation.
 pub(crate) const FIXED_FILES_FROM: usize = 8;
@@ -320,6 +303,7 @@ pub(crate) fn limit_bytes(direct: bool, device_bytes: Option<u32>) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::step::POLL_MAX_BYTES;
     use super::*;
     use crate::op::Span;
 

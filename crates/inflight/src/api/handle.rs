@@ -116,6 +116,11 @@ impl Handle {
         self.learned.note(self.facts, is_write, seen);
     }
 
+    /// Whether transfers of a kind are taken without waiting, as far as is known.
+    pub(super) fn takes_nowait(&self, is_write: bool) -> Option<bool> {
+        self.learned.takes_nowait(self.facts, is_write)
+    }
+
     /// Learns from the answer to a read.
     #[inline]
     pub(super) fn has_read(&self, answer: Answer) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{AlignedBuf, AnyOp, Batch, Direct, Engine, Operation};
+use inflight::{AlignedBuf, AnyOp, Batch, Direct, Engine, Operation, Way};
 use tempfile::NamedTempFile;
 
 use super::support::{
@@ -315,4 +315,52 @@ fn direct_writes_that_make_a_file_grow_are_plain_calls_and_others_are_not() {
     );
     file.truncate(0).wait().expect("it can be cut");
     assert_eq!(run(), (0, 8), "it grows again");
+}
+
+#[test]
+fn what_is_explained_is_what_happens() {
+    let Some(engine) = uring_or_skip("explained roads") else {
+        return;
+    };
+    for directory in directories() {
+        let path = NamedTempFile::new_in(&directory).expect("it can be written");
+        for durable in [false, true] {
+            let file = read_write(&engine).durable_writes(durable);
+            let file = file.open(path.path()).expect("the file is there");
+            for _ in 0..8 {
+                let mut write = file.write_at(block_of(3), 0);
+                let explained = write.explain();
+                assert!(explained.file_system.is_some(), "{explained}");
+                let before = engine.stats();
+                // One alone would be run as such.
+                let mut batch = Batch::on(&engine);
+                batch.push(write);
+                batch.push(file.write_at(block_of(3), 0));
+                assert!(batch.wait().all(|(result, _)| result.is_ok()));
+                let after = engine.stats();
+                let plain_calls = after.plain_calls - before.plain_calls;
+                let pool_calls = after.pool_calls - before.pool_calls;
+                let expected = match explained.batched {
+                    Way::PlainCall => (2, 0),
+                    Way::Pool => (0, 2),
+                    way => panic!("{way} for a write through the page cache: {explained}"),
+                };
+                assert_eq!((plain_calls, pool_calls), expected, "{explained}");
+            }
+        }
+        let file = open(&engine, path.path());
+        let mut read = file.read_at(vec![0; 512], 0);
+        assert_eq!(read.explain().takes_nowait, None);
+        assert_eq!(read.explain().batched, Way::TryThenBackend);
+        let mut batch = Batch::on(&engine);
+        (0..200).for_each(|_| batch.push(file.read_at(vec![0; 512], 0)));
+        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        let explained = read.explain();
+        assert!(explained.takes_nowait.is_some(), "{explained}");
+        let text = explained.to_string();
+        assert!(
+            text.contains("file system") && text.contains(explained.why),
+            "{text}"
+        );
+    }
 }

@@ -1,0 +1,154 @@
+//! Which way a transfer would take now, and why.
+
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use super::file::File;
+use super::transfer::{ReadAt, WriteAt};
+use crate::buf::{IoBuf, IoBufMut};
+use crate::op::{Plan, Prepare};
+use crate::policy::{self, Way};
+
+/// Which way a transfer would take now, and why. Made by [`ReadAt::explain`] and
+/// [`WriteAt::explain`].
+///
+/// The next transfer may change it: the library learns from how each one is served.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use inflight::fs::File;
+///
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// println!("{}", file.read_at(vec![0; 4096], 0).explain());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The way if it is run by [`wait`](crate::Operation::wait).
+    pub alone: Way,
+    /// The way in a [`Batch`](crate::Batch) or a [`Queue`](crate::Queue).
+    pub batched: Way,
+    /// The way if it is awaited.
+    pub awaited: Way,
+    /// Why, in one sentence.
+    pub why: &'static str,
+    /// Whether the file is open past the page cache.
+    pub direct: bool,
+    /// Whether the file takes transfers of this kind without waiting (`RWF_NOWAIT`), once one of
+    /// them has shown it.
+    pub takes_nowait: Option<bool>,
+    /// The largest transfer handed over at once, in bytes.
+    pub limit_bytes: u32,
+    /// The type of the file system, as `/proc/self/mountinfo` names it. For people: no decision
+    /// depends on it.
+    pub file_system: Option<String>,
+    /// The I/O scheduler of the device. For people too.
+    pub scheduler: Option<String>,
+}
+
+impl Explanation {
+    fn of(file: &File, plan: &Plan, bytes: usize, is_write: bool) -> Self {
+        let handle = file.handle();
+        let facts = handle.facts();
+        let guide = match plan {
+            Plan::Run(road, _) => policy::explain(*road, bytes),
+            Plan::Answered(_) | Plan::Sync(_) => policy::explain_none(),
+        };
+        let number = device_number(handle.raw_fd());
+        Self {
+            alone: guide.alone,
+            batched: guide.batched,
+            awaited: guide.awaited,
+            why: guide.why,
+            direct: facts.direct,
+            takes_nowait: handle.takes_nowait(is_write),
+            limit_bytes: facts.limit_bytes,
+            file_system: number.and_then(|(device, _)| file_system_of(device)),
+            scheduler: number.and_then(|(_, disk)| scheduler_of(disk)),
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.why)?;
+        writeln!(f, "  alone: {}", self.alone)?;
+        writeln!(f, "  in a batch: {}", self.batched)?;
+        writeln!(f, "  awaited: {}", self.awaited)?;
+        let nowait = match self.takes_nowait {
+            None => "not known yet",
+            Some(true) => "taken",
+            Some(false) => "refused",
+        };
+        let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
+        write!(
+            f,
+            "  {}, RWF_NOWAIT {nowait}, at most {} bytes at once, file system {}, scheduler {}",
+            if self.direct { "direct" } else { "buffered" },
+            self.limit_bytes,
+            name(&self.file_system),
+            name(&self.scheduler),
+        )
+    }
+}
+
+impl<B: IoBufMut> ReadAt<'_, B> {
+    /// Which way it would take now, and why. The device is not asked for anything; what is resident
+    /// of a mapped file may already be copied to the buffer.
+    pub fn explain(&mut self) -> Explanation {
+        let plan = self.prepare().0;
+        Explanation::of(self.file, &plan, self.buf.len(), false)
+    }
+}
+
+impl<B: IoBuf> WriteAt<'_, B> {
+    /// Which way it would take now, and why. Nothing is written.
+    pub fn explain(&mut self) -> Explanation {
+        let plan = self.prepare().0;
+        Explanation::of(self.file, &plan, self.buf.len(), true)
+    }
+}
+
+/// The numbers of the file system's device, and of the device itself if it is open.
+fn device_number(fd: i32) -> Option<((u64, u64), (u64, u64))> {
+    let split = |number: u64| {
+        let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00);
+        (major, minor)
+    };
+    let metadata = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
+    let device = split(metadata.dev());
+    let is_device = metadata.mode() & libc::S_IFMT == libc::S_IFBLK;
+    Some((
+        device,
+        if is_device {
+            split(metadata.rdev())
+        } else {
+            device
+        },
+    ))
+}
+
+/// The type after the hyphen of the line with this device (proc_pid_mountinfo(5)).
+fn file_system_of((major, minor): (u64, u64)) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let number = format!("{major}:{minor}");
+    let is_it = |line: &&str| line.split(' ').nth(2) == Some(&number);
+    let (_, after) = mounts.lines().find(is_it)?.split_once(" - ")?;
+    after.split(' ').next().map(str::to_owned)
+}
+
+/// What sysfs has in brackets.
+fn scheduler_of((major, minor): (u64, u64)) -> Option<String> {
+    ["queue", "../queue"].iter().find_map(|queue| {
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/scheduler");
+        let text = fs::read_to_string(path).ok()?;
+        let text = text.trim();
+        let chosen = text
+            .split_once('[')
+            .and_then(|(_, after)| after.split_once(']'));
+        Some(chosen.map_or(text, |(name, _)| name).to_owned())
+    })
+}

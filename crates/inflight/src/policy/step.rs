@@ -1,0 +1,39 @@
+//! What a road means where an operation is polled, and nobody may wait.
+
+use crate::op::Road;
+
+/// What a future does when it is polled for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A plain call.
+    Call,
+    /// A plain call, to learn how long it takes.
+    TimedCall,
+    /// A plain call that does not wait, and what comes then if it would.
+    Try { then_pool: bool },
+    /// The request goes to the proactor, for a thread of the pool.
+    Pool,
+    /// The request goes to the proactor.
+    Backend,
+}
+
+/// The largest copy that is made where a future is polled, in bytes: 20 to 50 us. Beyond that, what
+/// handing it over costs is a small part of it, and others wait for the thread.
+pub(super) const POLL_MAX_BYTES: usize = 256 << 10;
+
+/// What a future does on a road. `is_sample` is asked whether it is the turn of a sample.
+#[inline]
+pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bool) -> Step {
+    let is_large = bytes > POLL_MAX_BYTES;
+    match road {
+        Road::Now => Step::Call,
+        Road::Copy | Road::CopyBlind | Road::Blind if is_large => Step::Pool,
+        Road::Copy => Step::Try { then_pool: true },
+        Road::CopyBlind | Road::Blind => Step::TimedCall,
+        Road::Plain | Road::Pool | Road::Slow => Step::Pool,
+        Road::Warm | Road::CacheFirst | Road::Ask if !is_large => Step::Try { then_pool: false },
+        Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
+        Road::Warm | Road::CacheFirst | Road::Ask | Road::Cold => Step::Backend,
+        Road::Backend | Road::Device => Step::Backend,
+    }
+}

@@ -1,0 +1,96 @@
+//! Roads in words, for people who ask.
+
+use super::{Step, in_a_poll};
+use crate::op::Road;
+
+/// One way of a transfer; see [`Explanation`](crate::fs::Explanation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Way {
+    /// It is answered without a call, or refused.
+    None,
+    /// A plain system call on the thread that waits or polls.
+    PlainCall,
+    /// A plain system call that does not wait; the backend if it would.
+    TryThenBackend,
+    /// A plain system call that does not wait; a thread of the pool if it would.
+    TryThenPool,
+    /// The ring; on an engine without rings, the pool.
+    Backend,
+    /// A thread of the pool.
+    Pool,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "no call",
+            Self::PlainCall => "a plain call",
+            Self::TryThenBackend => "a plain call that does not wait, else the backend",
+            Self::TryThenPool => "a plain call that does not wait, else the pool",
+            Self::Backend => "the backend",
+            Self::Pool => "the pool",
+        })
+    }
+}
+
+/// What a road means on each host, and why it is taken.
+pub(crate) struct Guide {
+    pub(crate) alone: Way,
+    pub(crate) batched: Way,
+    pub(crate) awaited: Way,
+    pub(crate) why: &'static str,
+}
+
+/// Of what needs no road.
+pub(crate) fn explain_none() -> Guide {
+    Guide {
+        alone: Way::None,
+        batched: Way::None,
+        awaited: Way::None,
+        why: "it is answered without the kernel",
+    }
+}
+
+/// Of a transfer of so many bytes on this road. One in `SAMPLE_EVERY` may go another way.
+pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
+    let alone = match road {
+        Road::Device => Way::Backend,
+        _ => Way::PlainCall,
+    };
+    let batched = match road {
+        Road::Plain | Road::Now | Road::Copy | Road::CopyBlind => Way::PlainCall,
+        Road::Warm | Road::Blind => Way::PlainCall,
+        Road::CacheFirst | Road::Ask => Way::TryThenBackend,
+        Road::Backend | Road::Device | Road::Cold => Way::Backend,
+        Road::Pool | Road::Slow => Way::Pool,
+    };
+    let awaited = match in_a_poll(road, bytes, || false) {
+        Step::Call | Step::TimedCall => Way::PlainCall,
+        Step::Try { then_pool: true } => Way::TryThenPool,
+        Step::Try { then_pool: false } => Way::TryThenBackend,
+        Step::Pool => Way::Pool,
+        Step::Backend => Way::Backend,
+    };
+    let why = match road {
+        Road::Plain => "it may wait, and a ring would hand it to a worker of the kernel",
+        Road::Now => "it does not wait",
+        Road::Copy => "it is a copy to the page cache",
+        Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
+        Road::Pool => "it waits for a flush, which threads share and a ring does not",
+        Road::Backend => "it waits for the device",
+        Road::Device => "it waits for the device, and a ring serves that as well alone",
+        Road::Warm => "the last reads were in the page cache",
+        Road::CacheFirst => "some of the last reads were in the page cache, or none is known",
+        Road::Cold => "the last reads were not in the page cache",
+        Road::Ask => "the first one shows whether the file can be asked not to wait",
+        Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
+        Road::Slow => "the file cannot be asked not to wait, and the last calls were slow",
+    };
+    Guide {
+        alone,
+        batched,
+        awaited,
+        why,
+    }
+}
