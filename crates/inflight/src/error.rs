@@ -196,7 +196,7 @@ impl fmt::Display for Misaligned {
         write!(
             f,
             "direct I/O on this file needs offset and length in multiples of {} bytes and \
-             buffers aligned to {} bytes; use AlignedBuf, or Direct::Auto",
+             buffers aligned to {} bytes; use AlignedBuf, Direct::Auto, or any_range",
             self.offset_bytes, self.memory_bytes
         )
     }

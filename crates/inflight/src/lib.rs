@@ -105,6 +105,7 @@ pub mod local {
 
 /// Files, names, and the operations on them.
 pub mod fs {
+    pub use crate::api::bounce::AnyRange;
     pub use crate::api::calls::Call;
     pub use crate::api::close::{Close, Closing};
     pub use crate::api::explain::Explanation;

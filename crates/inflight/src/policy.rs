@@ -206,7 +206,8 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         | Op::ReadAt { .. }
         | Op::ReadVectoredAt { .. }
         | Op::Sync { .. }
-        | Op::Allocate { .. } => Road::Backend,
+        | Op::Allocate { .. }
+        | Op::Truncate { .. } => Road::Backend,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::bounce::Bounced;
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
@@ -82,11 +83,12 @@ impl<B> AnyOp<'_, B> {
         }
     }
 
-    pub(super) fn into_buf(self) -> Option<B> {
+    /// What a request names.
+    pub(super) fn into_memory(self) -> (Option<B>, Option<Box<Bounced>>) {
         match self {
-            Self::Read(read) => Some(read.buf),
-            Self::Write(write) => Some(write.buf),
-            Self::Sync(_) => None,
+            Self::Read(read) => (Some(read.buf), read.bounced),
+            Self::Write(write) => (Some(write.buf), write.bounced),
+            Self::Sync(_) => (None, None),
         }
     }
 }
@@ -106,6 +108,13 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         match self {
             Self::Sync(sync) => sync.sync(),
             Self::Read(_) | Self::Write(_) => None,
+        }
+    }
+
+    fn proceed(&mut self, answer: Answer) -> bool {
+        match self {
+            Self::Write(write) => write.proceed(answer),
+            Self::Read(_) | Self::Sync(_) => false,
         }
     }
 

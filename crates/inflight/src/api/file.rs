@@ -191,6 +191,7 @@ impl File {
             offset,
             exact: false,
             wishes: Wishes::NONE,
+            bounced: None,
         }
     }
 
@@ -205,6 +206,7 @@ impl File {
             offset,
             exact: true,
             wishes: Wishes::NONE,
+            bounced: None,
         }
     }
 
@@ -216,6 +218,7 @@ impl File {
             offset,
             all: false,
             wishes: Wishes::NONE,
+            bounced: None,
         }
     }
 
@@ -230,6 +233,7 @@ impl File {
             offset,
             all: true,
             wishes: Wishes::NONE,
+            bounced: None,
         }
     }
 

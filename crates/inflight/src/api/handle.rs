@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::bounce::AnyRange;
 use super::close::Closer;
 use super::file::Alignment;
 use super::wishes::Hints;
@@ -16,7 +17,7 @@ use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
-use crate::op::{Op, Prepared, Request, Seen, Span, Wishes};
+use crate::op::{Op, Prepared, Request, Road, Seen, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::{Facts, Learned, road};
 
 /// See the module.
@@ -34,6 +35,7 @@ pub struct Handle {
     has_positions: bool,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
+    any_range: AnyRange,
     learned: Learned,
     /// Where the file ends, as far as is known: a write beyond makes it grow. Of a device, never.
     len: AtomicU64,
@@ -55,6 +57,7 @@ pub(super) struct Opened {
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
     pub(super) len: u64,
+    pub(super) any_range: AnyRange,
 }
 
 impl Handle {
@@ -71,6 +74,10 @@ impl Handle {
             mapping: opened.mapping,
             learned: Learned::default(),
             len: AtomicU64::new(opened.len),
+            any_range: match opened.facts.direct {
+                true => opened.any_range,
+                false => AnyRange::Off,
+            },
             hints: Hints::default(),
             commit: Arc::new(Commit::new(disk)),
             closer: OnceLock::new(),
@@ -232,6 +239,56 @@ impl Handle {
         };
         let grows = self.grows(offset, len);
         Prepared::run(road(&op, facts, &self.learned, grows), request)
+    }
+
+    /// Whether reads, or writes, go by way of aligned memory where they are not aligned.
+    #[inline(always)]
+    pub(super) fn takes_any_range(&self, is_write: bool) -> bool {
+        match self.any_range {
+            AnyRange::Off => false,
+            AnyRange::Reads => !is_write,
+            AnyRange::ReadsAndWrites => true,
+        }
+    }
+
+    /// For a transfer on such a file: its wishes, if it is not aligned and nothing else refuses
+    /// it.
+    #[cold]
+    pub(super) fn heard_by_cover(
+        &self,
+        span: Span,
+        offset: u64,
+        wishes: &mut Wishes,
+    ) -> Option<Wishes> {
+        let is_needed = !self.fits(span.start.addr(), span.len, offset);
+        let is_refused =
+            self.refuse_position(offset, span.len).is_some() || self.refuses_sync_after(*wishes);
+        (is_needed && !is_refused).then(|| self.hints.heard(wishes, true))
+    }
+
+    /// The request of a read past the page cache.
+    pub(super) fn read_past_the_cache(&self, op: Op, whole: bool) -> Prepared {
+        let request = self.past_the_cache(op, whole);
+        Prepared::run(road(&op, self.facts, &self.learned, false), request)
+    }
+
+    /// One of several requests of a write past the page cache. What they read says nothing of the
+    /// file's reads.
+    pub(super) fn write_past_the_cache(&self, op: Op, whole: bool) -> Prepared {
+        Prepared::run(Road::Backend, self.past_the_cache(op, whole))
+    }
+
+    fn past_the_cache(&self, op: Op, whole: bool) -> Request {
+        let limit_bytes = match op.span() {
+            Some(_) => self.facts.limit_bytes,
+            None => TRANSFER_MAX_BYTES,
+        };
+        Request {
+            op,
+            whole,
+            limit_bytes,
+            aside: false,
+        }
     }
 
     /// The descriptor for a request, which fits direct I/O or not, and what is known of it.

@@ -4,6 +4,7 @@
 
 pub(crate) mod any;
 pub(crate) mod batch;
+pub(crate) mod bounce;
 pub(crate) mod calls;
 pub(crate) mod close;
 pub(crate) mod engine;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::bounce::AnyRange;
 use super::calls::Call;
 use super::engine::Engine;
 use super::file::{Alignment, File};
@@ -30,7 +31,7 @@ pub enum Direct {
     /// it. [`File::is_direct`] tells whether the file system can.
     Auto,
     /// Past the page cache only. Opening fails where the file system refuses, and a request that
-    /// is not aligned is [`crate::Misaligned`].
+    /// is not aligned is [`crate::Misaligned`], unless [`OpenOptions::any_range`] says otherwise.
     Required,
 }
 
@@ -41,6 +42,7 @@ pub struct OpenOptions {
     direct: Direct,
     flags: i32,
     maps: bool,
+    any_range: AnyRange,
     engine: Option<Engine>,
 }
 
@@ -52,6 +54,7 @@ impl OpenOptions {
             direct: Direct::Off,
             flags: 0,
             maps: false,
+            any_range: AnyRange::Off,
             engine: None,
         }
     }
@@ -95,6 +98,37 @@ impl OpenOptions {
     /// Past the page cache or through it; through it by default.
     pub fn direct(mut self, direct: Direct) -> Self {
         self.direct = direct;
+        self
+    }
+
+    /// Lets transfers of a direct file have any offset, length and address: those that are not
+    /// aligned go by way of aligned memory, still past the page cache. Without it, they go through
+    /// the page cache ([`Direct::Auto`]) or are refused ([`Direct::Required`]). It concerns reads
+    /// and writes of one buffer that the caller gives away; for lists of buffers, and for
+    /// [`crate::read_many`] and [`crate::write_many`], nothing changes.
+    ///
+    /// A read costs at most two blocks more than it asks for, and a copy of what cannot be read in
+    /// place. **A write is not atomic:** the blocks at its ends are read, changed and written back,
+    /// so that whatever is written to the rest of these blocks meanwhile is undone, by this process
+    /// or another, also by another write of this kind; and a file that ends in the last block is
+    /// for a moment as long as that block. It is for ranges that one owner writes one after the
+    /// other. The file has to be open for reading too, or they are `EBADF`.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use inflight::{Operation, Direct, fs::{AnyRange, OpenOptions}};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("index");
+    /// # std::fs::write(&path, vec![7; 10_000])?;
+    /// let options = OpenOptions::new().read(true).direct(Direct::Auto);
+    /// let file = options.any_range(AnyRange::Reads).open(&path)?;
+    /// let (result, record) = file.read_exact_at(vec![0; 100], 8_150).wait();
+    /// assert_eq!(result?, record.len());
+    /// # Ok(()) }
+    /// ```
+    pub fn any_range(mut self, any_range: AnyRange) -> Self {
+        self.any_range = any_range;
         self
     }
 
@@ -185,14 +219,14 @@ impl OpenOptions {
         let mut inner = self.inner.clone();
         let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
         let mut opened = match self.direct {
-            Direct::Off => describe(fd, None, false),
+            Direct::Off => describe(fd, None, false, self.any_range),
             Direct::Required => {
                 make_direct(&fd)?;
-                describe(fd, None, true)
+                describe(fd, None, true, self.any_range)
             }
             Direct::Auto => match self.reopen_direct(&fd) {
-                Some(direct) => describe(direct, Some(fd), false),
-                None => describe(fd, None, false),
+                Some(direct) => describe(direct, Some(fd), false, self.any_range),
+                None => describe(fd, None, false, self.any_range),
             },
         }?;
         if self.maps {
@@ -306,11 +340,17 @@ fn no_direct() -> io::Error {
 pub(super) fn adopt(engine: &Engine, fd: OwnedFd) -> io::Result<File> {
     // An `O_DIRECT` descriptor from elsewhere is as strict as `Direct::Required`: there is no
     // second one to fall back to.
-    Ok(File::new(engine.clone(), describe(fd, None, true)?))
+    let opened = describe(fd, None, true, AnyRange::Off)?;
+    Ok(File::new(engine.clone(), opened))
 }
 
 /// Finds out what has to be known of a descriptor.
-fn describe(fd: OwnedFd, buffered: Option<OwnedFd>, required: bool) -> io::Result<Opened> {
+fn describe(
+    fd: OwnedFd,
+    buffered: Option<OwnedFd>,
+    required: bool,
+    any_range: AnyRange,
+) -> io::Result<Opened> {
     let flags = flags(&fd)?;
     if flags & libc::O_APPEND != 0 {
         let what = "a file opened for appending ignores positions; open it without append";
@@ -345,6 +385,7 @@ fn describe(fd: OwnedFd, buffered: Option<OwnedFd>, required: bool) -> io::Resul
             libc::S_IFREG => statx.stx_size,
             _ => u64::MAX,
         },
+        any_range,
     })
 }
 

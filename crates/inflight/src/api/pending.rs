@@ -147,6 +147,56 @@ impl<O: Detach> Future for Pending<O> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O::Output> {
         let this = &mut *self;
+        loop {
+            let answer = match this.poll_request(cx) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => return Poll::Pending,
+            };
+            // From here on it is like one that has not been started: it owns what it names.
+            this.stage = Stage::Fresh;
+            // SAFETY: it is initialised until the stage is `Over`, and nobody else uses it now.
+            let operation = unsafe { this.operation.assume_init_mut() };
+            if !operation.proceed(answer) {
+                return Poll::Ready(this.finish(answer));
+            }
+        }
+    }
+}
+
+impl<O: Detach> Pending<O> {
+    /// Takes the answer for one request. The operation's answer, unless it has another request,
+    /// which is in flight then.
+    #[inline]
+    fn go_on(
+        &mut self,
+        shared: &Arc<Shared>,
+        mut answer: Answer,
+        cx: &Context<'_>,
+    ) -> Option<Answer> {
+        // From here on it is like one that has not been started: it owns what it names.
+        self.stage = Stage::Fresh;
+        loop {
+            // SAFETY: it is initialised until the stage is `Over`, and nobody else uses it now.
+            let operation = unsafe { self.operation.assume_init_mut() };
+            if !operation.proceed(answer) {
+                return Some(answer);
+            }
+            // SAFETY: as for its first request, see `poll_request`.
+            match unsafe { launch(shared, operation, cx.waker()) } {
+                Launch::Answered(next) => answer = next,
+                Launch::InFlight(flight) => {
+                    self.handle = operation.handle().cloned();
+                    self.stage = Stage::InFlight(flight);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// The answer for the request that is in flight, or to be made.
+    #[inline]
+    fn poll_request(&mut self, cx: &Context<'_>) -> Poll<Answer> {
+        let this = self;
         match &this.stage {
             Stage::InFlight(flight) => {
                 // SAFETY: it is initialised while it is in flight; the engine is not what the
@@ -154,7 +204,7 @@ impl<O: Detach> Future for Pending<O> {
                 let operation = unsafe { this.operation.assume_init_ref() };
                 let shared = operation.engine().shared();
                 match flight.poll(shared, cx.waker()) {
-                    Some(answer) => Poll::Ready(this.finish(answer)),
+                    Some(answer) => Poll::Ready(answer),
                     None => Poll::Pending,
                 }
             }
@@ -170,7 +220,7 @@ impl<O: Detach> Future for Pending<O> {
                 // engine. It owns the memory, or leaves it to `abandon` when this is dropped; when
                 // this is forgotten, so are memory and handle.
                 match unsafe { launch(shared, operation, cx.waker()) } {
-                    Launch::Answered(answer) => Poll::Ready(this.finish(answer)),
+                    Launch::Answered(answer) => Poll::Ready(answer),
                     Launch::InFlight(flight) => {
                         // The file is borrowed until here at least.
                         this.handle = operation.handle().cloned();
@@ -210,8 +260,9 @@ fn leave<O: Detach>(
         let operation = operation.take().expect("asked once");
         operation.into_kept(handle).0
     };
-    if let (Left::Answered(answer), Some(operation)) =
+    if let (Left::Answered(answer), Some(mut operation)) =
         (flight.abandon(shared, keep), operation.take())
+        && !operation.proceed(answer)
     {
         // Nobody takes the result; a failed sync is remembered all the same.
         drop(operation.finish(answer));
@@ -264,19 +315,23 @@ impl<O: Detach> PendingBatch<O> {
                 self.answers[number] = Answer::refused(Refusal::Forked);
                 continue;
             }
-            // Whoever is to be told is known when it is polled.
-            match try_here(shared, operation, Waker::noop()) {
-                Tried::Answered(answer) => {
-                    self.answers[number] = answer;
-                    continue;
+            loop {
+                // Whoever is to be told is known when it is polled.
+                match try_here(shared, operation, Waker::noop()) {
+                    Tried::Answered(answer) if operation.proceed(answer) => continue,
+                    Tried::Answered(answer) => {
+                        self.answers[number] = answer;
+                        break;
+                    }
+                    Tried::Sync(flight) => pending.stage = Stage::InFlight(flight),
+                    Tried::Request(request) => {
+                        handed.push(number);
+                        requests.push(request);
+                    }
                 }
-                Tried::Sync(flight) => pending.stage = Stage::InFlight(flight),
-                Tried::Request(request) => {
-                    handed.push(number);
-                    requests.push(request);
-                }
+                self.left.push(number);
+                break;
             }
-            self.left.push(number);
         }
         if requests.is_empty() {
             return;
@@ -321,10 +376,10 @@ impl<O: Detach> Future for PendingBatch<O> {
             let engine = this.engine.as_ref().expect("it was started there");
             match flight.poll(engine.shared(), cx.waker()) {
                 Some(answer) => {
-                    // From here on it is like one that has not been started: it owns what it names.
-                    pending.stage = Stage::Fresh;
-                    this.answers[number] = answer;
-                    this.left.pop();
+                    if let Some(answer) = pending.go_on(engine.shared(), answer, cx) {
+                        this.answers[number] = answer;
+                        this.left.pop();
+                    }
                 }
                 None => return Poll::Pending,
             }
@@ -423,9 +478,9 @@ macro_rules! awaited {
 
 awaited!(['e] Nop<'e>, |_op| (), None, |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] ReadAt<'f, B>,
-    |op| op.buf, Some(op.file.handle()), |_: &Self| Tells::Nothing);
+    |op| (op.buf, op.bounced), Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteAt<'f, B>,
-    |op| op.buf, Some(op.file.handle()), |op: &Self| op.tells());
+    |op| (op.buf, op.bounced), Some(op.file.handle()), |op: &Self| op.tells());
 awaited!(['f, B: IoBufMut + Send + 'static] ReadVectoredAt<'f, B>,
     |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
@@ -434,7 +489,7 @@ awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Not
 awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] AnyOp<'f, B>,
-    |op| op.into_buf(), Some(op.file().handle()), |op: &Self| op.tells());
+    |op| op.into_memory(), Some(op.file().handle()), |op: &Self| op.tells());
 
 impl<O: Detach> IntoFuture for Batch<O> {
     type Output = Vec<O::Output>;

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use super::bounce::Bounced;
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
@@ -20,6 +21,7 @@ pub struct ReadAt<'f, B> {
     pub(super) offset: u64,
     pub(super) exact: bool,
     pub(super) wishes: Wishes,
+    pub(super) bounced: Option<Box<Bounced>>,
 }
 
 /// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`].
@@ -31,6 +33,7 @@ pub struct WriteAt<'f, B> {
     pub(super) offset: u64,
     pub(super) all: bool,
     pub(super) wishes: Wishes,
+    pub(super) bounced: Option<Box<Bounced>>,
 }
 
 impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
@@ -42,6 +45,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         let span = span_of_mut(&mut self.buf);
         if let Some(answer) = copied(self.file, span, offset) {
             return Prepared::answered(answer);
+        }
+        if self.file.handle().takes_any_range(false)
+            && let Some(prepared) = self.by_cover(span)
+        {
+            return prepared;
         }
         self.file.handle().transfer(
             span,
@@ -63,8 +71,13 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     }
 
     #[inline(always)]
-    fn finish(mut self, answer: Answer) -> Self::Output {
+    fn finish(mut self, mut answer: Answer) -> Self::Output {
         self.file.handle().has_read(answer);
+        if let Some(bounced) = &mut self.bounced {
+            let span = span_of_mut(&mut self.buf);
+            // SAFETY: as below; the buffer is ours to be written.
+            answer = unsafe { bounced.take_read(span, answer) };
+        }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_filled(&mut self.buf, answer) };
         let result = answer.decode(self.file);
@@ -83,6 +96,11 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         let span: Span = span_of(&self.buf);
+        if self.file.handle().takes_any_range(true)
+            && let Some(prepared) = self.by_cover(span)
+        {
+            return prepared;
+        }
         self.file.handle().transfer(
             span,
             offset,
@@ -102,7 +120,18 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     }
 
     #[inline(always)]
-    fn finish(self, answer: Answer) -> Self::Output {
+    fn proceed(&mut self, answer: Answer) -> bool {
+        match &mut self.bounced {
+            None => false,
+            Some(bounced) => bounced.proceed(answer, self.wishes),
+        }
+    }
+
+    #[inline(always)]
+    fn finish(self, mut answer: Answer) -> Self::Output {
+        if let Some(outcome) = self.bounced.as_ref().and_then(|bounced| bounced.outcome()) {
+            answer = outcome;
+        }
         self.file.handle().wrote(self.offset, answer);
         let len = self.buf.len();
         let result = answer.decode(self.file);
@@ -124,6 +153,74 @@ pub(super) fn copied(file: &File, span: Span, offset: u64) -> Option<Answer> {
     }
     file.engine().shared().counters.copied();
     Some(Answer::moved(span.len))
+}
+
+impl<B: IoBufMut> ReadAt<'_, B> {
+    /// The read of all blocks that cover the range, if it is not aligned.
+    #[cold]
+    fn by_cover(&mut self, span: Span) -> Option<Prepared> {
+        let handle = self.file.handle();
+        let wishes = handle.heard_by_cover(span, self.offset, &mut self.wishes)?;
+        if span.len == 0 {
+            // No block is concerned, so any position will do.
+            let fd = handle.raw_fd();
+            let op = Op::ReadAt {
+                fd,
+                span,
+                offset: 0,
+                wishes,
+            };
+            return Some(handle.read_past_the_cache(op, false));
+        }
+        let bounced = match cover(&mut self.bounced, self.file, span, self.offset) {
+            Ok(bounced) => bounced,
+            Err(answer) => return Some(Prepared::answered(answer)),
+        };
+        let op = bounced.read(handle.raw_fd(), span, wishes);
+        Some(handle.read_past_the_cache(op, self.exact))
+    }
+}
+
+impl<B: IoBuf> WriteAt<'_, B> {
+    /// The next request of a write that is not aligned.
+    #[cold]
+    fn by_cover(&mut self, span: Span) -> Option<Prepared> {
+        let handle = self.file.handle();
+        let wishes = handle.heard_by_cover(span, self.offset, &mut self.wishes)?;
+        if span.len == 0 {
+            // No block is concerned, so any position will do.
+            let fd = handle.raw_fd();
+            let op = Op::WriteAt {
+                fd,
+                span,
+                offset: 0,
+                wishes,
+            };
+            return Some(handle.write_past_the_cache(op, self.all));
+        }
+        let bounced = match cover(&mut self.bounced, self.file, span, self.offset) {
+            Ok(bounced) => bounced,
+            Err(answer) => return Some(Prepared::answered(answer)),
+        };
+        // SAFETY: the span is that of our buffer.
+        let (op, whole) = unsafe { bounced.write(handle.raw_fd(), span, self.all, wishes) };
+        Some(handle.write_past_the_cache(op, whole))
+    }
+}
+
+/// The aligned memory for a transfer.
+fn cover<'b>(
+    bounced: &'b mut Option<Box<Bounced>>,
+    file: &File,
+    span: Span,
+    offset: u64,
+) -> Result<&'b mut Bounced, Answer> {
+    if bounced.is_none() {
+        let bounces = &file.engine().shared().bounces;
+        let needed = file.alignment().or_assumed();
+        *bounced = Some(Bounced::new(bounces, span, offset, needed)?);
+    }
+    Ok(bounced.as_mut().expect("it has just been made"))
 }
 
 /// A whole transfer that stopped early, without an error, is one of this kind.

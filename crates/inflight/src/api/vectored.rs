@@ -51,7 +51,7 @@ unsafe impl Sync for List {}
 impl List {
     /// The kernel takes at most so many buffers; the transfer is short if there are more, and a
     /// whole one is refused.
-    fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
+    pub(super) fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
         self.0.clear();
         let iovecs = spans.map(|span| libc::iovec {
             iov_base: span.start.cast(),

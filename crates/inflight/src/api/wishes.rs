@@ -115,7 +115,10 @@ fn named(error: io::Error, wishes: Wishes) -> io::Error {
 
 impl<B: IoBuf> WriteAt<'_, B> {
     pub(super) fn tells(&self) -> Tells {
-        Tells::Write(self.wishes, self.buf.len())
+        match &self.bounced {
+            None => Tells::Write(self.wishes, self.buf.len()),
+            Some(bounced) => bounced.tells(self.wishes),
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,9 +12,9 @@ use std::time::Duration;
 
 use super::Broken;
 use super::alarm::Event;
-use super::threads::execute::execute;
+use super::threads::execute::{execute, to_usize};
 use crate::completion::Completion;
-use crate::op::{Op, Span};
+use crate::op::Op;
 
 /// Which faults the test backend makes. The same seed makes the same faults.
 ///
@@ -62,7 +64,8 @@ impl Faults {
         self
     }
 
-    /// Transfers of more than one byte move fewer than asked.
+    /// Transfers of more than one byte move fewer than asked, those of lists of buffers too. Direct
+    /// ones stop at a block, as devices do.
     pub fn short_transfers(mut self, per_mille: u32) -> Self {
         self.short_per_mille = per_mille;
         self
@@ -126,6 +129,24 @@ impl Faults {
     }
 }
 
+/// Whether a descriptor goes past the page cache, where transfers are whole blocks.
+fn is_direct(fd: RawFd) -> bool {
+    // SAFETY: no memory is involved.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_DIRECT != 0
+}
+
+/// The first `len` bytes of a list of buffers.
+fn truncate(list: &mut Vec<libc::iovec>, mut len: usize) {
+    for iovec in &mut *list {
+        iovec.iov_len = iovec.iov_len.min(len);
+        len -= iovec.iov_len;
+    }
+    while list.last().is_some_and(|iovec| iovec.iov_len == 0) {
+        list.pop();
+    }
+}
+
 /// How often a backend that holds looks whether it still has to.
 const HOLD_STEP: Duration = Duration::from_millis(1);
 
@@ -134,8 +155,17 @@ enum Held {
     /// Executed, and not told yet.
     Told(Completion),
     /// To be executed when it is let go.
-    Waits(u64, Op),
+    Waits(u64, Short),
 }
+
+/// An operation that may be shorter than it was asked for, with a list of buffers of its own if so.
+struct Short {
+    op: Op,
+    _list: Vec<libc::iovec>,
+}
+
+/// Where direct transfers stop, in bytes: at a multiple of this, which fits every device in use.
+const BLOCK: u64 = 4096;
 
 /// See the module.
 pub(crate) struct Faulty {
@@ -212,13 +242,14 @@ impl Faulty {
         let result = match self.failure(op) {
             Some(errno) => -errno,
             None => {
-                let op = self.shortened(*op);
+                // SAFETY: passed on from the caller.
+                let short = unsafe { self.shortened(*op) };
                 if self.faults.hold.is_some() {
                     self.handed_over += 1;
-                    return self.held.push(Held::Waits(user_data, op));
+                    return self.held.push(Held::Waits(user_data, short));
                 }
                 // SAFETY: passed on from the caller; a shorter span is part of the span.
-                unsafe { execute(&op) }
+                unsafe { execute(&short.op) }
             }
         };
         self.handed_over += 1;
@@ -242,15 +273,38 @@ impl Faulty {
         }
     }
 
-    fn shortened(&mut self, op: Op) -> Op {
-        let short = self.happens(self.faults.short_per_mille);
-        match op.span() {
-            Some(Span { len, .. }) if short && len > 1 => {
-                let fewer = self.below(len as u64 - 1) + 1;
-                op.part(0, usize::try_from(fewer).expect("below a usize"))
-            }
-            _ => op,
+    /// # Safety
+    ///
+    /// The list of buffers in the operation is valid, if it has one.
+    unsafe fn shortened(&mut self, mut op: Op) -> Short {
+        let mut list = Vec::new();
+        if let Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. } = &mut op {
+            let count = to_usize(iovecs.count);
+            // SAFETY: passed on from the caller; an empty one has an address too.
+            list.extend_from_slice(unsafe { slice::from_raw_parts(iovecs.first, count) });
+            iovecs.first = list.as_mut_ptr();
         }
+        let lens = list.iter().map(|iovec| iovec.iov_len);
+        let len = op.span().map_or_else(|| lens.sum(), |span| span.len) as u64;
+        if len > 1 && self.happens(self.faults.short_per_mille) {
+            let mut fewer = self.below(len - 1) + 1;
+            if op.fd().is_some_and(is_direct) {
+                fewer = if fewer < BLOCK {
+                    len
+                } else {
+                    fewer / BLOCK * BLOCK
+                };
+            }
+            let fewer = usize::try_from(fewer).expect("at most a usize");
+            match &mut op {
+                Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. } => {
+                    truncate(&mut list, fewer);
+                    iovecs.count = u32::try_from(list.len()).expect("as many as before");
+                }
+                _ => op = op.part(0, fewer),
+            }
+        }
+        Short { op, _list: list }
     }
 
     pub(crate) fn turn(&mut self, at_least: u32) -> Result<(), Broken> {
@@ -279,9 +333,9 @@ impl Faulty {
             let any = usize::try_from(any).expect("below a usize");
             let released = match self.held.swap_remove(any) {
                 Held::Told(completion) => completion,
-                Held::Waits(user_data, op) => {
+                Held::Waits(user_data, short) => {
                     // SAFETY: it has not completed, so that its addresses are valid.
-                    let result = unsafe { execute(&op) };
+                    let result = unsafe { execute(&short.op) };
                     Completion {
                         user_data,
                         result,

@@ -6,6 +6,7 @@
 //! address outlives a move. What is deliberately not here: any knowledge of files or rings.
 
 mod aligned;
+mod bounce;
 #[cfg(feature = "bytes")]
 mod bytes;
 mod mapping;
@@ -18,6 +19,7 @@ pub use registered::{BufPool, PoolBuf};
 pub use spare::Spare;
 pub use traits::{IoBuf, IoBufMut};
 
+pub(crate) use bounce::{Bounce, Bounces};
 pub(crate) use mapping::{Mapping, NotMapped};
 pub(crate) use registered::{Alive, Arena, arenas_dropped};
 pub(crate) use traits::{note_all_filled, note_filled, span_of, span_of_mut};

@@ -199,10 +199,18 @@ impl Lease<'_> {
     fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
         let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
         let mut next = 0;
+        // Those that have another request to make.
+        let mut again: Vec<u32> = Vec::new();
         // Operations for the backend mostly follow each other, and so do the others.
         let mut in_stretches = true;
         let mut this = Running::new(self);
         loop {
+            while this.lease.proactor().has_room()
+                && let Some(token) = again.pop()
+            {
+                let plan = operations[to_usize(token)].prepare().0;
+                start_one(&mut this, operations, answers, &mut again, token, plan);
+            }
             while next < count && this.lease.proactor().has_room() {
                 let plan = if in_stretches {
                     match this.lease.start_stretch(operations, &mut next) {
@@ -212,24 +220,11 @@ impl Lease<'_> {
                 } else {
                     operations[to_usize(next)].prepare().0
                 };
-                let operation = &mut operations[to_usize(next)];
-                let start = this.lease.start(next, operation, plan, |token, answer| {
-                    this.syncs.tell(token, answer);
-                    answers[to_usize(token)] = answer;
-                });
-                in_stretches = matches!(start, Start::InFlight);
-                let answer = match start {
-                    Start::InFlight => None,
-                    Start::Answered(answer) => Some(answer),
-                    Start::Sync(request) => this.sync(next, operation, request),
-                };
-                if let Some(answer) = answer {
-                    answers[to_usize(next)] = answer;
-                }
+                in_stretches = start_one(&mut this, operations, answers, &mut again, next, plan);
                 next += 1;
             }
             let proactor = this.lease.proactor();
-            if next == count && proactor.is_idle() {
+            if next == count && again.is_empty() && proactor.is_idle() {
                 break;
             }
             let in_flight = proactor.in_flight();
@@ -240,7 +235,7 @@ impl Lease<'_> {
             };
             proactor.turn(at_least, |token, answer| {
                 this.syncs.tell(token, answer);
-                answers[to_usize(token)] = answer;
+                take(operations, answers, &mut again, token, answer);
             });
         }
         // Nobody waits for this thread any more, so it may wait for others.
@@ -412,6 +407,53 @@ impl Drop for Lease<'_> {
     }
 }
 
+/// Starts one operation among others. False if it was answered at once.
+#[inline(always)]
+fn start_one<O: Prepare>(
+    this: &mut Running<'_, '_>,
+    operations: &mut [O],
+    answers: &mut [Answer],
+    again: &mut Vec<u32>,
+    token: u32,
+    plan: Plan,
+) -> bool {
+    // Those of others, which may come before this one is started.
+    let mut early = Vec::new();
+    let operation = &mut operations[to_usize(token)];
+    let deliver = |token, answer| early.push((token, answer));
+    let start = this.lease.start(token, operation, plan, deliver);
+    let is_in_flight = matches!(start, Start::InFlight);
+    let answer = match start {
+        Start::InFlight => None,
+        Start::Answered(answer) => Some(answer),
+        Start::Sync(request) => this.sync(token, operation, request),
+    };
+    for (token, answer) in early {
+        this.syncs.tell(token, answer);
+        take(operations, answers, again, token, answer);
+    }
+    if let Some(answer) = answer {
+        take(operations, answers, again, token, answer);
+    }
+    is_in_flight
+}
+
+/// Takes the answer for one request of an operation: it is that of the operation, unless that has
+/// another request to make.
+#[inline(always)]
+fn take<O: Prepare>(
+    operations: &mut [O],
+    answers: &mut [Answer],
+    again: &mut Vec<u32>,
+    token: u32,
+    answer: Answer,
+) {
+    match operations[to_usize(token)].proceed(answer) {
+        true => again.push(token),
+        false => answers[to_usize(token)] = answer,
+    }
+}
+
 /// A source of one request.
 #[inline(always)]
 pub(super) fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> {
@@ -465,9 +507,20 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.
-#[allow(unsafe_code)]
 #[inline]
 pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
+    loop {
+        let answer = run_request(shared, operation);
+        if !operation.proceed(answer) {
+            return answer;
+        }
+    }
+}
+
+/// One request of an operation alone.
+#[allow(unsafe_code)]
+#[inline(always)]
+fn run_request<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
     let (road, request) = match operation.prepare().0 {
         Plan::Answered(answer) => return answer,
         Plan::Run(road, request) => (road, request),

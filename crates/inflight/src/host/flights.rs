@@ -59,11 +59,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         // Taken off the list when the operation has been started: its buffer may panic before.
         let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
-        let ready = &mut self.ready;
-        let plan = operation.prepare().0;
-        let start = self.lease.start(token, operation, plan, |token, answer| {
-            ready.push_back((token, answer));
-        });
+        let start = start(&mut self.lease, &mut self.ready, token, operation);
         self.free.pop();
         match start {
             Start::InFlight => {}
@@ -84,15 +80,43 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// The next result, waiting for one if need be; `None` when nothing is in flight.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
-        if self.ready.is_empty() {
-            self.turn();
-        }
-        let (token, answer) = self.ready.pop_front()?;
+        let (token, answer) = loop {
+            if self.ready.is_empty() {
+                self.turn();
+            }
+            let (token, answer) = self.ready.pop_front()?;
+            let place = self.table[to_usize(token)].as_mut();
+            let (_, operation) = place.expect("it was in flight");
+            if !operation.proceed(answer) {
+                break (token, answer);
+            }
+            self.go_on(token);
+        };
         let (tag, operation) = self.table[to_usize(token)]
             .take()
             .expect("it was in flight");
         self.free.push(token);
         Some((tag, operation.finish(answer)))
+    }
+
+    /// Starts the next request of an operation that has several.
+    #[cold]
+    fn go_on(&mut self, token: u32) {
+        let ready = &mut self.ready;
+        if self.lease.is_forked() {
+            return ready.push_back((token, Answer::refused(Refusal::Forked)));
+        }
+        while !self.lease.proactor().has_room() {
+            let proactor = self.lease.proactor();
+            proactor.turn(1, |token, answer| ready.push_back((token, answer)));
+        }
+        let place = self.table[to_usize(token)].as_mut();
+        let (_, operation) = place.expect("it is not over");
+        match start(&mut self.lease, ready, token, operation) {
+            Start::InFlight => {}
+            Start::Answered(answer) => ready.push_back((token, answer)),
+            Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
+        }
     }
 
     #[inline]
@@ -132,6 +156,20 @@ impl<'s, O: Prepare> Flights<'s, O> {
             ready.push_back((token, seat.wait()));
         }
     }
+}
+
+/// Starts an operation; the answers of others that come meanwhile are ready then.
+#[inline(always)]
+fn start<O: Prepare>(
+    lease: &mut Lease<'_>,
+    ready: &mut VecDeque<(u32, Answer)>,
+    token: u32,
+    operation: &mut O,
+) -> Start {
+    let plan = operation.prepare().0;
+    lease.start(token, operation, plan, |token, answer| {
+        ready.push_back((token, answer));
+    })
 }
 
 impl<O: Prepare> Drop for Flights<'_, O> {

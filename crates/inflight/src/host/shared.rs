@@ -13,6 +13,7 @@ use crate::backend::alarm::Alarm;
 use crate::backend::threads::pool::{Lane, Pool};
 use crate::backend::uring::probe::{self, Features};
 use crate::backend::uring::ring::Uring;
+use crate::buf::Bounces;
 use crate::completion::Refusal;
 use crate::error::SetupError;
 use crate::op::KINDS;
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) chosen: Chosen,
     pub(crate) counters: Counters,
+    /// Aligned memory for what does not fit direct I/O.
+    pub(crate) bounces: Arc<Bounces>,
     /// Forks counted when the engine was made.
     fork_generation: u32,
     /// A ring has broken, for this reason: no more are made.
@@ -105,6 +108,7 @@ impl Shared {
             config,
             chosen,
             counters,
+            bounces: Arc::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
             last_refusal: Mutex::new(None),

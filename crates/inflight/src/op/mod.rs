@@ -99,10 +99,14 @@ pub(crate) enum Op {
         fd: RawFd,
         out: *mut libc::statx,
     },
+    Truncate {
+        fd: RawFd,
+        len: u64,
+    },
 }
 
 /// The number of kinds in [`Op`], for tables with a place for each.
-pub(crate) const KINDS: usize = 8;
+pub(crate) const KINDS: usize = 9;
 
 impl Op {
     /// A small number for the kind, below [`KINDS`].
@@ -116,6 +120,7 @@ impl Op {
             Self::Sync { .. } => 5,
             Self::Allocate { .. } => 6,
             Self::Metadata { .. } => 7,
+            Self::Truncate { .. } => 8,
         }
     }
 
@@ -130,6 +135,7 @@ impl Op {
             "fsync",
             "fallocate",
             "statx",
+            "ftruncate",
         ][self.kind()]
     }
 
@@ -143,7 +149,8 @@ impl Op {
             | Self::ReadVectoredAt { fd, .. }
             | Self::WriteVectoredAt { fd, .. }
             | Self::Sync { fd, .. }
-            | Self::Allocate { fd, .. } => Some(fd),
+            | Self::Allocate { fd, .. }
+            | Self::Truncate { fd, .. } => Some(fd),
         }
     }
 
@@ -155,9 +162,11 @@ impl Op {
             | Self::WriteAt { wishes, .. }
             | Self::ReadVectoredAt { wishes, .. }
             | Self::WriteVectoredAt { wishes, .. } => wishes,
-            Self::Nop | Self::Sync { .. } | Self::Allocate { .. } | Self::Metadata { .. } => {
-                Wishes::NONE
-            }
+            Self::Nop
+            | Self::Sync { .. }
+            | Self::Allocate { .. }
+            | Self::Metadata { .. }
+            | Self::Truncate { .. } => Wishes::NONE,
         }
     }
 

@@ -55,6 +55,15 @@ pub trait Prepare {
         let _ = seen;
     }
 
+    /// Takes the answer for the request. True if the operation has another one to be made, for
+    /// which [`Prepare::prepare`] is then asked; else it is finished with this answer.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn proceed(&mut self, answer: Answer) -> bool {
+        let _ = answer;
+        false
+    }
+
     /// The result, with the buffer.
     fn finish(self, answer: Answer) -> Self::Output;
 }

@@ -1,5 +1,6 @@
-//! Direct I/O: transfers that fit it; those that do not are in [`misaligned`].
+//! Direct I/O: transfers that fit it; those that do not are in [`misaligned`] and [`any_range`].
 
+mod any_range;
 mod misaligned;
 
 use std::fs;

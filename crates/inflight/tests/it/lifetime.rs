@@ -17,24 +17,12 @@ use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{Named, pattern, say, temp_path, uring_of_depth_or_skip};
+use crate::support::{Named, Random, pattern, say, temp_path, uring_of_depth_or_skip};
 #[cfg(feature = "faulty")]
 use crate::support::{directory, skip};
 use yard::{Buf, PAGE, Planned, Yard};
 
 const FILE_PAGES: u64 = 2048;
-/// Numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound.max(1)
-    }
-}
 
 #[derive(Debug, Default)]
 struct Done {

@@ -134,7 +134,11 @@ pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
         Op::WriteAt { fd, offset, .. } | Op::WriteVectoredAt { fd, offset, .. } => {
             (fd, signed(offset), true)
         }
-        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } | Op::Metadata { .. } => {
+        Op::Nop
+        | Op::Sync { .. }
+        | Op::Allocate { .. }
+        | Op::Metadata { .. }
+        | Op::Truncate { .. } => {
             return -libc::EOPNOTSUPP;
         }
     };
@@ -275,6 +279,10 @@ unsafe fn call(op: &Op) -> isize {
             // SAFETY: no memory is involved.
             widen(unsafe { libc::fallocate64(fd, mode.0, signed(offset), signed(len)) })
         }
+        Op::Truncate { fd, len } => {
+            // SAFETY: no memory is involved.
+            widen(unsafe { libc::ftruncate64(fd, signed(len)) })
+        }
         Op::Metadata { fd, out } => {
             let (flags, mask) = (libc::AT_EMPTY_PATH, METADATA_MASK);
             // SAFETY: the path is a constant, and the caller vouches for `out`.
@@ -388,7 +396,11 @@ unsafe fn with_flags(op: &Op) -> isize {
             // SAFETY: as above.
             unsafe { libc::pwritev2(fd, iovecs.first, count, offset, flags) }
         }
-        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } | Op::Metadata { .. } => {
+        Op::Nop
+        | Op::Sync { .. }
+        | Op::Allocate { .. }
+        | Op::Metadata { .. }
+        | Op::Truncate { .. } => {
             unreachable!("only transfers have wishes")
         }
     }

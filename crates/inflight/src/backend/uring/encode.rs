@@ -106,6 +106,9 @@ pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -
                 .mode(mode.0)
                 .build())
         }),
+        Op::Truncate { fd, len } => with_fd!(known, fd, |fd| {
+            put(opcode::Ftruncate::new(fd, len).build())
+        }),
         // statx takes a directory descriptor, which cannot be a fixed file.
         Op::Metadata { fd, out } => {
             let statx = opcode::Statx::new(types::Fd(fd), c"".as_ptr(), out.cast());

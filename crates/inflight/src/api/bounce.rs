@@ -1,0 +1,455 @@
+//! Transfers of any range on a direct file, by way of aligned memory: what surrounds the range is
+//! read with it, and for a write put back with it (`docs/design/any-range.md`).
+//!
+//! A read is one request. A write is several, one after the other: [`Prepare::proceed`] takes the
+//! answer of each. What the kernel uses is on the heap and belongs to the operation.
+//!
+//! [`Prepare::proceed`]: crate::op::Prepare::proceed
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::pending::Tells;
+use super::vectored::List;
+use crate::buf::{Bounce, Bounces};
+use crate::completion::Answer;
+use crate::error::Misaligned;
+use crate::op::{Op, Span, Wishes};
+
+/// Which transfers that are not aligned go by way of aligned memory; see
+/// [`OpenOptions::any_range`](crate::fs::OpenOptions::any_range).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnyRange {
+    /// None.
+    #[default]
+    Off,
+    /// Reads: the blocks around the range are read with it.
+    Reads,
+    /// Writes too: the blocks at the ends of the range are read, changed, and written back.
+    ReadsAndWrites,
+}
+
+/// The blocks that cover a range, in bytes from the start of the file.
+#[derive(Clone, Copy, Debug)]
+struct Cover {
+    start: u64,
+    /// Bytes from the first block to the end of the last.
+    len: usize,
+    /// Bytes before the range.
+    skip: usize,
+    /// Bytes of the range.
+    range: usize,
+    block: usize,
+    /// Whether whole blocks can go to and from the caller's memory where they lie in it.
+    middle_fits: bool,
+}
+
+impl Cover {
+    /// `None` if it would end beyond the largest offset.
+    fn of(span: Span, offset: u64, needed: Misaligned) -> Option<Self> {
+        let block = u64::from(needed.offset_bytes);
+        let start = offset & !(block - 1);
+        let end = offset.checked_add(span.len as u64)?;
+        let end = end.checked_next_multiple_of(block)?;
+        i64::try_from(end).ok()?;
+        let narrow = |bytes: u64| usize::try_from(bytes).ok();
+        let mut cover = Self {
+            start,
+            len: narrow(end - start)?,
+            skip: narrow(offset - start)?,
+            range: span.len,
+            block: narrow(block)?,
+            middle_fits: false,
+        };
+        let address = span.start.addr().wrapping_add(cover.head()) as u64;
+        let is_aligned = address & (u64::from(needed.memory_bytes) - 1) == 0;
+        cover.middle_fits = cover.middle() > 0 && is_aligned;
+        Some(cover)
+    }
+
+    /// Bytes of the range before its first whole block.
+    fn head(&self) -> usize {
+        match self.skip {
+            0 => 0,
+            skip => (self.block - skip).min(self.range),
+        }
+    }
+
+    /// Bytes of the range in its last block, if that is not a whole one, nor also the first.
+    fn tail(&self) -> usize {
+        (self.range - self.head()) % self.block
+    }
+
+    /// Bytes of the range in whole blocks.
+    fn middle(&self) -> usize {
+        self.range - self.head() - self.tail()
+    }
+
+    /// Bytes of aligned memory: that of all blocks, or of those at the ends only.
+    fn memory_len(&self) -> usize {
+        match self.middle_fits {
+            true => self.len - self.middle(),
+            false => self.len,
+        }
+    }
+
+    /// Bytes of the range among the first `moved` ones of the cover.
+    fn of_range(&self, moved: usize) -> usize {
+        moved.saturating_sub(self.skip).min(self.range)
+    }
+}
+
+/// What a write does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    ReadHead,
+    ReadTail,
+    Write,
+    /// Cuts the file off where it ends: the last block was written as a whole.
+    Cut(u64),
+    Sync,
+}
+
+/// A transfer by way of aligned memory.
+#[derive(Debug)]
+pub(super) struct Bounced {
+    memory: Bounce,
+    list: List,
+    cover: Cover,
+    /// What a write does next.
+    step: Step,
+    /// Where the file ends, if that is in the last block of a write, or before it.
+    ends_at: Option<u64>,
+    /// What has become of a write.
+    outcome: Option<Answer>,
+}
+
+impl Bounced {
+    /// For a transfer between `span` and the range at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// The answer, if there cannot be such a transfer.
+    pub(super) fn new(
+        bounces: &Arc<Bounces>,
+        span: Span,
+        offset: u64,
+        needed: Misaligned,
+    ) -> Result<Box<Self>, Answer> {
+        let failed = |errno| Answer::failed(errno, 0);
+        let cover = Cover::of(span, offset, needed).ok_or(failed(libc::EINVAL))?;
+        let align = usize::try_from(needed.memory_bytes).expect("usize has 32 bits or more");
+        let memory = bounces.take(cover.memory_len(), align);
+        let memory = memory.map_err(|_: io::Error| failed(libc::ENOMEM))?;
+        let has_tail = cover.tail() > 0;
+        let step = match cover.skip {
+            0 if has_tail => Step::ReadTail,
+            0 => Step::Write,
+            _ => Step::ReadHead,
+        };
+        Ok(Box::new(Self {
+            memory,
+            list: List::default(),
+            cover,
+            step,
+            ends_at: None,
+            outcome: None,
+        }))
+    }
+
+    /// `len` bytes of the aligned memory.
+    fn part(&mut self, from: usize, len: usize) -> Span {
+        debug_assert!(from + len <= self.cover.memory_len());
+        Span {
+            start: self.memory.start().wrapping_add(from),
+            len,
+            arena: None,
+        }
+    }
+
+    /// The memory of the blocks at the ends, where the middle does not need any: its first block
+    /// and its last.
+    fn ends(&mut self, span: Span) -> impl Iterator<Item = Span> + use<> {
+        let Cover { skip, block, .. } = self.cover;
+        let (head, middle) = (self.cover.head(), self.cover.middle());
+        let head_block = if skip > 0 { block } else { 0 };
+        let tail_block = if self.cover.tail() > 0 { block } else { 0 };
+        let spans = [
+            self.part(0, head_block),
+            Span {
+                start: span.start.wrapping_add(head),
+                len: middle,
+                arena: None,
+            },
+            self.part(head_block, tail_block),
+        ];
+        spans.into_iter().filter(|span| span.len > 0)
+    }
+
+    /// The read of all blocks that cover the range.
+    pub(super) fn read(&mut self, fd: RawFd, span: Span, wishes: Wishes) -> Op {
+        let offset = self.cover.start;
+        if self.cover.middle_fits {
+            let ends = self.ends(span);
+            let iovecs = self.list.fill(ends);
+            Op::ReadVectoredAt {
+                fd,
+                iovecs,
+                offset,
+                wishes,
+            }
+        } else {
+            let span = self.part(0, self.cover.len);
+            Op::ReadAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            }
+        }
+    }
+
+    /// The answer for the range, given that for the cover; what was read goes where it belongs.
+    ///
+    /// # Safety
+    ///
+    /// The answer is that of [`Bounced::read`], and `span` the same, whose memory may be written.
+    pub(super) unsafe fn take_read(&mut self, span: Span, answer: Answer) -> Answer {
+        let cover = self.cover;
+        let moved = answer.bytes().min(cover.len);
+        let bytes = cover.of_range(moved);
+        // In the aligned memory and in the range: from where to where, and how many.
+        let head = cover.head();
+        let places = match cover.middle_fits {
+            false => [(cover.skip, 0, cover.range), (0, 0, 0)],
+            true => {
+                let tail_from = if cover.skip > 0 { cover.block } else { 0 };
+                let tail_to = head + cover.middle();
+                [(cover.skip, 0, head), (tail_from, tail_to, cover.tail())]
+            }
+        };
+        for (from, to, len) in places {
+            let len = len.min(bytes.saturating_sub(to));
+            let source = &self.memory.bytes()[from..from + len];
+            // SAFETY: the range lies in the span, whose memory the caller lets us write, and no
+            // part of the aligned memory is.
+            unsafe {
+                span.start
+                    .wrapping_add(to)
+                    .copy_from_nonoverlapping(source.as_ptr(), len);
+            }
+        }
+        match answer.errno() {
+            // Going on behind the last byte of a file is not aligned, and some file systems look at
+            // that first.
+            Some(libc::EINVAL) if !moved.is_multiple_of(cover.block) => Answer::moved(bytes),
+            Some(errno) => Answer::failed(errno, bytes),
+            None => Answer::moved(bytes).marked(answer.is_unheard()),
+        }
+    }
+
+    /// The next request of a write, and whether it has to be seen through.
+    ///
+    /// # Safety
+    ///
+    /// `span` is that of [`Bounced::new`], and can be read.
+    pub(super) unsafe fn write(
+        &mut self,
+        fd: RawFd,
+        span: Span,
+        all: bool,
+        wishes: Wishes,
+    ) -> (Op, bool) {
+        let cover = self.cover;
+        let block = cover.block;
+        let last = cover.len - block;
+        let read = |span, offset| Op::ReadAt {
+            fd,
+            span,
+            offset,
+            wishes: Wishes::NONE,
+        };
+        match self.step {
+            Step::ReadHead => (read(self.part(0, block), cover.start), true),
+            Step::ReadTail => {
+                let from = cover.memory_len() - block;
+                let span = self.part(from, block);
+                (read(span, cover.start + last as u64), true)
+            }
+            Step::Write => {
+                // SAFETY: passed on from the caller.
+                let op = unsafe { self.write_cover(fd, span, wishes.without(Wishes::THEN_SYNC)) };
+                (op, all)
+            }
+            Step::Cut(len) => (Op::Truncate { fd, len }, false),
+            Step::Sync => {
+                let data_only = true;
+                (Op::Sync { fd, data_only }, false)
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Bounced::write`].
+    unsafe fn write_cover(&mut self, fd: RawFd, span: Span, wishes: Wishes) -> Op {
+        let cover = self.cover;
+        let offset = cover.start;
+        let head = cover.head();
+        let tail_to = cover.memory_len() - cover.block;
+        let places = match cover.middle_fits {
+            false => [(0, cover.skip, cover.range), (0, 0, 0)],
+            true => {
+                let tail_from = head + cover.middle();
+                [(0, cover.skip, head), (tail_from, tail_to, cover.tail())]
+            }
+        };
+        for (from, to, len) in places {
+            let target = &mut self.memory.bytes()[to..to + len];
+            let source = span.start.cast_const().wrapping_add(from);
+            // SAFETY: the range lies in the span, which the caller lets us read, and no part of the
+            // aligned memory does.
+            unsafe { source.copy_to_nonoverlapping(target.as_mut_ptr(), len) };
+        }
+        if cover.middle_fits {
+            let ends = self.ends(span);
+            let iovecs = self.list.fill(ends);
+            Op::WriteVectoredAt {
+                fd,
+                iovecs,
+                offset,
+                wishes,
+            }
+        } else {
+            let span = self.part(0, cover.len);
+            Op::WriteAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            }
+        }
+    }
+
+    /// Takes the answer for the last request of a write. True if there is another one to be made.
+    pub(super) fn proceed(&mut self, answer: Answer, wishes: Wishes) -> bool {
+        let cover = self.cover;
+        let done = match self.step {
+            Step::ReadHead | Step::ReadTail => 0,
+            Step::Write => cover.of_range(answer.bytes()),
+            Step::Cut(_) | Step::Sync => cover.range,
+        };
+        if let Some(errno) = answer.errno() {
+            self.outcome = Some(Answer::failed(errno, done));
+            return false;
+        }
+        let syncs = wishes.has(Wishes::THEN_SYNC);
+        let next = match self.step {
+            Step::ReadHead => {
+                self.take_block(0, answer.bytes(), cover.start);
+                let has_tail = cover.tail() > 0;
+                if has_tail {
+                    Step::ReadTail
+                } else {
+                    Step::Write
+                }
+            }
+            Step::ReadTail => {
+                let last = cover.start + (cover.len - cover.block) as u64;
+                self.take_block(cover.memory_len() - cover.block, answer.bytes(), last);
+                Step::Write
+            }
+            Step::Write => {
+                let outcome = Answer::moved(done).marked(answer.is_unheard());
+                self.outcome = Some(outcome);
+                match self.ends_at {
+                    _ if done < cover.range => return false,
+                    Some(end) => Step::Cut(end),
+                    None if syncs => Step::Sync,
+                    None => return false,
+                }
+            }
+            // What was durable before the file was cut off is so again.
+            Step::Cut(_) if syncs || wishes.has(Wishes::DSYNC) => Step::Sync,
+            Step::Cut(_) | Step::Sync => return false,
+        };
+        self.step = next;
+        true
+    }
+
+    /// A block at an end of the range has been read, as far as the file goes.
+    fn take_block(&mut self, from: usize, read: usize, block_at: u64) {
+        let cover = self.cover;
+        let block = &mut self.memory.bytes()[from..from + cover.block];
+        let read = read.min(cover.block);
+        block[read..].fill(0);
+        let range_ends_at = cover.start + (cover.skip + cover.range) as u64;
+        // It is the last block, and the range does not fill it up.
+        let is_in_doubt = block_at < range_ends_at && range_ends_at < block_at + block.len() as u64;
+        if is_in_doubt && read < block.len() {
+            self.ends_at = Some(range_ends_at.max(block_at + read as u64));
+        }
+    }
+
+    /// What the answer that a write waits for tells of the file's syncs.
+    pub(super) fn tells(&self, wishes: Wishes) -> Tells {
+        match self.step {
+            Step::Write => Tells::Write(wishes.without(Wishes::THEN_SYNC), self.cover.len),
+            // A write of nothing, all of which was written.
+            Step::Sync => Tells::Write(Wishes::THEN_SYNC, 0),
+            Step::ReadHead | Step::ReadTail | Step::Cut(_) => Tells::Nothing,
+        }
+    }
+
+    /// What has become of a write, if it has come so far.
+    pub(super) fn outcome(&self) -> Option<Answer> {
+        self.outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_every_range() {
+        let needed = Misaligned {
+            memory_bytes: 512,
+            offset_bytes: 4096,
+        };
+        let span = |address: usize, len| Span {
+            start: std::ptr::without_provenance_mut(address),
+            len,
+            arena: None,
+        };
+        // Address, offset and length; cover, head, middle, tail, memory.
+        let cases = [
+            ((512, 0, 1), (4096, 0, 0, 1, 4096)),
+            ((512, 1, 4095), (4096, 4095, 0, 0, 4096)),
+            ((512, 5, 10), (4096, 10, 0, 0, 4096)),
+            ((512, 4095, 2), (8192, 1, 0, 1, 8192)),
+            ((511, 4095, 4097), (8192, 1, 4096, 0, 4096)),
+            ((512, 4095, 4097), (8192, 1, 4096, 0, 8192)),
+            ((1024, 8192, 10_000), (12_288, 0, 8192, 1808, 4096)),
+            ((1025, 8192, 8192), (8192, 0, 8192, 0, 8192)),
+        ];
+        for ((address, offset, len), expected) in cases {
+            let cover = Cover::of(span(address, len), offset, needed).unwrap();
+            let found = (
+                cover.len,
+                cover.head(),
+                cover.middle(),
+                cover.tail(),
+                cover.memory_len(),
+            );
+            assert_eq!(found, expected, "{len} bytes at {offset}");
+            assert_eq!(cover.of_range(cover.len), len);
+            assert_eq!(cover.of_range(cover.skip), 0);
+        }
+        let end = u64::try_from(i64::MAX).unwrap();
+        assert!(Cover::of(span(512, 1), end - 1, needed).is_none());
+        assert!(Cover::of(span(512, 2), u64::MAX, needed).is_none());
+    }
+}
