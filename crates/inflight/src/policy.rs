@@ -76,10 +76,10 @@ const WARM_AT: i32 = 64;
 /// After so many misses in a row the next read is taken for a miss.
 const COLD_AT: i32 = -32;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
-const FAST_AGAIN: i32 = 16;
+const FAST_AGAIN: i32 = 2;
 /// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
 /// thread off its processor.
-const FORGIVEN_AT: i32 = 32;
+const FORGIVEN_AT: i32 = 8;
 
 /// A plain call that takes longer waited for something: the fastest drives answer in 10 us, and a
 /// copy moves more than a byte in a nanosecond.
@@ -405,18 +405,15 @@ mod tests {
             (&[(Seen::Miss, 100)], Road::Copy),
             (&[(Seen::Refused, 1), (FAST, 100)], Road::CopyBlind),
             (&[(Seen::Refused, 1), (SLOW, 1)], Road::Plain),
-            (&[(Seen::Refused, 1), (FAST, 31), (SLOW, 1)], Road::Plain),
+            (&[(Seen::Refused, 1), (FAST, 7), (SLOW, 1)], Road::Plain),
+            (&[(Seen::Refused, 1), (FAST, 8), (SLOW, 1)], Road::CopyBlind),
+            (&[(Seen::Refused, 1), (FAST, 8), (SLOW, 2)], Road::Plain),
             (
-                &[(Seen::Refused, 1), (FAST, 32), (SLOW, 1)],
-                Road::CopyBlind,
-            ),
-            (&[(Seen::Refused, 1), (FAST, 32), (SLOW, 2)], Road::Plain),
-            (
-                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 15)],
+                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 1)],
                 Road::Plain,
             ),
             (
-                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 16)],
+                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 2)],
                 Road::CopyBlind,
             ),
         ];
@@ -479,7 +476,7 @@ mod tests {
                 &[
                     (Seen::Refused, 1),
                     (SLOW, 1),
-                    (FAST_IN_POOL, 15),
+                    (FAST_IN_POOL, 1),
                     (SLOW_IN_POOL, 1),
                 ],
                 Road::Slow,
