@@ -5,8 +5,9 @@
 //! for every round. Percentiles come from [`crate::histogram`], never from bands.
 //!
 //! The text of a round has its slices in order of time, separated by `;`. A slice is the number
-//! of its lowest band, `:`, and the counts from there on, separated by `,`; a slice in which
-//! nothing was timed is empty. So `62:5,200,17;;62:4,198` are three slices, the second idle.
+//! of its lowest band, `:`, and the counts from there on, separated by `,`; a count of zero may be
+//! left out, and a slice in which nothing was timed is empty. So `62:5,,17;;62:4,198` are three
+//! slices, the second idle.
 
 use std::fmt;
 
@@ -73,7 +74,11 @@ fn encode_slice(counts: &[u32]) -> String {
         return String::new();
     };
     let last = counts.iter().rposition(|count| *count > 0).unwrap_or(first);
-    let counts: Vec<String> = counts[first..=last].iter().map(u32::to_string).collect();
+    let write = |count: &u32| match count {
+        0 => String::new(),
+        count => count.to_string(),
+    };
+    let counts: Vec<String> = counts[first..=last].iter().map(write).collect();
     format!("{first}:{}", counts.join(","))
 }
 
@@ -96,7 +101,11 @@ fn decode_slice(text: &str) -> Result<Slice, HeatError> {
     let broken = |what: &str| HeatError(format!("{what} in `{}`", shortened(text)));
     let (first, counts) = text.split_once(':').ok_or_else(|| broken("no band"))?;
     let first_band: usize = first.parse().map_err(|_| broken("no band"))?;
-    let counts: Result<Vec<u64>, _> = counts.split(',').map(str::parse).collect();
+    let read = |count: &str| match count {
+        "" => Ok(0),
+        count => count.parse(),
+    };
+    let counts: Result<Vec<u64>, _> = counts.split(',').map(read).collect();
     let counts = counts.map_err(|_| broken("no count"))?;
     if first_band >= BANDS || counts.len() > BANDS - first_band {
         return Err(broken("a band that does not exist"));
@@ -133,7 +142,8 @@ mod tests {
         (slow[62], slow[64]) = (5, 17);
         let idle = vec![0; BANDS];
         let text = encode([slow.as_slice(), &idle, &slow]);
-        assert_eq!(text, "62:5,0,17;;62:5,0,17");
+        assert_eq!(text, "62:5,,17;;62:5,,17");
+        assert_eq!(decode("62:5,0,17;;62:5,,17"), decode(&text));
         let slices = decode(&text).unwrap();
         let counts = vec![5, 0, 17];
         let read = Slice {
@@ -145,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_was_not_written_here_is_refused() {
-        for text in ["5", "5:", "x:1", "5:1,,2", "144:1", "143:1,2", "5:-1"] {
+        for text in ["5", "x:1", "5:1,x,2", "144:1", "143:1,2", "5:-1"] {
             assert!(decode(text).is_err(), "{text}");
         }
         assert!(decode(&";".repeat(5_000)).is_err());

@@ -7,7 +7,7 @@ use inflight_report::heat::{self, BANDS};
 use crate::measure::histogram::Latencies;
 
 /// Slices of a stretch: short enough to show a stall, few enough to be kept for every round.
-const SLICES: u32 = 8;
+const SLICES: u32 = 6;
 
 /// How many operations took how long, by when they ended.
 #[derive(Clone, Debug)]
@@ -100,16 +100,16 @@ mod tests {
     fn operations_count_in_the_slice_in_which_they_end() {
         let mut timed = Timed::new();
         assert_eq!(timed.heat.store(), None);
-        timed.begin(1_000, Duration::from_nanos(800));
+        timed.begin(1_000, Duration::from_nanos(600));
         timed.record(1_000, 1);
         timed.record(1_099, 1);
-        timed.record(1_750, 4);
+        timed.record(1_550, 4);
         let mut other = Timed::new();
-        other.begin(1_010, Duration::from_nanos(800));
+        other.begin(1_010, Duration::from_nanos(600));
         other.record(5_000, 2);
         timed.merge(&other);
         let stored = timed.heat.store().unwrap();
-        assert_eq!(stored, "0:2;;;;;;;4:1,0,0,0,1");
+        assert_eq!(stored, "0:2;;;;;4:1,,,,1");
         assert_eq!(timed.latencies.store(1).unwrap().unwrap().samples, 4);
     }
 }
