@@ -41,6 +41,8 @@ mod process;
 
 mod denied;
 
+mod commit;
+
 use inflight::{BackendKind, Engine};
 
 #[test]

@@ -1,0 +1,30 @@
+//! Group commit: who is served by which flush, and what is left after a power cut.
+
+mod cuts;
+mod disk;
+mod rounds;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use inflight::Engine;
+use inflight::fs::File;
+
+use crate::support::read_write;
+use disk::Mounted;
+
+/// The file that is synced.
+const SYNCED: u64 = 2;
+/// The one that is written, while the other one is being synced.
+const WRITTEN: u64 = 3;
+
+fn open(engine: &Engine, mounted: &Mounted, number: u64) -> File {
+    let file = read_write(engine).open(mounted.path(number));
+    file.expect("every number is a file")
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(future).poll(&mut context)
+}

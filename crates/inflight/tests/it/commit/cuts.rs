@@ -1,0 +1,261 @@
+//! Power cuts: many clients write and sync, the power goes at random moments, and nothing is lost
+//! that was acknowledged.
+//!
+//! A cut is what the disk would have left at that moment, so the clients need not stop for it: what
+//! they had been told before is compared with what is left.
+
+use std::env;
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::thread;
+
+use inflight::fs::File;
+use inflight::{Batch, Operation};
+
+use super::disk::{Disk, Mounted, SECTOR, mounted_or_skip};
+use super::{SYNCED, WRITTEN, open};
+use crate::support::{Named, on_every_backend, say};
+
+const CLIENTS: usize = 16;
+
+/// A record is two sectors, which a cut may tear apart.
+const RECORD: usize = 2 * SECTOR;
+
+/// How a client syncs. All of them write by plain calls.
+#[derive(Clone, Copy, Debug)]
+enum Style {
+    Waits,
+    Awaits,
+    Batches,
+    Queues,
+}
+
+/// What the clients have been told is durable.
+struct Told([AtomicU64; CLIENTS]);
+
+fn cuts() -> u64 {
+    let cuts = env::var("INFLIGHT_TEST_CUTS");
+    cuts.map_or(1000, |cuts| {
+        cuts.parse().expect("INFLIGHT_TEST_CUTS is a number")
+    })
+}
+
+fn seed() -> u64 {
+    let seed = env::var("INFLIGHT_TEST_SEED");
+    seed.map_or(0x00c0_ffee, |seed| {
+        seed.parse().expect("INFLIGHT_TEST_SEED is a number")
+    })
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// Writes record after record at one place, and says which are durable.
+fn client(
+    number: usize,
+    written: &File,
+    told: &Told,
+    over: &AtomicBool,
+    sync: impl Fn() -> std::io::Result<()>,
+) {
+    for record in 1_u64.. {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        write(number, record, written);
+        sync().expect("the disk is sound");
+        told.0[number].store(record, Ordering::SeqCst);
+    }
+}
+
+fn write(number: usize, record: u64, written: &File) {
+    let bytes = record.to_le_bytes().repeat(RECORD / 8);
+    let (result, _) = written.write_all_at(bytes, (number * RECORD) as u64).wait();
+    assert_eq!(result.expect("the disk is sound"), RECORD);
+}
+
+/// Cuts the power so often, or until something is lost: which it returns.
+fn cut(disk: &Disk, told: &Told, random: &mut Random, cuts: u64) -> Option<String> {
+    for _ in 0..cuts {
+        disk.wait_for_operations(1 + random.below(12));
+        // What was told before the cut has to be there after it.
+        let told = told.0.each_ref().map(|told| told.load(Ordering::SeqCst));
+        let left = disk.cut(|| random.below(2) == 0);
+        for (number, told) in told.into_iter().enumerate() {
+            for sector in left[number * RECORD..][..RECORD].chunks(SECTOR) {
+                let record = u64::from_le_bytes(*sector.first_chunk().expect("it has 512 bytes"));
+                if record < told {
+                    return Some(format!(
+                        "client {number}: {told} was told, {record} is left"
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Ends the clients, also when the test fails.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs clients on threads, each with its own way to sync, and cuts the power meanwhile.
+fn run(
+    mounted: &Mounted,
+    written: &File,
+    sync: &(dyn Fn() -> std::io::Result<()> + std::marker::Sync),
+    cuts: u64,
+) -> Option<String> {
+    let (told, over) = (Told(Default::default()), AtomicBool::new(false));
+    (0..CLIENTS).for_each(|number| write(number, 0, written));
+    let mut random = Random(seed());
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for number in 0..CLIENTS {
+            let (told, over) = (&told, &over);
+            scope.spawn(move || client(number, written, told, over, sync));
+        }
+        cut(&mounted.disk, &told, &mut random, cuts)
+    })
+}
+
+fn sync(file: &File, style: Style) -> std::io::Result<()> {
+    match style {
+        Style::Waits => file.sync_data().wait(),
+        Style::Awaits => pollster::block_on(file.sync_data().into_future()),
+        Style::Batches => {
+            let mut batch = Batch::new();
+            batch.push(file.sync_data());
+            batch.push(file.sync_all());
+            batch.wait().collect()
+        }
+        Style::Queues => {
+            let engine = file.engine();
+            engine.queue(2, |queue| {
+                assert!(queue.push(0, file.sync_all()).is_ok(), "it is empty");
+                queue.next().expect("one is in flight").1
+            })?
+        }
+    }
+}
+
+#[test]
+fn no_acknowledged_sync_is_lost_in_a_power_cut() {
+    let name = "no_acknowledged_sync_is_lost_in_a_power_cut";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let _named = Named(format!("seed {}", seed()));
+    let styles = [Style::Waits, Style::Awaits, Style::Batches, Style::Queues];
+    // The backends, of which there are up to five, and a run loop on each.
+    let each = cuts().div_ceil(5 * (styles.len() as u64 + 1));
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let written = open(engine, &mounted, WRITTEN);
+        for style in styles {
+            let lost = run(&mounted, &written, &|| sync(&file, style), each);
+            assert_eq!(lost, None, "{style:?}");
+        }
+        let lost = run_in_a_loop(&mounted, &written, &file, each);
+        assert_eq!(lost, None, "in a run loop");
+    });
+    say(&format!("power cuts: seed {}, nothing lost", seed()));
+}
+
+/// As [`run`], with the clients as tasks of one run loop.
+fn run_in_a_loop(mounted: &Mounted, written: &File, file: &File, cuts: u64) -> Option<String> {
+    let told = std::sync::Arc::new(Told(Default::default()));
+    let over = AtomicBool::new(false);
+    (0..CLIENTS).for_each(|number| write(number, 0, written));
+    let mut random = Random(seed());
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        let (over, clients) = (&over, &told);
+        scope.spawn(move || {
+            let ran = file.engine().run(async {
+                for record in 1_u64.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let mut syncs = Vec::new();
+                    for number in 0..CLIENTS {
+                        write(number, record, written);
+                        let mut sync = file.sync_data().into_future();
+                        let begun = super::poll_once(&mut sync);
+                        syncs.push((number, sync, begun));
+                    }
+                    for (number, sync, begun) in syncs {
+                        match begun {
+                            std::task::Poll::Ready(result) => result,
+                            std::task::Poll::Pending => sync.await,
+                        }
+                        .expect("the disk is sound");
+                        clients.0[number].store(record, Ordering::SeqCst);
+                    }
+                }
+            });
+            ran.expect("nothing is demanded");
+        });
+        cut(&mounted.disk, &told, &mut random, cuts)
+    })
+}
+
+/// Group commit done wrong: who asks while a flush runs is served by that one.
+#[derive(Default)]
+struct Hasty {
+    /// Whether a flush runs, and how many have ended.
+    state: Mutex<(bool, u64)>,
+    ended: Condvar,
+}
+
+impl Hasty {
+    fn sync(&self, file: &File) -> std::io::Result<()> {
+        let mut state = self.state.lock().expect("no panic");
+        if state.0 {
+            let ended = state.1;
+            while state.1 == ended {
+                state = self.ended.wait(state).expect("no panic");
+            }
+            return Ok(());
+        }
+        state.0 = true;
+        drop(state);
+        let result = file.sync_data().wait();
+        let mut state = self.state.lock().expect("no panic");
+        *state = (false, state.1 + 1);
+        self.ended.notify_all();
+        result
+    }
+}
+
+#[test]
+fn a_commit_that_acknowledges_with_the_running_flush_is_caught() {
+    let name = "a_commit_that_acknowledges_with_the_running_flush_is_caught";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let _named = Named(format!("seed {}", seed()));
+    let engine = inflight::Engine::new().expect("nothing is demanded");
+    let file = open(&engine, &mounted, SYNCED);
+    let written = open(&engine, &mounted, WRITTEN);
+    let hasty = Hasty::default();
+    let lost = run(&mounted, &written, &|| hasty.sync(&file), 20_000);
+    say(&format!("power cuts, planted defect: {lost:?}"));
+    assert!(lost.is_some(), "the cuts find nothing");
+}

@@ -1,0 +1,274 @@
+//! A disk that forgets what was not flushed: a file system in memory (FUSE) that keeps what was
+//! written apart from what an fsync has made durable, as LazyFS does.
+//!
+//! All its files are the same few bytes. The kernel holds a file's lock during an fsync of FUSE, so
+//! writes that come while a flush runs go by way of another file than the one that is synced.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, UNIX_EPOCH};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
+};
+use tempfile::TempDir;
+
+use crate::support::skip;
+
+/// What a disk writes as a whole.
+pub(super) const SECTOR: usize = 512;
+
+/// Sectors of the disk.
+pub(super) const SECTORS: usize = 256;
+
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Disk(Arc<(Mutex<State>, Condvar)>);
+
+struct State {
+    /// What a reader would see.
+    written: Vec<u8>,
+    /// What is there after a power cut.
+    durable: Vec<u8>,
+    /// Sectors that have been written since they were last durable.
+    dirty: Vec<bool>,
+    /// Writes and flushes that are over.
+    operations: u64,
+    /// Flushes that have begun, and that are over.
+    begun: u64,
+    ended: u64,
+    /// Flushes do not end.
+    held: bool,
+    /// The errno of flushes.
+    fails: Option<i32>,
+}
+
+impl Disk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().expect("the disk does not panic")
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let result = change(&mut self.lock());
+        self.0.1.notify_all();
+        result
+    }
+
+    fn wait_until(&self, mut done: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
+        let limit = Duration::from_secs(60);
+        let waited = self
+            .0
+            .1
+            .wait_timeout_while(self.lock(), limit, |state| !done(state));
+        let (state, timeout) = waited.expect("the disk does not panic");
+        assert!(!timeout.timed_out(), "it does not come to pass");
+        state
+    }
+
+    /// Flushes that are made from now on do not end until they are let go.
+    pub(super) fn hold(&self) {
+        self.change(|state| state.held = true);
+    }
+
+    pub(super) fn let_go(&self) {
+        self.change(|state| state.held = false);
+    }
+
+    /// Flushes that end from now on fail.
+    pub(super) fn fail(&self, errno: Option<i32>) {
+        self.change(|state| state.fails = errno);
+    }
+
+    /// Flushes that have begun.
+    pub(super) fn flushes(&self) -> u64 {
+        self.lock().begun
+    }
+
+    /// Waits until so many flushes have begun.
+    pub(super) fn wait_for_flushes(&self, count: u64) {
+        drop(self.wait_until(|state| state.begun >= count));
+    }
+
+    /// Waits until so many more operations are over.
+    pub(super) fn wait_for_operations(&self, count: u64) {
+        let until = self.lock().operations + count;
+        drop(self.wait_until(|state| state.operations >= until));
+    }
+
+    /// What a power cut leaves now: all that is durable, and of the rest whole sectors as chance
+    /// will have it.
+    pub(super) fn cut(&self, mut chance: impl FnMut() -> bool) -> Vec<u8> {
+        let state = self.lock();
+        let mut left = state.durable.clone();
+        for (at, _) in (0..SECTORS).zip(&state.dirty).filter(|(_, dirty)| **dirty) {
+            let sector = at * SECTOR..(at + 1) * SECTOR;
+            if chance() {
+                left[sector.clone()].copy_from_slice(&state.written[sector]);
+            }
+        }
+        left
+    }
+
+    fn flush(&self) -> Result<(), Errno> {
+        // A flush is of what was there when it began, and nothing that comes later.
+        let (flushed, sectors) = self.change(|state| {
+            state.begun += 1;
+            (state.written.clone(), state.dirty.clone())
+        });
+        // The device takes its time: others come to write meanwhile.
+        (0..20).for_each(|_| std::thread::yield_now());
+        let mut state = self.wait_until(|state| !state.held);
+        state.operations += 1;
+        state.ended += 1;
+        let failed = state.fails;
+        if failed.is_none() {
+            for at in (0..SECTORS).filter(|at| sectors[*at]) {
+                let sector = at * SECTOR..(at + 1) * SECTOR;
+                state.durable[sector.clone()].copy_from_slice(&flushed[sector.clone()]);
+                state.dirty[at] = state.written[sector.clone()] != state.durable[sector];
+            }
+        }
+        drop(state);
+        self.0.1.notify_all();
+        failed.map_or(Ok(()), |errno| Err(Errno::from_i32(errno)))
+    }
+}
+
+fn attributes(inode: INodeNo) -> FileAttr {
+    let is_root = inode == INodeNo::ROOT;
+    FileAttr {
+        ino: inode,
+        size: if is_root {
+            0
+        } else {
+            (SECTORS * SECTOR) as u64
+        },
+        blocks: 1,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: if is_root {
+            FileType::Directory
+        } else {
+            FileType::RegularFile
+        },
+        perm: 0o777,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        flags: 0,
+        blksize: 4096,
+    }
+}
+
+impl Filesystem for Disk {
+    /// A file is named by its number.
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match name.to_str().and_then(|name| name.parse().ok()) {
+            Some(number) => {
+                let attributes = attributes(INodeNo(number));
+                reply.entry(&FOREVER, &attributes, Generation(0));
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&FOREVER, &attributes(inode));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Past the page cache, which is not what is tested.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let from = usize::try_from(offset).expect("it is within the disk");
+        self.change(|state| {
+            state.written[from..from + data.len()].copy_from_slice(data);
+            state.dirty[from / SECTOR..(from + data.len()).div_ceil(SECTOR)].fill(true);
+            state.operations += 1;
+        });
+        reply.written(u32::try_from(data.len()).expect("it is within the disk"));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        match self.flush() {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    // No `flush`: the kernel asks once, and then closes without asking. Else a process that ends
+    // with a file open would wait for its own answer.
+}
+
+/// A disk that is mounted.
+pub(super) struct Mounted {
+    pub(super) disk: Disk,
+    folder: TempDir,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    /// The file with this number.
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.folder.path().join(number.to_string())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.disk.let_go();
+        if let Some(session) = self.session.take() {
+            let _ = session.umount_and_join();
+        }
+    }
+}
+
+/// Mounts a disk, or says why that cannot be done here.
+pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
+    let state = State {
+        written: vec![0; SECTORS * SECTOR],
+        durable: vec![0; SECTORS * SECTOR],
+        dirty: vec![false; SECTORS],
+        operations: 0,
+        begun: 0,
+        ended: 0,
+        held: false,
+        fails: None,
+    };
+    let disk = Disk(Arc::new((Mutex::new(state), Condvar::new())));
+    let folder = tempfile::tempdir().expect("the temporary directory can be written");
+    let mut config = Config::default();
+    config.n_threads = Some(4);
+    match fuser::spawn_mount(disk.clone(), folder.path(), &config) {
+        Ok(session) => Some(Mounted {
+            disk,
+            folder,
+            session: Some(session),
+        }),
+        Err(cause) => {
+            skip(name, &format!("no file system can be mounted: {cause}"));
+            None
+        }
+    }
+}
