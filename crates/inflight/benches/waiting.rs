@@ -1,0 +1,181 @@
+//! What waits: 100,000 reads of 128 files at a time against 128, and hosts with nothing to do.
+//!
+//! `cargo bench -p inflight --bench waiting` makes the files where `INFLIGHT_TEST_DIR` says (here
+//! by default), reads them past the page cache where the file system can, and checks each block.
+//! The figures go to `docs/measurements`; only the content is asserted.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::fs;
+use std::future::IntoFuture;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use inflight::fs::{File, OpenOptions};
+use inflight::{AlignedBuf, Direct, Engine, local};
+use tokio::runtime::Runtime;
+
+const FILES: usize = 128;
+const BLOCKS: usize = 512;
+const BLOCK: usize = 4096;
+const READS: usize = 100_000;
+const FEW: usize = 128;
+const ROUNDS: usize = 9;
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The first bytes of a block say where it is.
+fn mark(file: usize, block: usize) -> [u8; 8] {
+    ((file * BLOCKS + block) as u64 + 1).to_le_bytes()
+}
+
+fn make_files(folder: &Path, engine: &Engine) -> Arc<[File]> {
+    let make = |number: usize| {
+        let path = folder.join(number.to_string());
+        let mut content = vec![0; BLOCKS * BLOCK];
+        let blocks = content.chunks_mut(BLOCK).enumerate();
+        blocks.for_each(|(block, bytes)| bytes[..8].copy_from_slice(&mark(number, block)));
+        let mut file = fs::File::create(&path).unwrap();
+        file.write_all(&content).unwrap();
+        file.sync_all().unwrap();
+        let open = OpenOptions::new().read(true).direct(Direct::Auto);
+        open.engine(engine).open(path).unwrap()
+    };
+    (0..FILES).map(make).collect()
+}
+
+/// Files, and a buffer for each of the most tasks, made and touched before the clock runs.
+#[derive(Clone)]
+struct Stock {
+    files: Arc<[File]>,
+    bufs: Arc<Mutex<Vec<AlignedBuf>>>,
+}
+
+/// Reads `count` blocks, one after the other.
+async fn reads(stock: Stock, seed: usize, count: usize) {
+    let Stock { files, bufs } = stock;
+    let mut buf = bufs.lock().unwrap().pop().unwrap();
+    for at in 0..count {
+        let number = (seed + at * 7).wrapping_mul(2_654_435_761);
+        let (file, block) = (number % FILES, number / FILES % BLOCKS);
+        let offset = (block * BLOCK) as u64;
+        let (result, back) = files[file].read_exact_at(buf, offset).await;
+        assert_eq!(result.unwrap(), BLOCK);
+        assert_eq!(back[..8], mark(file, block));
+        buf = back;
+    }
+    bufs.lock().unwrap().push(buf);
+}
+
+/// The rounds of one host: `READS` in all, so many at a time; how many in a second.
+fn rate(at_a_time: usize, run: impl FnOnce(usize)) -> f64 {
+    let each = READS / at_a_time;
+    let begun = Instant::now();
+    run(each);
+    (each * at_a_time) as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn in_a_run_loop(engine: &Engine, stock: &Stock, at_a_time: usize) -> f64 {
+    rate(at_a_time, |each| {
+        let tasks = async {
+            let spawn = |number| local::spawn(reads(stock.clone(), number * 31, each));
+            let tasks: Vec<_> = (0..at_a_time).map(spawn).collect();
+            for task in tasks {
+                task.await;
+            }
+        };
+        engine.run(tasks).unwrap();
+    })
+}
+
+fn in_tokio(runtime: &Runtime, stock: &Stock, at_a_time: usize) -> f64 {
+    rate(at_a_time, |each| {
+        let spawn = |number| runtime.spawn(reads(stock.clone(), number * 31, each));
+        let tasks: Vec<_> = (0..at_a_time).map(spawn).collect();
+        runtime.block_on(async {
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    })
+}
+
+fn compare(what: &str, mut rate: impl FnMut(usize) -> f64) {
+    rate(FEW);
+    let rounds = (0..ROUNDS).map(|_| (rate(READS), rate(FEW)));
+    let mut rounds: Vec<(f64, f64)> = rounds.collect();
+    rounds.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    let ratio = |at: usize| rounds[at].0 / rounds[at].1;
+    println!(
+        "{what:18} {:8.0} reads/s with {READS} waiting, {:8.0} with {FEW}: {:.2} ({:.2} to {:.2})",
+        rounds[ROUNDS / 2].0,
+        rounds[ROUNDS / 2].1,
+        ratio(ROUNDS / 2),
+        ratio(1),
+        ratio(ROUNDS - 2),
+    );
+}
+
+/// Voluntary switches of all threads, and hundredths of a second that a processor has waited for
+/// I/O.
+fn switches_and_iowait() -> (u64, u64) {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let of = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse().unwrap())
+    };
+    let switches = tasks.map(|task| of(task.unwrap())).sum();
+    let stat = fs::read_to_string("/proc/stat").unwrap();
+    let iowait = stat.split_whitespace().nth(5).unwrap().parse().unwrap();
+    (switches, iowait)
+}
+
+/// Engines whose drivers have worked, and a run loop that waits for a timer.
+fn idle() {
+    let engines: Vec<Engine> = (0..3)
+        .map(|_| Engine::builder().drivers(2).build().unwrap())
+        .collect();
+    for engine in &engines {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| pollster::block_on(engine.nop().into_future()).unwrap());
+            }
+        });
+    }
+    let before = switches_and_iowait();
+    let begun = Instant::now();
+    let run = engines[0].run(engines[0].sleep(IDLE));
+    run.unwrap().unwrap();
+    let after = switches_and_iowait();
+    println!(
+        "idle for {:.1} s, three engines, six drivers, a run loop: {} voluntary switches, \
+         {} hundredths of a second of iowait on all processors",
+        begun.elapsed().as_secs_f64(),
+        after.0 - before.0,
+        after.1 - before.1,
+    );
+}
+
+fn main() {
+    let here = std::env::var_os("INFLIGHT_TEST_DIR").unwrap_or_else(|| ".".into());
+    let folder = tempfile::tempdir_in(here).unwrap();
+    let engine = Engine::new().unwrap();
+    let files = make_files(folder.path(), &engine);
+    println!("direct: {}", files[0].is_direct());
+    let bufs = (0..READS).map(|_| AlignedBuf::new(BLOCK, BLOCK).unwrap());
+    let bufs = Arc::new(Mutex::new(bufs.collect()));
+    let stock = Stock { files, bufs };
+    compare("run loop", |at_a_time| {
+        in_a_run_loop(&engine, &stock, at_a_time)
+    });
+    let mut multi = tokio::runtime::Builder::new_multi_thread();
+    let multi = multi.worker_threads(2).build().unwrap();
+    compare("tokio, 2 threads", |at_a_time| {
+        in_tokio(&multi, &stock, at_a_time)
+    });
+    idle();
+}
