@@ -43,6 +43,8 @@ pub struct OpenOptions {
     flags: i32,
     maps: bool,
     any_range: AnyRange,
+    /// The file is not there before.
+    is_new: bool,
     engine: Option<Engine>,
 }
 
@@ -55,6 +57,7 @@ impl OpenOptions {
             flags: 0,
             maps: false,
             any_range: AnyRange::Off,
+            is_new: false,
             engine: None,
         }
     }
@@ -86,6 +89,7 @@ impl OpenOptions {
     /// Create the file; fail if it is there.
     pub fn create_new(mut self, yes: bool) -> Self {
         self.inner.create_new(yes);
+        self.is_new = yes;
         self
     }
 
@@ -196,8 +200,9 @@ impl OpenOptions {
     /// # Errors
     ///
     /// As open(2). With [`Direct::Required`], `Unsupported` where the file system refuses direct
-    /// I/O; the file may have been created then. A [`crate::SetupError`] if the global engine
-    /// cannot be made.
+    /// I/O; with [`OpenOptions::create`] the file may have been created then, with
+    /// [`OpenOptions::create_new`] it is removed again. A [`crate::SetupError`] if the global
+    /// engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = or_global(self.engine.clone())?;
         Ok(File::new(engine, self.open_here(path.as_ref())?))
@@ -221,7 +226,13 @@ impl OpenOptions {
         let mut opened = match self.direct {
             Direct::Off => describe(fd, None, false, self.any_range),
             Direct::Required => {
-                make_direct(&fd)?;
+                if let Err(refusal) = make_direct(&fd) {
+                    if self.is_new {
+                        // Nobody wants it, and it was not there. What cannot be removed stays.
+                        let _ = fs::remove_file(path);
+                    }
+                    return Err(refusal);
+                }
                 describe(fd, None, true, self.any_range)
             }
             Direct::Auto => match self.reopen_direct(&fd) {

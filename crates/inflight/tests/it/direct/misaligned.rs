@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation};
@@ -237,5 +238,60 @@ fn transfers_whose_parts_would_lie_beyond_every_file_are_refused() {
             }
         }
         assert!(fs::read(path.path()).unwrap() == pattern(4096));
+    });
+}
+
+/// A file system without direct I/O, until this is dropped.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    /// `None`, with the reason said, if this is not allowed.
+    fn new(name: &str) -> Option<Self> {
+        let folder = tempfile::tempdir_in(directory()).expect("the test directory can be written");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "ramfs", "none"]).arg(folder.path());
+        match mount.output() {
+            Ok(output) if output.status.success() => Some(Self(folder)),
+            output => {
+                skip(name, &format!("ramfs cannot be mounted: {output:?}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let umount = Command::new("umount").arg(self.0.path()).status();
+        assert!(umount.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_new_file_that_cannot_be_direct_does_not_stay() {
+    let name = "a new file without direct I/O";
+    let Some(mounted) = Mounted::new(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let path = mounted.0.path().join("new");
+        let options = read_write(engine).direct(Direct::Required);
+        match options.clone().create_new(true).open(&path) {
+            Ok(_) => {
+                fs::remove_file(&path).unwrap();
+                skip(name, "ramfs has direct I/O here");
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                assert!(!path.exists(), "it was left behind");
+            }
+        }
+        // One that was there stays.
+        fs::write(&path, b"there").unwrap();
+        for options in [options.clone(), options.create(true)] {
+            let _ = options.open(&path);
+            assert_eq!(fs::read(&path).unwrap(), b"there");
+        }
+        fs::remove_file(&path).unwrap();
     });
 }
