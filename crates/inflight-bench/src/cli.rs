@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::commands::{compare, completions, man, show};
+use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
 use crate::exit::usage;
 use crate::exports::Exports;
@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Bench(BenchFlags),
     /// Say what became faster or slower from one record to another, and check limits.
     Compare(compare::Flags),
+    /// Put the records of many machines together, without averaging percentiles.
+    Merge(merge::Flags),
     /// Show the result of a record again, or write it in another form.
     Show(show::Flags),
     /// Examine this machine for fast disk I/O: what stands in the way, and what to do about it.

@@ -58,6 +58,11 @@ impl Exports {
         Ok(stdout_taken)
     }
 
+    /// Whether any form was asked for.
+    pub(crate) fn any(&self) -> bool {
+        !self.files().is_empty()
+    }
+
     fn files(&self) -> Vec<(&'static str, &Path)> {
         let all = [
             ("--export-json", &self.export_json),

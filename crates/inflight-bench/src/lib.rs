@@ -65,6 +65,7 @@ fn dispatch(command: Command, known: &[&'static dyn Strategy]) -> anyhow::Result
     match command {
         Command::Bench(flags) => bench::bench(&flags.into_options(known)?),
         Command::Compare(flags) => commands::compare::compare(&flags),
+        Command::Merge(flags) => commands::merge::merge(&flags),
         Command::Show(flags) => commands::show::show(&flags),
         Command::Doctor(flags) => doctor::run(&flags),
         Command::Completions(flags) => commands::completions::print(&flags, known),

@@ -21,6 +21,7 @@ pub mod truth;
 pub mod verdict;
 
 pub mod compare;
+pub mod merged;
 
 pub mod csv;
 pub mod html;

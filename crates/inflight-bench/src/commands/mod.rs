@@ -6,6 +6,7 @@
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod show;
 
 mod load;

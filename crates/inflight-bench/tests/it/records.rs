@@ -185,3 +185,45 @@ fn a_page_holds_the_record_and_serves_as_one() {
         stderr(&refused)
     );
 }
+
+#[test]
+fn records_are_merged_in_any_order_and_shown() {
+    let directory = directory();
+    let second = changed(directory.path(), "second.json", |record| record.seed += 1);
+    let second = format!("db2={}", second.display());
+    let first = format!("db1={}", old().display());
+    let (one, other) = (
+        directory.path().join("1.json"),
+        directory.path().join("2.json"),
+    );
+    let merge = |names: [&str; 2], into: &Path| {
+        let into = into.to_str().unwrap();
+        run(&["merge", names[0], names[1], "--export-json", into], &[])
+    };
+    let output = merge([&first, &second], &one);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("2 nodes, plan "),
+        "{}",
+        stdout(&output)
+    );
+    assert_eq!(merge([&second, &first], &other).status.code(), Some(0));
+    assert!(std::fs::read(&one).unwrap() == std::fs::read(&other).unwrap());
+    assert_eq!(stdout(&run(&["show"], &[&one])), stdout(&output));
+    let refused = run(&["compare"], &[&old(), &one]);
+    assert!(
+        stderr(&refused).contains("several machines"),
+        "{}",
+        stderr(&refused)
+    );
+    let twice = run(&["merge"], &[&one, &old()]);
+    assert_eq!(twice.status.code(), Some(2), "{}", stderr(&twice));
+    assert!(
+        stderr(&twice).contains("are the same run"),
+        "{}",
+        stderr(&twice)
+    );
+    let plans = run(&["merge"], &[&old(), &new()]);
+    assert_eq!(plans.status.code(), Some(2), "{}", stderr(&plans));
+    assert!(stderr(&plans).contains("two records are called `loop-direct`"));
+}

@@ -6,11 +6,13 @@
 pub(crate) mod compare;
 pub mod doctor;
 pub(crate) mod grid;
+mod merged;
 mod notes;
 mod paint;
 pub(crate) mod table;
 
 pub use compare::{comparison, limits};
+pub use merged::merged;
 
 use crate::figures::full_rounds;
 use crate::ranking::Ranking;

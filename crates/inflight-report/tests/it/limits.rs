@@ -17,7 +17,7 @@ fn broken_by(record: &Record, limit: &str) -> Vec<String> {
 }
 
 /// So many samples from 1 us on, 1 us apart.
-fn latency(samples: u64) -> Latency {
+pub(crate) fn latency(samples: u64) -> Latency {
     let mut histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds");
     for at in 1..=samples {
         histogram.record(at * 1_000).expect("within bounds");

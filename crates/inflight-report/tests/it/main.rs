@@ -8,6 +8,7 @@ mod exports;
 mod histogram;
 mod html;
 mod limits;
+mod merged;
 mod regret;
 mod rounds;
 mod schema;

@@ -1,0 +1,71 @@
+//! `inflight merge [NAME=]FILE..`: records of many machines in one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use inflight_report::merged::{MergeError, Merged};
+use inflight_report::{Record, text};
+
+use super::load::{self, Stored};
+use crate::exit::{self, refused, usage};
+use crate::exports::{check_file, is_stdout, write};
+use crate::show::{print, style};
+
+const EXAMPLES: &str = "\
+Examples:
+  inflight merge node1.json node2.json node3.json
+  inflight merge db1=a/result.json db2=b/result.json --export-json all.json
+  inflight show all.json";
+
+/// The flags of `inflight merge`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Flags {
+    /// Records of the same plan, or merged ones; NAME is the machine's, else the file's.
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    records: Vec<String>,
+
+    /// Write the merged record to FILE as JSON; `-` writes it to stdout instead of the text.
+    #[arg(long, value_name = "FILE")]
+    export_json: Option<PathBuf>,
+}
+
+/// Merges and shows.
+pub(crate) fn merge(flags: &Flags) -> Result<u8> {
+    if let Some(file) = &flags.export_json {
+        check_file("--export-json", file)?;
+    }
+    let mut named = Vec::new();
+    for source in &flags.records {
+        named.extend(read(source)?);
+    }
+    let merged = Merged::of(named).map_err(|why| match why {
+        MergeError::DifferentPlans(..) | MergeError::Histogram(..) => refused(why.to_string()),
+        _ => usage(why.to_string()),
+    })?;
+    if let Some(file) = &flags.export_json {
+        write(file, &(serde_json::to_string_pretty(&merged)? + "\n"))?;
+    }
+    if !flags.export_json.as_deref().is_some_and(is_stdout) {
+        print(&text::merged(&merged, style()))?;
+    }
+    Ok(exit::DONE)
+}
+
+/// The records of one argument, with the names of their machines.
+fn read(source: &str) -> Result<Vec<(String, Record)>> {
+    let (name, path) = match source.split_once('=') {
+        // A file may have such a name.
+        Some((name, path)) if !Path::new(source).exists() => (Some(name), path),
+        _ => (None, source),
+    };
+    let path = Path::new(path);
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    let name = name.map_or_else(|| stem.to_string_lossy().into_owned(), str::to_owned);
+    Ok(match load::stored(path)? {
+        Stored::One(record) => vec![(name, *record)],
+        // Its machines have their names already.
+        Stored::Merged(merged) => merged.nodes.into_iter().collect(),
+    })
+}

@@ -1,0 +1,215 @@
+//! Records of many machines in one, `inflight.merged/1`: nothing is averaged and nothing lost.
+//!
+//! Each record stays whole, under the name of its machine. What is added are the latencies of all
+//! machines together, from the sum of their histograms. A merged record is a function of the set
+//! of its records alone, so merging may be done in any order and in any number of steps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::figures::{iops, percentile};
+use crate::histogram::{self, HistogramError};
+use crate::ranking::Ranking;
+use crate::record::{Cell, Latency, Record};
+use crate::stats::median;
+
+/// The name and version of the stored format.
+pub const SCHEMA: &str = "inflight.merged/1";
+
+/// Records of the same plan, from many machines.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Merged {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The plan that all of them measured.
+    pub plan_hash: String,
+    /// The records, by the name of their machine.
+    pub nodes: BTreeMap<String, Record>,
+    /// Every cell that any of them measured, over all machines.
+    pub cells: Vec<MergedCell>,
+}
+
+/// One cell over all machines.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct MergedCell {
+    /// Id of the cell, the same in every record.
+    pub id: String,
+    /// Profile name.
+    pub profile: String,
+    /// The machines whose figures count, with their operations per second (median over rounds).
+    pub iops: BTreeMap<String, f64>,
+    /// The machines whose figures do not count, with the reason.
+    pub left_out: BTreeMap<String, String>,
+    /// Latencies of the machines that count, together; each weighs as many samples as it took.
+    pub latency: Option<Latency>,
+}
+
+/// Why records could not be merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MergeError {
+    /// There is nothing to merge.
+    Nothing,
+    /// Two records have the same name: one of them would be lost.
+    SameName(String),
+    /// The same run was named twice, and would be counted twice.
+    SameRun(String, String),
+    /// Two records measured different plans.
+    DifferentPlans(String, String),
+    /// The histograms of a cell can not be added up.
+    Histogram(String, HistogramError),
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => write!(f, "there is nothing to merge"),
+            Self::SameName(name) => write!(
+                f,
+                "two records are called `{name}`; give them names, as `host1=FILE host2=FILE`"
+            ),
+            Self::SameRun(a, b) => write!(f, "`{a}` and `{b}` are the same run"),
+            Self::DifferentPlans(a, b) => write!(
+                f,
+                "`{a}` and `{b}` measured different plans; measure with the same command everywhere"
+            ),
+            Self::Histogram(cell, why) => write!(f, "{cell}: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for MergeError {}
+
+impl Merged {
+    /// Merges named records.
+    ///
+    /// # Errors
+    /// [`MergeError`], by what stands in the way.
+    pub fn of(named: impl IntoIterator<Item = (String, Record)>) -> Result<Self, MergeError> {
+        let mut nodes: BTreeMap<String, Record> = BTreeMap::new();
+        for (name, record) in named {
+            if nodes.contains_key(&name) {
+                return Err(MergeError::SameName(name));
+            }
+            let same = |other: &Record| {
+                let run =
+                    |record: &Record| (record.seed, record.started_utc.clone(), record.took_ns);
+                run(other) == run(&record)
+            };
+            if let Some((other, _)) = nodes.iter().find(|(_, other)| same(other)) {
+                return Err(MergeError::SameRun(other.clone(), name));
+            }
+            nodes.insert(name, record);
+        }
+        let Some((first, record)) = nodes.first_key_value() else {
+            return Err(MergeError::Nothing);
+        };
+        let plan_hash = record.plan_hash.clone();
+        if let Some((name, _)) = nodes.iter().find(|(_, node)| node.plan_hash != plan_hash) {
+            return Err(MergeError::DifferentPlans(first.clone(), name.clone()));
+        }
+        let cells = cells(&nodes)?;
+        Ok(Self {
+            schema: SCHEMA.to_owned(),
+            plan_hash,
+            nodes,
+            cells,
+        })
+    }
+
+    /// Some node's cell of this id: strategy, depth and threads are the same on all.
+    #[must_use]
+    pub fn cell(&self, id: &str) -> Option<&Cell> {
+        let mut cells = self.nodes.values().flat_map(|record| &record.cells);
+        cells.find(|cell| cell.id == id)
+    }
+}
+
+impl MergedCell {
+    /// Slowest, median and fastest machine, in operations per second.
+    #[must_use]
+    pub fn range(&self) -> Option<[f64; 3]> {
+        let rates: Vec<f64> = self.iops.values().copied().collect();
+        let least = rates.iter().copied().reduce(f64::min)?;
+        let most = rates.iter().copied().reduce(f64::max)?;
+        Some([least, median(rates)?, most])
+    }
+
+    /// The slowest machine, where there are several.
+    #[must_use]
+    pub fn slowest(&self) -> Option<&str> {
+        let slowest = self.iops.iter().min_by(|a, b| a.1.total_cmp(b.1));
+        let (name, _) = slowest.filter(|_| self.iops.len() > 1)?;
+        Some(name)
+    }
+}
+
+/// Every cell, in the order of the first record that has it.
+fn cells(nodes: &BTreeMap<String, Record>) -> Result<Vec<MergedCell>, MergeError> {
+    let mut merged: Vec<MergedCell> = Vec::new();
+    let mut counted: BTreeMap<String, Vec<&Latency>> = BTreeMap::new();
+    for (node, record) in nodes {
+        for profile in &record.profiles {
+            let ranking = Ranking::new(record, profile);
+            for cell in &ranking.cells {
+                let at = merged.iter().position(|known| known.id == cell.id);
+                let at = at.unwrap_or_else(|| {
+                    merged.push(blank(cell));
+                    merged.len() - 1
+                });
+                let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
+                let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
+                match (skipped.or(out.map(|(_, why)| why)), iops(cell)) {
+                    (None, Some(rate)) => {
+                        merged[at].iops.insert(node.clone(), rate);
+                        let latencies = counted.entry(cell.id.clone()).or_default();
+                        latencies.extend(&cell.latency);
+                    }
+                    (why, _) => {
+                        let why = why.map_or("no round is complete", String::as_str);
+                        merged[at].left_out.insert(node.clone(), why.to_owned());
+                    }
+                }
+            }
+        }
+    }
+    for cell in &mut merged {
+        let latencies = counted.remove(&cell.id).unwrap_or_default();
+        let sum = add_up(&latencies);
+        cell.latency = sum.map_err(|why| MergeError::Histogram(cell.id.clone(), why))?;
+    }
+    Ok(merged)
+}
+
+fn blank(cell: &Cell) -> MergedCell {
+    MergedCell {
+        id: cell.id.clone(),
+        profile: cell.profile.clone(),
+        iops: BTreeMap::new(),
+        left_out: BTreeMap::new(),
+        latency: None,
+    }
+}
+
+/// The latencies of several cells together: counts are added, and percentiles taken from the sum.
+fn add_up(latencies: &[&Latency]) -> Result<Option<Latency>, HistogramError> {
+    let stored = latencies.iter().map(|latency| latency.hist_v2_b64.as_str());
+    let Some(sum) = histogram::merge(stored)? else {
+        return Ok(None);
+    };
+    let sample_every = latencies.iter().map(|latency| latency.sample_every).max();
+    let mut together = Latency {
+        sample_every: sample_every.unwrap_or(1),
+        samples: sum.len(),
+        ns_p50: sum.value_at_quantile(0.5),
+        ns_p99: None,
+        ns_p999: None,
+        ns_max: sum.max(),
+        hist_v2_b64: histogram::encode(&sum)?,
+    };
+    together.ns_p99 = percentile(&together, 0.99);
+    together.ns_p999 = percentile(&together, 0.999);
+    Ok(Some(together))
+}

@@ -1,0 +1,96 @@
+//! The screen of a merged record: how far machines are apart, and all latencies together.
+
+use super::Style;
+use super::grid::{self, Column};
+use super::paint::{Paint, Screen, clean};
+use crate::merged::{Merged, MergedCell};
+use crate::record::Latency;
+use crate::strategy::name;
+use crate::units::{MISSING, count, nanos, or_missing};
+
+const COLUMNS: [Column; 11] = [
+    ("  strategy", false),
+    ("depth", true),
+    ("nodes", true),
+    ("slowest", true),
+    ("median", true),
+    ("fastest", true),
+    ("p50", true),
+    ("p99", true),
+    ("p99.9", true),
+    ("max", true),
+    ("slowest is", false),
+];
+
+/// Draws a merged record.
+#[must_use]
+pub fn merged(merged: &Merged, style: Style) -> String {
+    let mut screen = Screen::new(style);
+    let nodes = merged.nodes.len();
+    let plural = if nodes == 1 { "" } else { "s" };
+    let text = format!(
+        "{nodes} node{plural}, plan {}. Operations per second of each node are its median over \
+         rounds; percentiles are of all samples of all nodes together, not averages of theirs.",
+        merged.plan_hash
+    );
+    screen.prose(&text, 1, Paint::Plain);
+    let profiles = merged.nodes.values().flat_map(|record| &record.profiles);
+    let mut drawn: Vec<&str> = Vec::new();
+    for profile in profiles {
+        if drawn.contains(&profile.name.as_str()) {
+            continue;
+        }
+        drawn.push(&profile.name);
+        screen.blank();
+        let title = format!("{} ({})", profile.title, profile.name);
+        screen.prose(&title, 1, Paint::Bold);
+        let cells = merged.cells.iter();
+        let cells = cells.filter(|cell| cell.profile == profile.name && !cell.iops.is_empty());
+        let rows: Vec<_> = cells
+            .map(|cell| (texts(merged, cell), Paint::Plain))
+            .collect();
+        grid::draw(&mut screen, &COLUMNS, &rows);
+    }
+    let mut told: Vec<(&str, &str)> = Vec::new();
+    for cell in &merged.cells {
+        for (node, why) in &cell.left_out {
+            if !told.contains(&(node, why)) {
+                told.push((node, why));
+            }
+        }
+    }
+    if !told.is_empty() {
+        screen.blank();
+    }
+    for (node, why) in told {
+        let cells = merged.cells.iter();
+        let is_so = |cell: &&MergedCell| cell.left_out.get(node).is_some_and(|other| other == why);
+        let ids: Vec<&str> = cells.filter(is_so).map(|cell| cell.id.as_str()).collect();
+        let text = format!("{node}: {}: {why}", ids.join(", "));
+        screen.statement("left out", &text, Paint::Plain);
+    }
+    screen.finish()
+}
+
+fn texts(merged: &Merged, cell: &MergedCell) -> Vec<String> {
+    let latency = |figure: fn(&Latency) -> Option<u64>| {
+        let found = cell.latency.as_ref().and_then(figure);
+        or_missing(found.map(|ns| ns as f64), nanos)
+    };
+    let rate = |at: usize| or_missing(cell.range().map(|range| range[at]), count);
+    let one = merged.cell(&cell.id);
+    let texts = [
+        format!("  {}", one.map_or_else(|| cell.id.clone(), name)),
+        one.map_or_else(String::new, |cell| cell.depth.to_string()),
+        cell.iops.len().to_string(),
+        rate(0),
+        rate(1),
+        rate(2),
+        latency(|found| Some(found.ns_p50)),
+        latency(|found| found.ns_p99),
+        latency(|found| found.ns_p999),
+        latency(|found| Some(found.ns_max)),
+        cell.slowest().unwrap_or(MISSING).to_owned(),
+    ];
+    texts.iter().map(|text| clean(text)).collect()
+}
