@@ -4,8 +4,10 @@
 //! In order of flow: [`record`] is the stored format; [`histogram`], [`heat`], [`figures`] and
 //! [`stats`] make figures of it; [`truth`] says which of them count; [`ranking`] puts them in
 //! order, [`regret`] compares the library with the best of the others, [`verdict`] says in words
-//! what follows, [`text`] draws the screen and [`html`] the page. [`doctor`] is the stored format
-//! of an examination of a machine.
+//! what follows. [`compare`] holds two records against each other and [`merged`] puts many
+//! machines together. [`text`] draws the screens and [`html`] the page, [`csv`] and [`markdown`]
+//! are for other programs.
+//! [`doctor`] is the stored format of an examination of a machine.
 
 pub mod doctor;
 pub mod record;
@@ -34,7 +36,7 @@ mod units;
 
 pub use record::Record;
 
-/// The JSON schema of the stored format.
+/// The JSON schema of a record; `docs/schema` has it as a file.
 ///
 /// # Panics
 /// Never: a schema is made of strings, numbers and maps with string keys.
@@ -43,7 +45,16 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Record).to_value()
 }
 
-/// The JSON schema of the stored format of an examination.
+/// The JSON schema of merged records; `docs/schema` has it as a file.
+///
+/// # Panics
+/// Never: a schema is made of strings, numbers and maps with string keys.
+#[must_use]
+pub fn merged_schema() -> serde_json::Value {
+    schemars::schema_for!(merged::Merged).to_value()
+}
+
+/// The JSON schema of an examination; `docs/schema` has it as a file.
 ///
 /// # Panics
 /// Never: a schema is made of strings, numbers and maps with string keys.

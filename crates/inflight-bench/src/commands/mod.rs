@@ -9,4 +9,5 @@ pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod show;
 
+mod code;
 mod load;

@@ -5,6 +5,7 @@
 
 mod doctor;
 mod printed;
+mod programs;
 mod records;
 mod refusals;
 mod results;

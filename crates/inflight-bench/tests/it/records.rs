@@ -227,3 +227,73 @@ fn records_are_merged_in_any_order_and_shown() {
     assert_eq!(plans.status.code(), Some(2), "{}", stderr(&plans));
     assert!(stderr(&plans).contains("two records are called `loop-direct`"));
 }
+
+/// What a file violates of a schema that is published.
+fn violations(schema: &str, file: &Path) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let read = |path: &Path| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let validator = jsonschema::validator_for(&read(&folder.join(schema))).unwrap();
+    let stored = read(file);
+    let found = validator.iter_errors(&stored);
+    found.map(|error| error.to_string()).collect()
+}
+
+#[test]
+fn what_is_written_obeys_the_published_schema() {
+    let directory = directory();
+    let file = directory.path().join("result.json");
+    let small = [
+        "--size",
+        "1m",
+        "--rounds",
+        "2",
+        "--cell-time",
+        "5",
+        "--depth",
+        "1,4",
+    ];
+    let mut command = bench(directory.path(), &small);
+    let output = command.arg("--export-json").arg(&file).output().unwrap();
+    assert!(
+        output
+            .status
+            .code()
+            .is_some_and(|code| code == 0 || code == 3)
+    );
+    assert_eq!(violations("inflight.bench-1.json", &file), [""; 0]);
+    let merged = directory.path().join("merged.json");
+    let arguments = ["merge", "--export-json", merged.to_str().unwrap()];
+    let output = run(&arguments, &[&file]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(violations("inflight.merged-1.json", &merged), [""; 0]);
+    assert_ne!(violations("inflight.bench-1.json", &merged), [""; 0]);
+}
+
+#[test]
+fn records_that_were_kept_can_still_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements");
+    let folders = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|folder| folder.unwrap().path());
+    let folders = folders.filter(|folder| folder.is_dir());
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let files = files.map(|file| file.unwrap().path());
+    let is_record = |file: &PathBuf| {
+        let is_json = file.extension().is_some_and(|kind| kind == "json");
+        is_json
+            && std::fs::read_to_string(file)
+                .unwrap()
+                .contains("\"inflight.bench/1\"")
+    };
+    let records = files.filter(is_record);
+    let mut seen = 0;
+    for record in records {
+        let output = run(&["show"], &[&record]);
+        let (record, told) = (record.display(), stderr(&output));
+        assert_eq!(output.status.code(), Some(0), "{record}: {told}");
+        seen += 1;
+    }
+    assert!(seen > 0);
+}

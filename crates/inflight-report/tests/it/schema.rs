@@ -1,6 +1,6 @@
-//! The published schema, against records.
+//! The published schemas, against records and against `docs/schema`.
 
-use inflight_report::schema;
+use inflight_report::{doctor_schema, merged_schema, schema};
 
 use crate::builder::{disk, skip};
 
@@ -28,4 +28,22 @@ fn the_schema_refuses_what_is_no_record() {
     let mut stored = serde_json::to_value(disk(1)).unwrap();
     stored.as_object_mut().unwrap().remove("cells");
     assert!(!validator.is_valid(&stored));
+}
+
+#[test]
+fn the_published_files_are_in_step() {
+    for (name, schema) in [
+        ("inflight.bench-1", schema()),
+        ("inflight.merged-1", merged_schema()),
+        ("inflight.doctor-1", doctor_schema()),
+    ] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema");
+        let path = format!("{folder}/{name}.json");
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        if std::env::var_os("INFLIGHT_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let published = std::fs::read_to_string(&path).unwrap();
+        assert!(text == published, "{name}: INFLIGHT_BLESS=1 writes it anew");
+    }
 }
