@@ -2,6 +2,7 @@
 
 mod browser;
 mod builder;
+mod certainty;
 mod compare;
 mod doctor;
 mod exports;

@@ -1,0 +1,176 @@
+//! How often the words are wrong, and how often they are found, on rounds that were really run.
+//!
+//! The noise is taken from the records of `docs/measurements`: for two cells that ran in the same
+//! shuffled rounds, how far the ratio of each round is from that of all. A simulated run draws
+//! its rounds from such a pair. One strategy under two names is the noise alone; a slowdown is
+//! added to it. `--nocapture` prints the figures.
+
+use std::path::{Path, PathBuf};
+
+use inflight_report::Record;
+use inflight_report::record::Cell;
+use inflight_report::stats::{Word, rate, signed_rank};
+use oorandom::Rand64;
+
+/// Simulated runs of each kind.
+const RUNS: u32 = 200;
+
+/// Rounds of a run when nothing else is said.
+const ROUNDS: usize = 8;
+
+/// Pairs that would need more rounds than this are too noisy for a slowdown of 5 %.
+const MOST_ROUNDS: usize = 64;
+
+const SLOWDOWN: f64 = 0.05;
+
+/// The noise of two cells: logarithms of the ratios of their rounds, around zero.
+struct Pair {
+    logs: Vec<f64>,
+}
+
+impl Pair {
+    fn of(a: &Cell, b: &Cell) -> Option<Self> {
+        let ratio = |round: &inflight_report::record::Round| {
+            let twin = b.rounds.iter().find(|other| other.block == round.block)?;
+            Some((rate(round)? / rate(twin)?).ln())
+        };
+        let logs: Vec<f64> = a.rounds.iter().filter_map(ratio).collect();
+        let centre = signed_rank(&logs)
+            .filter(|found| found.n >= ROUNDS)?
+            .ratio
+            .ln();
+        let logs = logs.iter().map(|log| log - centre).collect();
+        Some(Self { logs })
+    }
+
+    /// Spread of a round's ratio, as a share.
+    fn spread(&self) -> f64 {
+        let squares = self.logs.iter().map(|log| log * log).sum::<f64>();
+        (squares / self.logs.len() as f64).sqrt()
+    }
+
+    /// Rounds in which a slowdown is found 19 times in 20: its distance from the zone of no
+    /// difference has to be 1.96 + 1.645 standard errors; and ranks may need 1 / 0.864 times as
+    /// many rounds as means, whatever the noise looks like (Hodges and Lehmann, 1956).
+    fn rounds_needed(&self) -> usize {
+        let distance = -(1.0 - SLOWDOWN).ln() - 1.03_f64.ln();
+        let errors = 3.605 * self.spread() / distance;
+        let rounds =
+            (ROUNDS..=MOST_ROUNDS).find(|rounds| *rounds as f64 * 0.864 >= errors * errors);
+        rounds.unwrap_or(usize::MAX)
+    }
+
+    /// One simulated run: the word for so many rounds, with this change on top of the noise.
+    fn word(&self, rounds: usize, change: f64, random: &mut Rand64) -> Word {
+        let one = |_| {
+            let count = u64::try_from(self.logs.len()).expect("a few rounds");
+            let at = usize::try_from(random.rand_range(0..count)).expect("a few rounds");
+            let sign = if random.rand_float() < 0.5 { -1.0 } else { 1.0 };
+            sign * self.logs[at] + (1.0 + change).ln()
+        };
+        let logs: Vec<f64> = (0..rounds).map(one).collect();
+        signed_rank(&logs).expect("there are rounds").word()
+    }
+}
+
+/// The records that are kept, by name.
+fn kept() -> Vec<(String, Record)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements");
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).expect("the folder is there");
+        let mut paths: Vec<PathBuf> = entries
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        paths
+    };
+    let folders = list(&folder).into_iter().filter(|path| path.is_dir());
+    let files = folders.flat_map(|folder| list(&folder));
+    let record = |file: PathBuf| {
+        let text = std::fs::read_to_string(&file).ok()?;
+        let record: Record = serde_json::from_str(&text).ok()?;
+        let name = file.strip_prefix(&folder).ok()?.display().to_string();
+        Some((name, record))
+    };
+    files.filter_map(record).collect()
+}
+
+/// Every two cells of a record that ran in the same rounds.
+fn pairs(record: &Record) -> Vec<Pair> {
+    let works = |cell: &&Cell| !["null", "fio"].contains(&cell.strategy.as_str());
+    let cells: Vec<&Cell> = record.cells.iter().filter(works).collect();
+    let mut pairs = Vec::new();
+    for (at, a) in cells.iter().enumerate() {
+        let others = cells[at + 1..].iter().filter(|b| b.profile == a.profile);
+        pairs.extend(others.filter_map(|b| Pair::of(a, b)));
+    }
+    pairs
+}
+
+/// In how many of the runs, in percent, the word is one of these.
+fn share(pairs: &[Pair], words: &[Word], change: f64, rounds: impl Fn(&Pair) -> usize) -> f64 {
+    let mut random = Rand64::new(20);
+    let count = u64::try_from(pairs.len()).expect("a few pairs");
+    let found = (0..RUNS).filter(|_| {
+        let at = usize::try_from(random.rand_range(0..count)).expect("a few pairs");
+        let word = pairs[at].word(rounds(&pairs[at]), change, &mut random);
+        words.contains(&word)
+    });
+    found.count() as f64 * 100.0 / f64::from(RUNS)
+}
+
+const DIFFERENT: [Word; 2] = [Word::ClearlyFaster, Word::ClearlySlower];
+
+#[test]
+fn one_strategy_under_two_names_is_called_different_in_one_run_of_twenty_at_most() {
+    let mut records = 0;
+    for (name, record) in kept() {
+        let pairs = pairs(&record);
+        if pairs.is_empty() {
+            println!("skipped: {name} has too few rounds");
+            continue;
+        }
+        records += 1;
+        let wrong = share(&pairs, &DIFFERENT, 0.0, |_| ROUNDS);
+        let found = share(&pairs, &[Word::ClearlySlower], -SLOWDOWN, |_| ROUNDS);
+        let mut spreads: Vec<f64> = pairs.iter().map(Pair::spread).collect();
+        spreads.sort_by(f64::total_cmp);
+        println!(
+            "{name}: {} pairs, a round's ratio varies by {:.1} % (median), {ROUNDS} rounds: \
+             {wrong:.1} % called different, {found:.1} % of slowdowns by 5 % found",
+            pairs.len(),
+            spreads[spreads.len() / 2] * 100.0
+        );
+        assert!(wrong <= 5.0, "{name}: {wrong} %");
+    }
+    assert!(records > 0);
+}
+
+#[test]
+fn a_slowdown_of_5_percent_is_found_with_as_many_rounds_as_the_noise_asks_for() {
+    let all: Vec<Pair> = kept()
+        .iter()
+        .flat_map(|(_, record)| pairs(record))
+        .collect();
+    let count = all.len();
+    let fit = |pair: &Pair| pair.rounds_needed() <= MOST_ROUNDS;
+    let pairs: Vec<Pair> = all.into_iter().filter(fit).collect();
+    assert!(!pairs.is_empty());
+    let mut needed: Vec<usize> = pairs.iter().map(Pair::rounds_needed).collect();
+    needed.sort_unstable();
+    let found = share(
+        &pairs,
+        &[Word::ClearlySlower],
+        -SLOWDOWN,
+        Pair::rounds_needed,
+    );
+    let wrong = share(&pairs, &DIFFERENT, 0.0, Pair::rounds_needed);
+    println!(
+        "{} of {count} pairs need {MOST_ROUNDS} rounds or fewer, {} in the median; with as many \
+         as each needs: {found:.1} % found, {wrong:.1} % called different without a slowdown",
+        pairs.len(),
+        needed[needed.len() / 2]
+    );
+    assert!(found >= 90.0, "{found} %");
+    assert!(wrong <= 5.0, "{wrong} %");
+}
