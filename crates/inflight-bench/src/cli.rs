@@ -96,6 +96,10 @@ pub(crate) struct BenchFlags {
     #[command(flatten)]
     exports: Exports,
 
+    /// Print the plan, and the same as a job for fio; measure nothing and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+
     /// Keep the test file.
     #[arg(long)]
     keep_file: bool,
@@ -122,6 +126,7 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     pub(crate) fio: PathBuf,
     pub(crate) exports: Exports,
+    pub(crate) dry_run: bool,
     pub(crate) keep_file: bool,
     pub(crate) seed: u64,
     pub(crate) cell_time: Option<Duration>,
@@ -189,6 +194,7 @@ impl BenchFlags {
             quick: self.quick,
             fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
             exports: self.exports,
+            dry_run: self.dry_run,
             keep_file: self.keep_file,
             seed: self.seed.unwrap_or_else(fresh_seed),
             cell_time: self.cell_time.map(Duration::from_millis),

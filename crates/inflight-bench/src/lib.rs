@@ -30,6 +30,7 @@ mod strategy;
 
 mod assemble;
 mod bench;
+mod dry_run;
 mod exports;
 mod findings;
 mod progress;
@@ -63,7 +64,13 @@ pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
 /// Runs one subcommand and returns the exit code.
 fn dispatch(command: Command, known: &[&'static dyn Strategy]) -> anyhow::Result<u8> {
     match command {
-        Command::Bench(flags) => bench::bench(&flags.into_options(known)?),
+        Command::Bench(flags) => {
+            let options = flags.into_options(known)?;
+            match options.dry_run {
+                true => dry_run::print(&options),
+                false => bench::bench(&options),
+            }
+        }
         Command::Compare(flags) => commands::compare::compare(&flags),
         Command::Merge(flags) => commands::merge::merge(&flags),
         Command::Show(flags) => commands::show::show(&flags),

@@ -90,13 +90,15 @@ fn run(job: &Job<'_>) -> Result<Stretch> {
     Ok(stretch(job, &parsed, start_ns))
 }
 
+/// A path as fio takes it, which splits file names at colons (fio(1), filename).
+pub(crate) fn path(path: &std::path::Path) -> Result<String> {
+    let path = path.to_str();
+    let path = path.context("fio takes only paths that are UTF-8")?;
+    Ok(path.replace('\\', "\\\\").replace(':', "\\:"))
+}
+
 fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
-    let path = job.paths.first().context("a file")?;
-    let path = path
-        .to_str()
-        .context("fio takes only paths that are UTF-8")?;
-    // fio splits file names at colons unless they are escaped (fio(1), filename).
-    let path = path.replace('\\', "\\\\").replace(':', "\\:");
+    let path = path(job.paths.first().context("a file")?)?;
     let work = job.work;
     let mut arguments = vec![
         "--name=inflight".to_owned(),
@@ -123,7 +125,7 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
 }
 
 /// The order and direction of the operations, in fio's words.
-fn access(work: &Work) -> Vec<String> {
+pub(crate) fn access(work: &Work) -> Vec<String> {
     let direction = match work.access {
         Access::RandomRead | Access::RangeRead => "randread",
         Access::SequentialRead => "read",

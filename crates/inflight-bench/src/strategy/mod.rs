@@ -44,7 +44,7 @@ use crate::measure::run::Stretch;
 use crate::profile::Profile;
 use crate::work::{Share, Work};
 
-pub(crate) use fio::check as check_fio;
+pub(crate) use fio::{access as fio_access, check as check_fio, path as fio_path};
 use tasks::{Runtime, TaskStrategy};
 
 /// Every strategy, in the order of `--help`: from simple to complex, the outside check last.

@@ -79,3 +79,66 @@ fn a_help_fits_on_a_screen() {
         .unwrap();
     assert_eq!(unknown.status.code(), Some(2));
 }
+
+/// A profile that reads and one that writes, as the flag takes them.
+fn profiles(directory: &std::path::Path) -> String {
+    let path = directory.join("durable.toml");
+    let text = include_str!("../../../../profiles/cached-random-read.toml");
+    let text = text.replace("random-read", "random-write");
+    let text = text.replace("\"warm\"", "\"unused\"") + "\nsync = \"each\"\n";
+    std::fs::write(&path, text).unwrap();
+    format!("direct-random-read,{}", path.display())
+}
+
+#[test]
+fn a_dry_run_prints_a_job_that_fio_accepts_and_writes_nothing() {
+    let directory = directory();
+    let target = directory.path().join("with:colon");
+    std::fs::create_dir(&target).unwrap();
+    let place = target.to_str().unwrap();
+    let profiles = profiles(directory.path());
+    let small = ["--size", "64m", "--rounds", "3", "--profile", &profiles];
+    let job = printed(&[&["bench", place, "--dry-run"], &small[..]].concat());
+    assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
+    for told in [
+        "; test data: 64 MiB",
+        " 3 rounds of ",
+        "; expected: ",
+        "  uring: depth 1",
+    ] {
+        assert!(job.contains(told), "{told}\n{job}");
+    }
+    assert!(
+        job.contains("\nrw=randwrite\n") && job.contains("\nfdatasync=1\n"),
+        "{job}"
+    );
+    let sections = job.lines().filter(|line| line.starts_with('[')).count();
+    assert!(sections > 2, "{job}");
+    let file = directory.path().join("job.fio");
+    std::fs::write(&file, &job).unwrap();
+    let mut fio = Command::new("fio");
+    match fio.arg("--parse-only").arg(&file).output() {
+        Ok(output) => {
+            let told = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+            assert!(output.status.success(), "{told}\n{job}");
+        }
+        Err(error) => println!("skipped in part: fio cannot be started: {error}"),
+    }
+}
+
+#[test]
+fn a_job_for_a_file_that_is_there_writes_to_nothing() {
+    let directory = directory();
+    let file = directory.path().join("data");
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let (place, profiles) = (file.to_str().unwrap(), profiles(directory.path()));
+    let job = printed(&["bench", place, "--dry-run", "--profile", &profiles]);
+    assert!(job.contains("rw=randread"), "{job}");
+    assert!(
+        job.contains("; durable writes, and has no section here"),
+        "{job}"
+    );
+    for writes in ["rw=write", "rw=randwrite", "rw=randrw"] {
+        assert!(!job.contains(writes), "{writes}\n{job}");
+    }
+}

@@ -67,6 +67,18 @@ impl Interval {
         }
     }
 
+    /// How many rounds would probably put the whole interval on one side of the zone's end, if the
+    /// ratio stays as it is; `None` if that takes more than a thousand.
+    ///
+    /// An interval shrinks with the square root of its rounds.
+    #[must_use]
+    pub fn rounds_to_tell(&self) -> Option<usize> {
+        let half = (self.hi / self.lo).ln() / 2.0;
+        let room = (self.ratio.ln().abs() - SAME_ZONE.ln()).abs();
+        let factor = (half / room).powi(2);
+        (self.n..=1_000).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
+    }
+
     /// What the interval would say if its level sufficed; for runs of fewer than 6 rounds.
     #[must_use]
     pub fn leaning(&self) -> Word {

@@ -184,12 +184,21 @@ fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
     } else {
         "Not sure.".to_owned()
     };
-    let difference = compare(leader, keep).map_or_else(
+    let interval = compare(leader, keep);
+    let difference = interval.map_or_else(
         || "never ran side by side with it".to_owned(),
         |interval| format!("is {} as fast", ratio_with_ends(&interval)),
     );
+    // An interval of very few rounds says nothing about its own width either.
+    let more = match interval.map(|interval| interval.rounds_to_tell()) {
+        Some(Some(rounds)) if !ranking.tentative => {
+            format!("About {rounds} rounds can tell (--rounds {rounds}).")
+        }
+        Some(None) => "They are too close to 3 % for more rounds to tell soon.".to_owned(),
+        _ => "More rounds can tell.".to_owned(),
+    };
     let leader = name_at_depth(leader);
-    format!("{beginning} The fastest, {leader}, {difference}. More rounds can tell.")
+    format!("{beginning} The fastest, {leader}, {difference}. {more}")
 }
 
 fn too_few_rounds(cell: &Cell) -> String {

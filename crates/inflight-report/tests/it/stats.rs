@@ -181,3 +181,22 @@ fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
     assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), Some(3.0));
     assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
 }
+
+#[test]
+fn rounds_to_tell_grow_with_the_square_of_the_width() {
+    let interval = |ratio: f64, width: f64| Interval {
+        ratio,
+        lo: ratio / width,
+        hi: ratio * width,
+        level: 0.96,
+        n: 8,
+    };
+    assert_eq!(interval(1.2, 1.01).rounds_to_tell(), Some(8));
+    let [narrow, wide] = [1.1, 1.21].map(|width| interval(1.1, width).rounds_to_tell());
+    let (narrow, wide) = (narrow.unwrap(), wide.unwrap());
+    assert!(wide.abs_diff(narrow * 4) <= 4, "{narrow} and {wide}");
+    assert_eq!(wide, interval(1.0 / 1.1, 1.21).rounds_to_tell().unwrap());
+    assert_eq!(interval(1.03, 1.2).rounds_to_tell(), None);
+    // Both are the ends of one side: 3.0 % of room from 1.0 to the zone's end.
+    assert!(interval(1.0, 1.06).rounds_to_tell().unwrap() > 30);
+}

@@ -234,7 +234,11 @@ fn an_open_question_keeps_the_simpler_strategy() {
         "Verdict",
         &["No clear winner after 8 rounds; keep inflight at depth 32"],
     );
-    assert_says(&record, "How sure", &["Not sure.", "More rounds can tell."]);
+    assert_says(
+        &record,
+        "How sure",
+        &["Not sure.", "About 114 rounds can tell (--rounds 114)."],
+    );
 }
 
 #[test]

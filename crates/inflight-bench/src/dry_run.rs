@@ -1,0 +1,151 @@
+//! `inflight bench --dry-run`: what would be measured, and the same as a job for fio.
+//!
+//! Touches no disk and measures nothing. All of it is one job file, in which the plan is comment:
+//! fio can run what is printed, as an outside check of the whole plan.
+
+use std::path::Path;
+
+use anyhow::Result;
+use inflight_report::record::{Access, ProfileSummary, Sync};
+
+use crate::cli::Options;
+use crate::exit;
+use crate::measure::host;
+use crate::plan::{Plan, PlannedProfile};
+use crate::profile::{PageCache, Profile};
+use crate::show;
+use crate::size::human;
+use crate::strategy::{fio_access, fio_path};
+
+/// Prints the plan and returns the exit code.
+pub(crate) fn print(options: &Options) -> Result<u8> {
+    let plan = Plan::new(options, host::cpus())?;
+    let target = &options.target;
+    let size_bytes = match target.metadata() {
+        Ok(found) if found.is_file() => options.size_bytes.unwrap_or(found.len()),
+        _ => options.scratch_size_bytes(),
+    };
+    let file = match target.is_file() {
+        true => target.clone(),
+        false => target.join("inflight-fio-data"),
+    };
+    let mut text = summary(&plan, target, size_bytes);
+    text += &job(&plan, target, &file, size_bytes)?;
+    show::print(&text)?;
+    Ok(exit::DONE)
+}
+
+/// The plan for people, as comment.
+fn summary(plan: &Plan, target: &Path, size_bytes: u64) -> String {
+    let mut lines = vec![
+        "Nothing was measured: this is what `inflight bench` would do, and below it the same reads"
+            .to_owned(),
+        "and writes as a job for fio.".to_owned(),
+        String::new(),
+        format!("target: {}", target.display()),
+        format!("test data: {}", human(size_bytes)),
+        format!("plan: {}", plan.hash(size_bytes)),
+        format!(
+            "{} cells, {} rounds of {} ms for each, after {} ms that do not count",
+            plan.profiles.iter().flat_map(PlannedProfile::runs).count(),
+            plan.rounds,
+            plan.measured.as_millis(),
+            plan.warmup.as_millis()
+        ),
+        format!(
+            "expected: {} s, and the time to write the data",
+            plan.expected().as_secs() + 1
+        ),
+    ];
+    for planned in &plan.profiles {
+        lines.push(String::new());
+        let ProfileSummary { name, title, .. } = planned.profile.summary();
+        lines.push(format!("{name}: {title}"));
+        lines.extend(cells(planned));
+    }
+    let comment = |line: String| format!("; {line}").trim_end().to_owned() + "\n";
+    lines.into_iter().map(comment).collect()
+}
+
+/// The strategies of a profile with their depths.
+fn cells(planned: &PlannedProfile) -> Vec<String> {
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for cell in planned.runs() {
+        let name = cell.strategy.name();
+        let threads = match cell.shape.threads {
+            0 | 1 => String::new(),
+            threads => format!("x{threads}"),
+        };
+        let depth = format!("{}{threads}", cell.shape.depth);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, depths)) => depths.push(depth),
+            None => groups.push((name, vec![depth])),
+        }
+    }
+    let line =
+        |(name, depths): &(&str, Vec<String>)| format!("  {name}: depth {}", depths.join(", "));
+    groups.iter().map(line).collect()
+}
+
+/// The job: a section for each profile and depth, one after the other.
+fn job(plan: &Plan, target: &Path, file: &Path, size_bytes: u64) -> Result<String> {
+    let mut text = format!(
+        "\n[global]\nioengine=io_uring\nfilename={}\ntime_based=1\nramp_time={}ms\n\
+         runtime={}ms\nnorandommap=1\nrandrepeat=0\nrefill_buffers=1\n",
+        fio_path(file)?,
+        plan.warmup.as_millis(),
+        (plan.measured * plan.rounds).as_millis().max(1)
+    );
+    for planned in &plan.profiles {
+        let profile = &planned.profile;
+        // A file that was there before is never written to: not by fio either.
+        if target.is_file() && profile.writes() {
+            text += &format!("\n; {} writes, and has no section here\n", profile.name);
+            continue;
+        }
+        for depth in &profile.asked.queue_depths {
+            text += &section(profile, *depth, size_bytes);
+        }
+    }
+    Ok(text)
+}
+
+fn section(profile: &Profile, depth: u32, size_bytes: u64) -> String {
+    let mut lines = vec![
+        format!("\n[{}-{depth}]", profile.name),
+        "stonewall".to_owned(),
+    ];
+    if let Some(missing) = not_in_fio(&profile.summary()) {
+        lines.push(format!("; {missing}"));
+    }
+    // The option that forbids writing is one of the command line only.
+    let access = fio_access(&profile.work(size_bytes)).into_iter();
+    let access = access.filter(|flag| flag != "--readonly");
+    lines.extend(access.map(|flag| flag.trim_start_matches('-').to_owned()));
+    lines.push(format!("bs={}", profile.block_bytes));
+    lines.push(format!("iodepth={depth}"));
+    lines.push(format!("direct={}", u8::from(profile.direct())));
+    let cache: &[&str] = match profile.asked.page_cache {
+        PageCache::Warm => &["pre_read=1", "invalidate=0"],
+        PageCache::Cold => &["invalidate=1"],
+        PageCache::Unused => &[],
+    };
+    lines.extend(cache.iter().map(|&line| line.to_owned()));
+    lines.extend(match profile.asked.sync {
+        Sync::None => None,
+        Sync::End => Some("end_fsync=1".to_owned()),
+        Sync::Each => Some("fdatasync=1".to_owned()),
+    });
+    lines.join("\n") + "\n"
+}
+
+/// What the section leaves out, because fio has no option for it or another meaning.
+fn not_in_fio(profile: &ProfileSummary) -> Option<&'static str> {
+    match profile.access {
+        Access::RangeRead => Some("not the same: fio reads blocks of one size, the plan ranges"),
+        Access::Append => Some("not the same: the plan writes to the end of a file that grows"),
+        _ if profile.read_back => Some("not the same: the plan reads back what it has written"),
+        _ if profile.files > 1 => Some("not the same: the plan has several files"),
+        _ => None,
+    }
+}
