@@ -188,7 +188,7 @@ fn remove(disk: &LoopDisk, mounted: &[PathBuf]) -> Result<()> {
 }
 
 /// Standard output of a command that must succeed.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())

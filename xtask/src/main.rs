@@ -3,11 +3,12 @@
 //! [`check`] is the one command before a commit and the one that CI runs; [`tidy`] holds the house
 //! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away from
 //! a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a block
-//! device fast enough for software cost to show; [`models`] runs loom and Miri. Nothing here is
+//! device fast enough for software cost to show; [`matrix`] measures on every kind of place; [`models`] runs loom and Miri. Nothing here is
 //! part of the library.
 
 mod check;
 mod loop_disk;
+mod matrix;
 mod models;
 mod probe;
 mod sys;
@@ -56,6 +57,23 @@ enum Task {
     /// A fast block device to measure on: ext4 on a loop device over a file in memory. Needs root.
     #[command(subcommand)]
     LoopDisk(LoopDisk),
+    /// The same profiles on a disk, in memory and on loop and zram devices: the worst regret on
+    /// each. Needs root, and `cargo build --release -p inflight-bench` before.
+    Matrix {
+        /// Profiles or sets of them, as for `inflight bench`.
+        #[arg(long, value_name = "NAMES", default_value = "default")]
+        profile: String,
+        /// Where the records go: one file for each place.
+        #[arg(long, value_name = "DIR")]
+        records: PathBuf,
+        /// Size of each device in GiB; memory is used as blocks are written.
+        #[arg(long, value_name = "GIB", default_value_t = 2)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=64))]
+        size_gib: u64,
+        /// Further arguments for `inflight bench`.
+        #[arg(last = true, value_name = "ARGS")]
+        arguments: Vec<String>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -85,6 +103,17 @@ fn main() -> ExitCode {
         Task::Miri { seeds } => models::miri(seeds),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),
+        Task::Matrix {
+            profile,
+            records,
+            size_gib,
+            arguments,
+        } => matrix::run(&matrix::Wanted {
+            profiles: profile,
+            records,
+            size_gib,
+            arguments,
+        }),
         Task::LoopDisk(LoopDisk::Up {
             directory,
             size_gib,

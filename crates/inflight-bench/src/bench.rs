@@ -29,6 +29,10 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
     let clock = Clock::start();
     let started_utc = utc_now();
     let plan = Plan::new(options, host::cpus())?;
+    if options.explain {
+        show::reasons(&plan.asked())?;
+        return Ok(exit::DONE);
+    }
     check_before_writing(options)?;
     signals::watch()?;
     let progress = Progress::new();

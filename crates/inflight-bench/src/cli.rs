@@ -99,6 +99,9 @@ pub(crate) struct BenchFlags {
     /// Print the plan, and the same as a job for fio; measure nothing and write nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Say why each profile is there, and measure nothing.
+    #[arg(long)]
+    explain: bool,
 
     /// Keep the test file.
     #[arg(long)]
@@ -127,6 +130,7 @@ pub(crate) struct Options {
     pub(crate) fio: PathBuf,
     pub(crate) exports: Exports,
     pub(crate) dry_run: bool,
+    pub(crate) explain: bool,
     pub(crate) keep_file: bool,
     pub(crate) seed: u64,
     pub(crate) cell_time: Option<Duration>,
@@ -160,7 +164,10 @@ pub(crate) fn parse(known: &[&'static dyn Strategy]) -> Command {
 
 /// The flags, with the names of the strategies in their help.
 pub(crate) fn command(known: &[&'static dyn Strategy]) -> clap::Command {
-    let help = format!("Ways of doing I/O: {}", strategy::names(known));
+    let (usual, others): (Vec<_>, Vec<_>) =
+        known.iter().partition(|strategy| strategy.by_default());
+    let (usual, others) = (strategy::names(&usual), strategy::names(&others));
+    let help = format!("Ways of doing I/O: {usual}; only when named: {others}");
     Cli::command().mut_subcommand("bench", |bench| {
         bench.mut_arg("strategy", |strategy| strategy.help(help))
     })
@@ -195,6 +202,7 @@ impl BenchFlags {
             fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
             exports: self.exports,
             dry_run: self.dry_run,
+            explain: self.explain,
             keep_file: self.keep_file,
             seed: self.seed.unwrap_or_else(fresh_seed),
             cell_time: self.cell_time.map(Duration::from_millis),
@@ -202,7 +210,7 @@ impl BenchFlags {
     }
 }
 
-/// The strategies named, in the order of the list; all but the outside check if none is named.
+/// The strategies named, in the order of the list; if none is named, those that are by default.
 fn chosen(names: &[String], known: &[&'static dyn Strategy]) -> Result<Vec<&'static dyn Strategy>> {
     let is_unknown = |name: &&String| strategy::find(known, name).is_none();
     if let Some(unknown) = names.iter().find(is_unknown) {
@@ -212,7 +220,7 @@ fn chosen(names: &[String], known: &[&'static dyn Strategy]) -> Result<Vec<&'sta
         )));
     }
     let wanted = |strategy: &&dyn Strategy| match names.is_empty() {
-        true => strategy.name() != "fio",
+        true => strategy.by_default(),
         false => names.iter().any(|name| name == strategy.name()),
     };
     Ok(known.iter().copied().filter(wanted).collect())

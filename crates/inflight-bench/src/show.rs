@@ -10,6 +10,8 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::text::{self, Style};
 
+use crate::profile::Profile;
+
 use crate::exports::Exports;
 
 /// Columns where nobody tells how many there are, as in a file.
@@ -37,6 +39,21 @@ pub(crate) fn style() -> Style {
         width: usize::from(columns()),
         colour: colour(),
     }
+}
+
+/// Says what each profile asks and why it is there.
+pub(crate) fn reasons(profiles: &[Profile]) -> Result<()> {
+    for profile in profiles {
+        let told = profile.summary();
+        writeln!(
+            stdout(),
+            "{}: {}\n    {}",
+            told.name,
+            told.title,
+            told.reason
+        )?;
+    }
+    Ok(())
 }
 
 /// As the terminal and NO_COLOR and its relatives want it.

@@ -22,16 +22,20 @@ pub(crate) const URING_TUNED: &str = "uring-tuned";
 pub(crate) const FIO: &str = "fio";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
-const BY_SIMPLICITY: [&str; 9] = [
+const BY_SIMPLICITY: [&str; 13] = [
     PREAD,
+    "preadv2-nowait",
     THREADS,
     "tokio",
     INFLIGHT,
     "inflight-async-1",
     "inflight-async",
     "inflight-local",
+    "libaio",
     URING,
     URING_TUNED,
+    "uring-iopoll",
+    "uring-sqpoll",
 ];
 
 /// Place in the order of simplicity, from 0.
@@ -64,6 +68,10 @@ pub(crate) fn name(cell: &Cell) -> String {
         "inflight-local" => "inflight, run loop",
         "inflight-async" => "inflight, tokio",
         "inflight-async-1" => "inflight, tokio, 1 thread",
+        "preadv2-nowait" => "preadv2, not waiting first",
+        "libaio" => "Linux AIO",
+        "uring-iopoll" => "io_uring, polled",
+        "uring-sqpoll" => "io_uring, kernel thread",
         URING => "io_uring",
         URING_TUNED => "io_uring, tuned",
         FIO => "fio io_uring (check)",

@@ -26,6 +26,10 @@ impl Strategy for Fio {
         "fio"
     }
 
+    fn by_default(&self) -> bool {
+        false
+    }
+
     fn requested(&self, _job: &Job<'_>) -> Modes {
         modes(&[("ioengine", "io_uring"), ("registered", "nothing")])
     }

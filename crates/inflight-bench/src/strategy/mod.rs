@@ -18,15 +18,19 @@ mod inflight;
 mod inflight_batch;
 mod inflight_queue;
 mod inflight_tasks;
+mod libaio;
 mod mmap;
 mod null;
 mod one_by_one;
 mod pread;
+mod preadv2_nowait;
 mod slots;
 pub(crate) mod tasks;
 mod threads;
 mod tokio;
 mod uring;
+mod uring_iopoll;
+mod uring_sqpoll;
 mod uring_tuned;
 
 use std::collections::BTreeMap;
@@ -51,11 +55,15 @@ use tasks::{Runtime, TaskStrategy};
 pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &null::Null,
     &pread::Pread,
+    &preadv2_nowait::Preadv2Nowait,
     &threads::Threads,
     &tokio::TOKIO,
     &mmap::Mmap,
+    &libaio::Libaio,
     &uring::Uring,
     &uring_tuned::UringTuned,
+    &uring_sqpoll::UringSqpoll,
+    &uring_iopoll::UringIopoll,
     &inflight::Inflight,
     &inflight_tasks::LOCAL,
     &inflight_tasks::ASYNC,
@@ -133,6 +141,11 @@ pub(crate) const ALONE: Shape = Shape {
 pub(crate) trait Strategy: Sync {
     /// Its name in flags and records.
     fn name(&self) -> &'static str;
+
+    /// Whether it takes part unless others are named: not where it needs what few machines have.
+    fn by_default(&self) -> bool {
+        true
+    }
 
     /// The cells it has for the depths of a profile.
     fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {

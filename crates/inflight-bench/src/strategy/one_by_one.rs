@@ -11,6 +11,12 @@ pub(crate) trait Perform {
     /// System calls of one step.
     const SYSCALLS: u64;
 
+    /// System calls of the last step beyond those.
+    #[inline]
+    fn more_syscalls(&mut self) -> u64 {
+        0
+    }
+
     /// A byte count, or a negative number.
     fn perform(&mut self, step: &Step) -> i32;
 
@@ -61,7 +67,7 @@ impl<P: Perform> OneByOne<P> {
                 stamp::stamp(block, step.file, step.offset);
             }
             let result = self.performer.perform(&step);
-            meter.syscalls(P::SYSCALLS);
+            meter.syscalls(P::SYSCALLS + self.performer.more_syscalls());
             let done = u32::try_from(result) == Ok(step.wanted());
             if done && self.verify && step.kind == Kind::Read {
                 let block = self.performer.block(step.bytes());

@@ -29,14 +29,36 @@ impl Strategy for Uring {
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let ring = open_ring(|| IoUring::new(job.depth))?;
+    run(job, ring, Calls::EachTurn, flags_mode(""), body)
+}
+
+/// Lends a lane on a ring that was set up for it.
+pub(super) fn run(
+    job: &Job<'_>,
+    ring: IoUring,
+    calls: Calls,
+    effective: Modes,
+    body: Body<'_>,
+) -> Result<()> {
     let mut lane = Plain {
         ring,
         files: job.fds.iter().copied().map(types::Fd).collect(),
         slots: Some(Slots::new(job)),
         in_flight: 0,
+        calls,
+        effective,
     };
     lane.fill(job.clock.now_ns());
     body(&mut lane)
+}
+
+/// When a lane calls the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// Once a turn, to hand over and to wait.
+    EachTurn,
+    /// When it has nothing to do but to wait: the kernel looks for entries by itself.
+    OnlyToWait,
 }
 
 struct Plain {
@@ -44,6 +66,8 @@ struct Plain {
     files: Vec<types::Fd>,
     slots: Option<Slots>, // taken only on drop
     in_flight: u32,
+    calls: Calls,
+    effective: Modes,
 }
 
 /// The entry for what a slot does next.
@@ -97,10 +121,18 @@ impl Plain {
 
 impl Lane for Plain {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        meter.syscalls(1);
         let slots = self.slots.as_mut().expect("present until dropped");
-        let wait_for = usize::try_from(slots.wait_for(1))?;
-        match self.ring.submit_and_wait(wait_for) {
+        let wait_for = usize::try_from(slots.wait_for(1).min(self.in_flight))?;
+        let can_go_on = self.calls == Calls::OnlyToWait && !self.ring.completion().is_empty();
+        let entered = match can_go_on {
+            // Only wakes the kernel's thread, if it has gone to sleep.
+            true => self.ring.submit(),
+            false => {
+                meter.syscalls(1);
+                self.ring.submit_and_wait(wait_for)
+            }
+        };
+        match entered {
             Err(error) if !is_passing(&error) => return Err(error).context("io_uring_enter"),
             _ => {}
         }
@@ -125,8 +157,13 @@ impl Lane for Plain {
         Ok(())
     }
 
+    fn knows_syscalls(&self) -> bool {
+        // Waking the kernel's thread is not told apart from finding it awake.
+        self.calls == Calls::EachTurn
+    }
+
     fn effective(&self) -> Modes {
-        flags_mode("")
+        self.effective.clone()
     }
 }
 

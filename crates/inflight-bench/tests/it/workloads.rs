@@ -38,8 +38,9 @@ fn check(record: &Record) {
         if let Some(skipped) = &cell.skipped {
             println!("skipped: {id}: {}", skipped.reason);
             let ring = cell.strategy.starts_with("uring") && skipped.reason.contains("io_uring");
-            let unfit = ["batch", "map", "alone", "one"];
-            let unfit = unfit.iter().any(|why| skipped.reason.contains(why));
+            let narrow = ["mmap", "libaio", "preadv2-nowait", "uring-iopoll"];
+            let narrow = narrow.contains(&cell.strategy.as_str());
+            let unfit = narrow || skipped.reason.contains("batch");
             assert!(
                 ring || unfit || is_memory(record),
                 "{id}: {}",
@@ -92,6 +93,39 @@ fn reads_are_mixed_with_writes() {
         return;
     };
     assert!(device.reads > 0 && device.writes > 0, "{device:?}");
+}
+
+#[test]
+fn older_and_special_ways_are_measured_or_say_why_not() {
+    let directory = directory();
+    let strategies = "libaio,uring-sqpoll,uring-iopoll,pread";
+    let profiles = "direct-random-read,mixed-70-30,direct-random-write";
+    let args = [
+        "--profile",
+        profiles,
+        "--strategy",
+        strategies,
+        "--depth",
+        "1,16",
+    ];
+    let (code, record) = record(directory.path(), &[TINY, &args].concat());
+    if is_memory(&record) {
+        println!("skipped: the build directory is not on a disk");
+        return;
+    }
+    assert_eq!(code, 0);
+    check(&record);
+    let aio = record.cells.iter().filter(|cell| cell.strategy == "libaio");
+    for cell in aio {
+        assert!(cell.rounds[0].ops > 0, "{}", cell.id);
+    }
+    let polled = record
+        .cells
+        .iter()
+        .filter(|cell| cell.strategy == "uring-iopoll");
+    for cell in polled.filter(|cell| cell.skipped.is_none()) {
+        assert!(cell.effective.contains_key("writes") || cell.effective["reads"] == "polled");
+    }
 }
 
 #[test]
@@ -171,6 +205,39 @@ fn an_existing_file_is_never_written_whatever_the_profile() {
     let measured: Vec<_> = record.cells.iter().map(|cell| cell.rounds.len()).collect();
     assert_eq!(measured, [0, 0, 0, 0, 1]);
     assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 7));
+}
+
+#[test]
+fn each_profile_says_why_it_is_there_and_nothing_is_measured() {
+    let directory = directory();
+    let output = run(directory.path(), &["--profile", "all", "--explain"]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        told.contains("durable-append: 4 KiB blocks appended"),
+        "{told}"
+    );
+    assert!(told.contains("waits for the disk"), "{told}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn batches_stand_beside_plain_calls_with_their_reasons() {
+    let directory = directory();
+    let args = ["--profile", "o1", "--strategy", "pread,uring"];
+    let output = run(directory.path(), &[TINY, &args].concat());
+    let told = String::from_utf8(output.stdout).unwrap();
+    if told.contains("io_uring cannot") || told.contains("io_uring is") {
+        println!("skipped in part: io_uring is blocked");
+        return;
+    }
+    assert!(
+        told.contains("side by side") && told.contains("ring, batches of 5/s"),
+        "{told}"
+    );
+    for row in ["buffered-sequential-read-4k", "buffered-random-write-8k"] {
+        assert!(told.matches(row).count() >= 3, "{row}: {told}");
+    }
 }
 
 #[test]

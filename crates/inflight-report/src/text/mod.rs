@@ -9,6 +9,7 @@ pub(crate) mod grid;
 mod merged;
 mod notes;
 mod paint;
+mod side_by_side;
 pub(crate) mod table;
 
 pub use compare::{comparison, limits};
@@ -58,6 +59,7 @@ pub fn screen(record: &Record, style: Style) -> String {
         table::draw(&mut screen, ranking);
         notes::draw(&mut screen, ranking);
     }
+    side_by_side::draw(&mut screen, &rankings);
     legend(&mut screen, record);
     findings(&mut screen, record);
     for ranking in &rankings {

@@ -1,0 +1,58 @@
+//! `uring-sqpoll`: the plain ring with a thread of the kernel that looks for entries, so that
+//! handing them over takes no system call. The thread wants a processor of its own.
+
+use std::fs;
+
+use anyhow::Result;
+use io_uring::IoUring;
+
+use super::blocked::open_ring;
+use super::uring::{Calls, run};
+use super::{Body, Job, Modes, Strategy, Way, modes};
+
+/// How long the kernel's thread looks on without finding anything before it sleeps.
+const IDLE_MS: u32 = 100;
+
+pub(crate) struct UringSqpoll;
+
+impl Strategy for UringSqpoll {
+    fn name(&self) -> &'static str {
+        "uring-sqpoll"
+    }
+
+    fn by_default(&self) -> bool {
+        false
+    }
+
+    fn requested(&self, _job: &Job<'_>) -> Modes {
+        modes(&[("ring-flags", "sqpoll")])
+    }
+
+    fn way(&self) -> Way {
+        Way::Lanes(with_lane)
+    }
+}
+
+fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    let ring = open_ring(|| IoUring::builder().setup_sqpoll(IDLE_MS).build(job.depth))?;
+    let flags = match has_poller() {
+        true => "sqpoll",
+        false => "none: no thread of the kernel looks on",
+    };
+    run(
+        job,
+        ring,
+        Calls::OnlyToWait,
+        modes(&[("ring-flags", flags)]),
+        body,
+    )
+}
+
+/// Whether the kernel's thread is there, among those of this process.
+fn has_poller() -> bool {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
+    let mut names = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.any(|name| name.starts_with("iou-sqp-"))
+}

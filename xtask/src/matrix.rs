@@ -1,0 +1,278 @@
+//! `cargo xtask matrix`: the same profiles on every kind of place this machine can make, and how
+//! far the library is behind on each.
+//!
+//! Every place is a value that takes itself down when it is dropped, the last made first; Ctrl-C
+//! ends the measurement that runs and then comes here, so that nothing stays behind either.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use tempfile::TempDir;
+
+use crate::loop_disk::output;
+use crate::{repository, sys};
+
+const PREFIX: &str = "inflight-matrix-";
+const MEMORY: &str = "/dev/shm";
+
+/// What is measured, where the records go, and how large the devices are.
+pub(crate) struct Wanted {
+    pub(crate) profiles: String,
+    pub(crate) records: PathBuf,
+    pub(crate) size_gib: u64,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A kind of place, and how it is made.
+type Kind = (&'static str, fn(u64) -> Result<Place>);
+
+const KINDS: &[Kind] = &[
+    ("disk", |_| Place::directory(Path::new("/var/tmp"))),
+    ("ext4-on-loop", |size| Place::on_loop("ext4", size)),
+    ("tmpfs", |_| Place::directory(Path::new(MEMORY))),
+    ("ext4-on-zram", |size| Place::on_zram("ext4", size)),
+    ("xfs-on-loop", |size| Place::on_loop("xfs", size)),
+    ("btrfs-on-loop", |size| Place::on_loop("btrfs", size)),
+];
+
+/// Measures on every kind of place, and prints the worst regret on each.
+pub(crate) fn run(wanted: &Wanted) -> Result<()> {
+    ensure!(
+        sys::is_root(),
+        "devices and mounts need root: run this with sudo"
+    );
+    let program = repository().join("target/release/inflight");
+    let program = std::env::var_os("CARGO_TARGET_DIR").map_or(program, |directory| {
+        Path::new(&directory).join("release/inflight")
+    });
+    ensure!(
+        program.exists(),
+        "build the command first: cargo build --release -p inflight-bench"
+    );
+    fs::create_dir_all(&wanted.records).context("the directory for records")?;
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped))?;
+    }
+    let mut told = Vec::new();
+    for (name, make) in KINDS {
+        if stopped.load(SeqCst) {
+            break;
+        }
+        eprintln!("== {name}");
+        told.push(match make(wanted.size_gib) {
+            Ok(place) => format!("{name:16} {}", measure(&program, &place, name, wanted)?),
+            Err(why) => format!("{name:16} cannot be made here: {why:#}"),
+        });
+    }
+    for line in told {
+        println!("{line}");
+    }
+    ensure!(!stopped.load(SeqCst), "interrupted");
+    Ok(())
+}
+
+/// Measures in one place, and says what its record says.
+fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result<String> {
+    let record = wanted.records.join(format!("{name}.json"));
+    let status = Command::new(program)
+        .arg("bench")
+        .arg(&place.directory)
+        .args(["--profile", &wanted.profiles, "--export-json"])
+        .arg(&record)
+        .args(&wanted.arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("the command cannot be started")?;
+    // Some profiles mean nothing in memory, which the exit code says; the record has the others.
+    let text = fs::read_to_string(&record)
+        .with_context(|| format!("no record of {name}: the command ended with {status}"))?;
+    Ok(worst(&serde_json::from_str(&text)?))
+}
+
+/// The worst regret of the library's own choice in a record, in words.
+fn worst(record: &Value) -> String {
+    let regrets = record["regrets"].as_array().map_or(&[][..], Vec::as_slice);
+    let own = || regrets.iter().filter(|one| one["strategy"] == "inflight");
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let percent = |value: &Value| (number(value) - 1.0) * 100.0;
+    let worst = own().max_by(|a, b| number(&a["ratio"]).total_cmp(&number(&b["ratio"])));
+    let Some(worst) = worst else {
+        return "nothing could be compared".to_owned();
+    };
+    let within = own().filter(|one| number(&one["ratio"]) <= 1.03).count();
+    format!(
+        "{:+.1} % ({:+.1} to {:+.1}) in {} against {}; {within} of {} cells within 3 %",
+        percent(&worst["ratio"]),
+        percent(&worst["lo"]),
+        percent(&worst["hi"]),
+        worst["cell"].as_str().unwrap_or("?"),
+        worst["reference"].as_str().unwrap_or("?"),
+        own().count()
+    )
+}
+
+/// A directory to measure in. Its fields are dropped in order: what was made last goes first.
+struct Place {
+    directory: PathBuf,
+    _inside: Option<TempDir>,
+    _mount: Option<Mount>,
+    _device: Option<Device>,
+    _backing: Option<tempfile::TempPath>,
+}
+
+impl Place {
+    /// A directory of its own in one that is there.
+    fn directory(parent: &Path) -> Result<Self> {
+        let inside = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        Ok(Self {
+            directory: inside.path().to_owned(),
+            _inside: Some(inside),
+            _mount: None,
+            _device: None,
+            _backing: None,
+        })
+    }
+
+    /// A file system on a loop device with direct I/O over a file in memory.
+    fn on_loop(file_system: &str, size_gib: u64) -> Result<Self> {
+        let file = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempfile_in(MEMORY)?;
+        file.as_file().set_len(size_gib << 30)?;
+        let backing = file.into_temp_path();
+        let attach = ["--find", "--show", "--direct-io=on"];
+        let node = output(Command::new("losetup").args(attach).arg(&backing))?;
+        let device = Device::Loop(node.trim().to_owned());
+        Self::on(device, Some(backing), file_system)
+    }
+
+    /// A file system on a compressed device in memory, one of its own.
+    fn on_zram(file_system: &str, size_gib: u64) -> Result<Self> {
+        let number = fs::read_to_string("/sys/class/zram-control/hot_add")
+            .context("no zram: is the module loaded?")?;
+        let device = Device::Zram(number.trim().to_owned());
+        let size = Path::new("/sys/block").join(device.name()).join("disksize");
+        fs::write(size, format!("{size_gib}G")).context("sizing the device")?;
+        Self::on(device, None, file_system)
+    }
+
+    fn on(device: Device, backing: Option<tempfile::TempPath>, file_system: &str) -> Result<Self> {
+        let node = device.node();
+        let mut make = Command::new(format!("mkfs.{file_system}"));
+        // Tables written now are not written by the kernel later, in the middle of a measurement.
+        let eagerly: &[&str] = match file_system {
+            "ext4" => &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            _ => &["-q"],
+        };
+        output(make.args(eagerly).arg(&node))?;
+        let point = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        let directory = point.path().to_owned();
+        let mount = ["-t", file_system, "-o", "noatime"];
+        output(Command::new("mount").args(mount).arg(&node).arg(&directory))?;
+        Ok(Self {
+            directory,
+            _inside: None,
+            _mount: Some(Mount { point }),
+            _device: Some(device),
+            _backing: backing,
+        })
+    }
+}
+
+/// A mounted file system, unmounted when dropped.
+struct Mount {
+    point: TempDir,
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = output(Command::new("umount").arg(self.point.path()));
+        complain(unmounted, "a mount is left");
+    }
+}
+
+/// A block device, given back when dropped.
+enum Device {
+    Loop(String),
+    Zram(String),
+}
+
+impl Device {
+    fn node(&self) -> String {
+        match self {
+            Self::Loop(node) => node.clone(),
+            Self::Zram(_) => format!("/dev/{}", self.name()),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Loop(node) => node.trim_start_matches("/dev/").to_owned(),
+            Self::Zram(number) => format!("zram{number}"),
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        match self {
+            Self::Loop(node) => {
+                let detached = output(Command::new("losetup").args(["--detach", node]));
+                complain(detached, "a loop device is left");
+            }
+            Self::Zram(number) => {
+                let removed = fs::write("/sys/class/zram-control/hot_remove", number);
+                complain(removed.map_err(Into::into), "a zram device is left");
+            }
+        }
+    }
+}
+
+/// Says what could not be taken down; the rest is taken down all the same.
+fn complain<T>(done: Result<T>, what: &str) {
+    if let Err(why) = done {
+        eprintln!("{what}: {why:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_worst_regret_is_that_of_the_librarys_own_choice() {
+        let regret = |strategy: &str, ratio: f64| {
+            json!({"strategy": strategy, "ratio": ratio, "lo": ratio - 0.01, "hi": ratio + 0.02,
+                   "cell": format!("p/{strategy}/1"), "reference": "p/pread/1"})
+        };
+        let record = json!({"regrets": [
+            regret("inflight", 1.01), regret("inflight", 1.10), regret("inflight-async", 3.0)
+        ]});
+        let told = worst(&record);
+        assert!(
+            told.starts_with("+10.0 % (+9.0 to +12.0) in p/inflight/1"),
+            "{told}"
+        );
+        assert!(told.ends_with("1 of 2 cells within 3 %"), "{told}");
+        assert_eq!(worst(&json!({})), "nothing could be compared");
+    }
+
+    #[test]
+    fn a_place_in_a_directory_goes_away() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let place = Place::directory(parent.path()).expect("a directory in it");
+        assert!(place.directory.exists());
+        let directory = place.directory.clone();
+        drop(place);
+        assert!(!directory.exists());
+    }
+}
