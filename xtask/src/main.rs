@@ -1,10 +1,10 @@
 //! `cargo xtask`: what cargo alone does not express.
 //!
 //! [`check`] is the one command before a commit and the one that CI runs; [`tidy`] holds the house
-//! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away from
-//! a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a block
-//! device fast enough for software cost to show; [`matrix`] measures on every kind of place; [`models`] runs loom and Miri. Nothing here is
-//! part of the library.
+//! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away
+//! from a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a
+//! block device fast enough for software cost to show; [`matrix`] measures on every kind of place;
+//! [`models`] runs loom and Miri. Nothing here is part of the library.
 
 mod check;
 mod loop_disk;
