@@ -245,7 +245,6 @@ fn only_what_was_asked_for_goes_by_aligned_memory() {
     });
 }
 
-/// Some reads are left at once, some later; whoever takes their memory over must not meet them.
 #[test]
 fn reads_that_are_left_do_not_write_into_the_memory_of_others() {
     on_every_backend(|engine| {
@@ -367,4 +366,53 @@ fn short_and_failing_requests_are_resumed_or_told() {
     let (result, _) = pollster::block_on(async { file.write_at(vec![0; 10], 5).await });
     assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
     assert!(fs::read(path.path()).unwrap() == data);
+}
+
+/// A device that does not answer has the memory of reads that are left; nobody else may get it.
+#[cfg(feature = "faulty")]
+#[test]
+fn memory_of_reads_that_are_left_is_not_used_again_before_they_are_over() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    for seed in crate::support::seeds() {
+        let _named = crate::support::Named(format!("seed {seed}"));
+        let hold = Arc::new(AtomicBool::new(true));
+        let faults = inflight::Faults::new(seed).hold_while(&hold);
+        let engine = Engine::builder().faults(faults).build().unwrap();
+        let data = pattern(200 * 4096);
+        let name = "memory of reads that are left";
+        let Some((_path, file)) = any(name, &engine, &data, AnyRange::Reads) else {
+            return;
+        };
+        // The first read of a direct file is a plain call that looks at what it is like.
+        file.read_at(vec![0; 10], 5).wait().0.unwrap();
+        let read = |n: usize| {
+            let mut read = Box::pin(
+                file.read_exact_at(vec![0; 100], n as u64 * 4096 + 7)
+                    .into_future(),
+            );
+            let polled = read.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "nothing is answered yet");
+            read
+        };
+        let left: Vec<_> = (0..16).map(read).collect();
+        // Until they are in flight: what waits in the mailbox is taken back when it is left.
+        let begun = std::time::Instant::now();
+        while engine.stats().in_flight < 16 {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{:?}",
+                engine.stats()
+            );
+            std::thread::yield_now();
+        }
+        drop(left);
+        let kept: Vec<_> = (16..48).map(read).collect();
+        hold.store(false, Ordering::Release);
+        for (n, read) in (16..48).zip(kept) {
+            let (result, buf) = pollster::block_on(read);
+            assert_eq!(result.unwrap(), 100);
+            assert!(buf == data[n * 4096 + 7..n * 4096 + 107], "read {n}");
+        }
+    }
 }
