@@ -11,7 +11,9 @@ pub(crate) const PREAD: &str = "pread";
 /// Plain system calls on several threads.
 pub(crate) const THREADS: &str = "threads";
 /// Copies nothing, and reports no I/O errors.
-pub(crate) const MMAP: &str = "mmap";
+const MMAP: &str = "mmap";
+/// The library on files whose user has promised that nobody changes them.
+const MAPPED: &str = "inflight-mapped";
 /// The library's own choice.
 pub(crate) const INFLIGHT: &str = "inflight";
 /// A ring without extras.
@@ -22,12 +24,13 @@ pub(crate) const URING_TUNED: &str = "uring-tuned";
 pub(crate) const FIO: &str = "fio";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
-const BY_SIMPLICITY: [&str; 13] = [
+const BY_SIMPLICITY: [&str; 14] = [
     PREAD,
     "preadv2-nowait",
     THREADS,
     "tokio",
     INFLIGHT,
+    MAPPED,
     "inflight-async-1",
     "inflight-async",
     "inflight-local",
@@ -51,7 +54,16 @@ pub(crate) fn is_ring(strategy: &str) -> bool {
 
 /// Whether the strategy is shown but never recommended, whatever it measured.
 pub(crate) fn only_shown(strategy: &str) -> bool {
-    [NULL, MMAP, FIO].contains(&strategy)
+    [NULL, MMAP, MAPPED, FIO].contains(&strategy)
+}
+
+/// Why a strategy whose figures may be the best is not for everybody.
+pub(crate) fn condition(strategy: &str) -> Option<&'static str> {
+    match strategy {
+        MMAP => Some("copies nothing and reports no I/O errors"),
+        MAPPED => Some("only for files that nobody changes while they are open"),
+        _ => None,
+    }
 }
 
 /// Whether the strategy is one of the library's roads.
@@ -65,6 +77,7 @@ pub(crate) fn name(cell: &Cell) -> String {
         NULL => "null (no I/O)",
         PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
         "tokio" => "tokio::fs",
+        MAPPED => "inflight, mapped",
         "inflight-local" => "inflight, run loop",
         "inflight-async" => "inflight, tokio",
         "inflight-async-1" => "inflight, tokio, 1 thread",

@@ -55,12 +55,23 @@ pub(super) struct Means {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    with_files(job, body, |engine| {
+        open_all(engine, job.paths, job.direct, job.work)
+    })
+}
+
+/// Opens the lane on files that `open` has opened.
+pub(super) fn with_files(
+    job: &Job<'_>,
+    body: Body<'_>,
+    open: impl FnOnce(&Engine) -> Result<Vec<File>>,
+) -> Result<()> {
     let engine = engine(job.depth).map_err(|error| Unavailable {
         reason: error.to_string(),
         io_uring_blocked: true,
     })?;
     let means = Means {
-        files: open_all(&engine, job.paths, job.direct, job.work)?,
+        files: open(&engine)?,
         calls_before: calls(&engine),
         engine,
     };

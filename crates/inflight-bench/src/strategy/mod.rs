@@ -16,6 +16,7 @@ mod fio;
 mod fio_output;
 mod inflight;
 mod inflight_batch;
+mod inflight_mapped;
 mod inflight_queue;
 mod inflight_tasks;
 mod libaio;
@@ -65,6 +66,7 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &uring_sqpoll::UringSqpoll,
     &uring_iopoll::UringIopoll,
     &inflight::Inflight,
+    &inflight_mapped::InflightMapped,
     &inflight_tasks::LOCAL,
     &inflight_tasks::ASYNC,
     &inflight_tasks::ASYNC_1,

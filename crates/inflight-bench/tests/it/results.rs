@@ -5,7 +5,7 @@ use inflight_report::record::{Cell, Round, Severity};
 
 use crate::support::{directory, record, run, stderr};
 
-const STRATEGIES: [&str; 13] = [
+const STRATEGIES: [&str; 14] = [
     "null",
     "pread",
     "preadv2-nowait",
@@ -16,6 +16,7 @@ const STRATEGIES: [&str; 13] = [
     "uring",
     "uring-tuned",
     "inflight",
+    "inflight-mapped",
     "inflight-local",
     "inflight-async",
     "inflight-async-1",

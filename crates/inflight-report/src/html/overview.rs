@@ -6,7 +6,7 @@ use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_se
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Finding, Record, Severity};
 use crate::stats::compare;
-use crate::strategy::{MMAP, NULL};
+use crate::strategy::{NULL, condition};
 use crate::truth::in_memory;
 use crate::units::{MISSING, bytes, comparison, count, nanos, or_missing, percent, plain};
 use crate::verdict::{Verdict, verdict};
@@ -206,11 +206,9 @@ pub(super) fn notes(view: &View<'_>) -> String {
         note(cell, &format!("not ranked, {why}"));
     }
     for series in &view.series {
-        if series.cells.iter().any(|cell| cell.strategy == MMAP) {
-            note(
-                series.cells[0],
-                "shown but not ranked: copies nothing and reports no I/O errors",
-            );
+        let cell = series.cells[0];
+        if let Some(why) = condition(&cell.strategy) {
+            note(cell, &format!("shown but not ranked: {why}"));
         }
     }
     if groups.is_empty() {

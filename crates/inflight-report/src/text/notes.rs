@@ -5,7 +5,7 @@ use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
 use crate::stats::{Drift, drift, rate, steady};
-use crate::strategy::{MMAP, PREAD, THREADS, name};
+use crate::strategy::{PREAD, THREADS, condition, name};
 use crate::units::{count, percent};
 
 /// Draws the notes of one profile; no cell may be missing without a word.
@@ -104,14 +104,13 @@ fn not_run<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
     cells.filter_map(|cell| Some((cell, why(cell)?))).collect()
 }
 
-/// Memory maps are fast rows that nobody is told to use; the reader is told why.
+/// Maps are fast rows that nobody is told to use; the reader is told why.
 fn mapped<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
     let is_out = |cell: &Cell| ranking.out.iter().any(|(out, _)| out.id == cell.id);
-    let counts = |cell: &&Cell| cell.strategy == MMAP && full_rounds(cell) > 0 && !is_out(cell);
+    let counts = |cell: &&Cell| full_rounds(cell) > 0 && !is_out(cell);
     let cells = ranking.cells.iter().copied().filter(counts);
-    cells
-        .map(|cell| (cell, "copies nothing and reports no I/O errors".to_owned()))
-        .collect()
+    let why = |cell: &Cell| condition(&cell.strategy).map(str::to_owned);
+    cells.filter_map(|cell| Some((cell, why(cell)?))).collect()
 }
 
 /// Gathers cells that have the same reason, in order of appearance.

@@ -1,0 +1,71 @@
+//! `inflight-mapped`: the library on files that nobody changes, from a mapping where the page cache
+//! has them (`OpenOptions::mapped`), on as many threads as there are processors.
+//!
+//! It stands beside `mmap`, whose speed it is after: it does wait for the disk with many reads in
+//! flight, and reports errors.
+#![allow(unsafe_code)]
+
+use std::path::PathBuf;
+
+use ::inflight::Engine;
+use ::inflight::fs::{File, OpenOptions};
+use anyhow::{Context, Result};
+
+use super::inflight::with_files;
+use super::{Body, Job, Modes, Shape, Strategy, Way, modes};
+use crate::profile::Profile;
+
+pub(crate) struct InflightMapped;
+
+impl Strategy for InflightMapped {
+    fn name(&self) -> &'static str {
+        "inflight-mapped"
+    }
+
+    /// Only for who makes the promise.
+    fn by_default(&self) -> bool {
+        false
+    }
+
+    fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        let shape = |&depth: &u32| Shape {
+            depth,
+            threads: if depth.is_multiple_of(cpus) { cpus } else { 1 },
+        };
+        profile.asked.queue_depths.iter().map(shape).collect()
+    }
+
+    fn requested(&self, _job: &Job<'_>) -> Modes {
+        modes(&[
+            ("mapping", "of what is resident"),
+            ("reports-errors", "yes"),
+        ])
+    }
+
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        if profile.direct() {
+            return Some("a mapping goes through the page cache: it has no direct I/O");
+        }
+        let writes = profile.writes();
+        writes.then_some("the mapped files of the library are those that nobody changes")
+    }
+
+    fn way(&self) -> Way {
+        Way::Lanes(with_lane)
+    }
+}
+
+fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    with_files(job, body, |engine| open_mapped(engine, job.paths))
+}
+
+fn open_mapped(engine: &Engine, paths: &[PathBuf]) -> Result<Vec<File>> {
+    let open = |path: &PathBuf| {
+        let options = OpenOptions::new().read(true).engine(engine);
+        // SAFETY: the scratch files are changed by nobody while a profile that only reads runs;
+        // whoever names a file of their own is told in `--help` that it is only read.
+        let file = unsafe { options.mapped() }.open(path);
+        file.context("the library cannot open a file")
+    };
+    paths.iter().map(open).collect()
+}
