@@ -17,6 +17,9 @@ use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::target::TestData;
 
+/// Why a cell has no round when the run was stopped.
+pub(crate) const STOPPED: &str = "the run was stopped before its first round";
+
 /// The record before the first measurement.
 pub(crate) fn blank(
     options: &Options,
@@ -76,7 +79,7 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
         cell.latency = latencies.store(sample_every.unwrap_or(1))?;
         cell.heat = (!heat.is_empty()).then_some(Heat { rounds: heat });
         if cell.rounds.is_empty() && cell.skipped.is_none() {
-            let reason = "the run was stopped before its first round".to_owned();
+            let reason = STOPPED.to_owned();
             cell.skipped = Some(Skipped { reason });
         }
         if io_uring_blocked && let Some(skipped) = &cell.skipped {

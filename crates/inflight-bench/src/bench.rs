@@ -2,7 +2,8 @@
 
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
@@ -26,6 +27,11 @@ use crate::{assemble, exit, leftover, show, signals};
 
 /// Runs the benchmark and returns the exit code.
 pub(crate) fn bench(options: &Options) -> Result<u8> {
+    let progress = Arc::new(Progress::new(options.progress));
+    progress.end(run(options, &progress))
+}
+
+fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let clock = Clock::start();
     let started_utc = utc_now();
     let plan = Plan::new(options, host::cpus())?;
@@ -34,11 +40,11 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
         return Ok(exit::DONE);
     }
     check_before_writing(options)?;
-    signals::watch()?;
-    let progress = Progress::new();
+    signals::watch(Arc::clone(progress))?;
+    progress.start(&plan);
     let place = target::examine(&options.target)?;
     if let Place::Directory(directory) = &place {
-        offer_to_clean_up(directory, &progress)?;
+        offer_to_clean_up(directory, progress)?;
     }
     let mut data = TestData::new(place, options, &plan.asked())?;
     progress.say(&format!(
@@ -46,14 +52,13 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
         minutes(plan.expected())
     ));
     let first = plan.profiles.first().context("no profile was asked for")?;
-    let paths = data.make(&first.profile, &progress)?;
+    let paths = data.make(&first.profile, progress)?;
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
     let stat = storage::stat_of(&record.target);
-    let measured = measure(options, &plan, &mut data, stat, clock, &progress)?;
-    drop(patience);
-    progress.done();
+    let measured = measure(options, &plan, &mut data, stat, clock, progress)?;
+    progress.rest();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
     assemble::finish(&mut record, measured, &plan)?;
@@ -64,6 +69,7 @@ pub(crate) fn bench(options: &Options) -> Result<u8> {
     }
     drop(data);
     show::show(&record, &options.exports)?;
+    drop(patience);
     Ok(exit_code(&record, options))
 }
 
@@ -82,7 +88,7 @@ fn check_before_writing(options: &Options) -> Result<()> {
 /// Asks about left-over test files where somebody can answer, and tells how to remove them
 /// otherwise.
 fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
-    let asks = stdin().is_terminal() && stderr().is_terminal();
+    let asks = stdin().is_terminal() && progress.has_a_reader();
     for left in leftover::find(directory) {
         let shown = left.path.display().to_string();
         let size = human(left.size_bytes);
@@ -113,17 +119,13 @@ fn measure(
     clock: Clock,
     progress: &Progress,
 ) -> Result<Vec<Running>> {
-    let began = Instant::now();
-    let runs = |planned: &PlannedProfile| {
-        u32::try_from(planned.runs().count())
-            .unwrap_or(u32::MAX)
-            .saturating_mul(plan.rounds)
-    };
-    let mut cells_later: u32 = plan.profiles.iter().map(runs).sum();
-    let (mut done, mut cells_done) = (Vec::new(), 0);
+    let mut done = Vec::new();
     for (number, planned) in (0u64..).zip(&plan.profiles) {
         let profile = &planned.profile;
-        cells_later -= runs(planned);
+        if signals::interrupted() {
+            done.extend(all_skipped(planned, assemble::STOPPED));
+            continue;
+        }
         let refused = data.refusal(profile).map(str::to_owned);
         if let Some(reason) = refused.or_else(|| data.too_large_for_cache(profile)) {
             done.extend(all_skipped(planned, &reason));
@@ -149,21 +151,12 @@ fn measure(
         if !signals::interrupted() {
             target::prepare_cache(&files, profile)?;
         }
-        let mut watch = Rounds {
-            progress,
-            profile: &profile.name,
-            rounds: plan.rounds,
-            cells_later,
-            cells_left: runs(planned),
-            began,
-            cells_done,
-        };
+        let mut watch = Rounds::begin(progress, plan, usize::try_from(number)?);
         let place = run::Place {
             device: DeviceMeter::open(stat.as_deref()),
             ground: Ground::new(profile, files.handles()),
         };
         run::run(&mut cells, &job, &place, plan.rounds, &mut watch)?;
-        cells_done = watch.cells_done;
         done.extend(cells.into_iter().chain(unfit));
     }
     Ok(done)

@@ -11,6 +11,7 @@ use crate::doctor;
 use crate::exit::usage;
 use crate::exports::Exports;
 use crate::profile::{DEFAULT_SET, check_depths};
+use crate::progress::Form;
 use crate::size;
 use crate::strategy::{self, Strategy};
 
@@ -103,6 +104,15 @@ pub(crate) struct BenchFlags {
     #[arg(long)]
     explain: bool,
 
+    /// How to tell on stderr what is going on.
+    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    progress: Form,
+
+    /// Show curves and latencies on the whole screen while they are measured.
+    #[cfg(feature = "live")]
+    #[arg(long, conflicts_with = "progress")]
+    live: bool,
+
     /// Keep the test file.
     #[arg(long)]
     keep_file: bool,
@@ -131,6 +141,7 @@ pub(crate) struct Options {
     pub(crate) exports: Exports,
     pub(crate) dry_run: bool,
     pub(crate) explain: bool,
+    pub(crate) progress: Form,
     pub(crate) keep_file: bool,
     pub(crate) seed: u64,
     pub(crate) cell_time: Option<Duration>,
@@ -203,6 +214,10 @@ impl BenchFlags {
             exports: self.exports,
             dry_run: self.dry_run,
             explain: self.explain,
+            #[cfg(feature = "live")]
+            progress: if self.live { Form::Live } else { self.progress },
+            #[cfg(not(feature = "live"))]
+            progress: self.progress,
             keep_file: self.keep_file,
             seed: self.seed.unwrap_or_else(fresh_seed),
             cell_time: self.cell_time.map(Duration::from_millis),

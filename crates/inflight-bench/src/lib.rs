@@ -35,6 +35,7 @@ mod exports;
 mod findings;
 mod progress;
 mod show;
+mod terminal;
 
 mod exit;
 mod signals;

@@ -91,11 +91,19 @@ impl Plan {
 
     /// How long the rounds will take.
     pub(crate) fn expected(&self) -> Duration {
-        let cells = self.profiles.iter().flat_map(|planned| planned.runs());
-        let one_round: Duration = cells
-            .map(|cell| self.measured + self.warmup + overhead(cell))
-            .sum();
+        self.expected_of(&self.profiles)
+    }
+
+    /// How long the rounds of some profiles will take.
+    pub(crate) fn expected_of(&self, profiles: &[PlannedProfile]) -> Duration {
+        let cells = profiles.iter().flat_map(|planned| planned.runs());
+        let one_round: Duration = cells.map(|cell| self.takes(cell)).sum();
         one_round * self.rounds
+    }
+
+    /// How long a cell will take in a round.
+    pub(crate) fn takes(&self, cell: &PlannedCell) -> Duration {
+        self.measured + self.warmup + overhead(cell)
     }
 
     /// A hash of everything that must agree before two records may be compared.
@@ -128,19 +136,24 @@ impl PlannedProfile {
 }
 
 impl PlannedCell {
-    /// An empty cell of the record, to be filled by measuring.
-    pub(crate) fn begin(&self, profile: &str, requested: Modes) -> Running {
+    /// What names the cell in records.
+    pub(crate) fn id(&self, profile: &str) -> String {
         let Shape { depth, threads } = self.shape;
-        let name = self.strategy.name();
         let crew = if threads > 1 {
             format!("x{threads}")
         } else {
             String::new()
         };
+        format!("{profile}/{}/{depth}{crew}", self.strategy.name())
+    }
+
+    /// An empty cell of the record, to be filled by measuring.
+    pub(crate) fn begin(&self, profile: &str, requested: Modes) -> Running {
+        let Shape { depth, threads } = self.shape;
         let cell = Cell {
-            id: format!("{profile}/{name}/{depth}{crew}"),
+            id: self.id(profile),
             profile: profile.to_owned(),
-            strategy: name.to_owned(),
+            strategy: self.strategy.name().to_owned(),
             depth,
             threads,
             requested,

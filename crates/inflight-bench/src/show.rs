@@ -1,9 +1,6 @@
 //! The result: as text on stdout, or in another form where that was asked for.
-#![allow(unsafe_code)]
 
-use std::io::{ErrorKind, IsTerminal, Write, stdout};
-use std::mem::MaybeUninit;
-use std::os::fd::AsRawFd;
+use std::io::{ErrorKind, Write, stdout};
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
@@ -13,9 +10,7 @@ use inflight_report::text::{self, Style};
 use crate::profile::Profile;
 
 use crate::exports::Exports;
-
-/// Columns where nobody tells how many there are, as in a file.
-const USUAL_COLUMNS: u16 = 120;
+use crate::terminal;
 
 /// Writes what was asked for to files, and shows the record as text unless stdout was asked for.
 pub(crate) fn show(record: &Record, exports: &Exports) -> Result<()> {
@@ -36,7 +31,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// How the terminal is to be written to.
 pub(crate) fn style() -> Style {
     Style {
-        width: usize::from(columns()),
+        width: terminal::columns(stdout()),
         colour: colour(),
     }
 }
@@ -59,20 +54,4 @@ pub(crate) fn reasons(profiles: &[Profile]) -> Result<()> {
 /// As the terminal and NO_COLOR and its relatives want it.
 fn colour() -> bool {
     AutoStream::choice(&stdout()) != ColorChoice::Never
-}
-
-fn columns() -> u16 {
-    if !stdout().is_terminal() {
-        return USUAL_COLUMNS;
-    }
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: the kernel fills memory of the right type, if the descriptor is a terminal.
-    unsafe { libc::ioctl(stdout().as_raw_fd(), libc::TIOCGWINSZ, size.as_mut_ptr()) };
-    // SAFETY: the structure is made of integers and was zeroed.
-    let size = unsafe { size.assume_init() };
-    if size.ws_col == 0 {
-        USUAL_COLUMNS
-    } else {
-        size.ws_col
-    }
 }

@@ -1,21 +1,22 @@
-//! Ctrl-C and its relatives. While a measurement runs, the first signal lets the current cell
-//! finish and keeps the results; at any other time, and from the second on, the test file is
-//! removed and the program ends at once.
+//! Ctrl-C and its relatives. From the first cell until the results are shown, the first signal
+//! lets the current cell finish and keeps what was measured; at any other time, and from the
+//! second on, the test file is removed and the program ends at once.
 
-use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::progress::Progress;
 use crate::{exit, scratch};
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread that waits for signals.
-pub(crate) fn watch() -> Result<()> {
+pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
         .context("signal handlers cannot be installed")?;
     std::thread::Builder::new()
@@ -24,17 +25,23 @@ pub(crate) fn watch() -> Result<()> {
             for _ in signals.forever() {
                 let first = !INTERRUPTED.swap(true, SeqCst);
                 if first && MEASURING.load(SeqCst) {
-                    // If stderr is gone, nobody wanted to read this.
-                    _ = writeln!(
-                        std::io::stderr(),
-                        "\ninterrupted: finishing the current cell"
-                    );
+                    acknowledge(Arc::clone(&progress));
                     continue;
                 }
-                scratch::remove_and_exit(exit::INTERRUPTED);
+                let _no_more = scratch::remove_all();
+                let _silent = progress.silence();
+                std::process::exit(exit::INTERRUPTED.into());
             }
         })?;
     Ok(())
+}
+
+/// Says so on a thread of its own: stderr may be a pipe that nobody reads, and the second signal
+/// must be heard nevertheless.
+fn acknowledge(progress: Arc<Progress>) {
+    let say = move || progress.interrupted();
+    // Without a thread nothing is said; it is done all the same.
+    _ = std::thread::Builder::new().spawn(say);
 }
 
 /// Whether a signal has come.

@@ -30,9 +30,9 @@ pub mod html;
 pub mod markdown;
 pub mod text;
 
-mod noun;
-mod strategy;
-mod units;
+pub mod noun;
+pub mod strategy;
+pub mod units;
 
 pub use record::Record;
 

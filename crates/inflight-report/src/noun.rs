@@ -7,17 +7,18 @@ const LARGE_BYTES: u32 = 64 << 10;
 
 /// One operation of a profile, and several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Noun {
+pub struct Noun {
     /// In a sentence.
-    pub(crate) one: &'static str,
+    pub one: &'static str,
     /// Before `/s`.
-    pub(crate) many: &'static str,
+    pub many: &'static str,
     /// After `CPU/`.
-    pub(crate) short: &'static str,
+    pub short: &'static str,
 }
 
 /// What the operations of this profile are called.
-pub(crate) fn of(profile: &ProfileSummary) -> Noun {
+#[must_use]
+pub fn of(profile: &ProfileSummary) -> Noun {
     let noun = |one, many, short| Noun { one, many, short };
     match (profile.access, profile.sync) {
         (Access::RandomRead | Access::SequentialRead, _) => noun("read", "reads", "read"),

@@ -98,7 +98,8 @@ pub(crate) fn name(cell: &Cell) -> String {
 }
 
 /// The name with what tells it from its neighbours: the depth, where there is a choice of one.
-pub(crate) fn name_at_depth(cell: &Cell) -> String {
+#[must_use]
+pub fn name_at_depth(cell: &Cell) -> String {
     match cell.strategy.as_str() {
         PREAD | THREADS => name(cell),
         _ => format!("{} at depth {}", name(cell), cell.depth),

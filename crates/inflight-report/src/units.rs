@@ -6,12 +6,14 @@ use crate::stats::{Interval, Word};
 pub(crate) const MISSING: &str = "–";
 
 /// A count per second, three digits: `12.9 k`.
-pub(crate) fn count(value: f64) -> String {
+#[must_use]
+pub fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// Nanoseconds, three digits: `76.0 µs`.
-pub(crate) fn nanos(value: f64) -> String {
+#[must_use]
+pub fn nanos(value: f64) -> String {
     if value >= 60e9 {
         let seconds = (value / 1e9).round();
         return format!(

@@ -33,22 +33,32 @@ impl Latencies {
         self.ns.add(&other.ns).expect("equal bounds and digits");
     }
 
+    /// The median, if anything was timed.
+    pub(crate) fn ns_p50(&self) -> Option<u64> {
+        self.quantile(1, 0.5)
+    }
+
+    /// What one operation in a hundred exceeds, if there are samples enough to tell.
+    pub(crate) fn ns_p99(&self) -> Option<u64> {
+        self.quantile(1_000, 0.99)
+    }
+
+    fn quantile(&self, least_samples: u64, quantile: f64) -> Option<u64> {
+        (self.ns.len() >= least_samples).then(|| self.ns.value_at_quantile(quantile))
+    }
+
     /// What is stored; nothing when nothing was timed. Percentiles that too few samples
     /// support are left out.
     pub(crate) fn store(&self, sample_every: u32) -> Result<Option<Latency>> {
-        let samples = self.ns.len();
-        if samples == 0 {
+        let Some(ns_p50) = self.ns_p50() else {
             return Ok(None);
-        }
-        let from = |least: u64, quantile: f64| {
-            (samples >= least).then(|| self.ns.value_at_quantile(quantile))
         };
         Ok(Some(Latency {
             sample_every,
-            samples,
-            ns_p50: self.ns.value_at_quantile(0.5),
-            ns_p99: from(1_000, 0.99),
-            ns_p999: from(10_000, 0.999),
+            samples: self.ns.len(),
+            ns_p50,
+            ns_p99: self.ns_p99(),
+            ns_p999: self.quantile(10_000, 0.999),
             ns_max: self.ns.max(),
             hist_v2_b64: histogram::encode(&self.ns)?,
         }))

@@ -110,7 +110,7 @@ pub(crate) struct Running {
 
 /// Who watches the measurement, and may stop it between two cells.
 pub(crate) trait Watch {
-    fn cell_done(&mut self, block: u32, cell: &Cell);
+    fn cell_done(&mut self, block: u32, running: &Running);
     fn block_done(&mut self, block: u32);
     fn stopped(&self) -> bool;
 }
@@ -139,7 +139,7 @@ pub(crate) fn run(
                 ..job.clone()
             };
             measure_once(cell, &job, block, order, place);
-            watch.cell_done(block, &cell.cell);
+            watch.cell_done(block, cell);
         }
         watch.block_done(block);
     }

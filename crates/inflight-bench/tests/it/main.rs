@@ -4,11 +4,15 @@
 #![allow(clippy::unwrap_used)] // Clippy knows tests by their attribute; helpers have none.
 
 mod doctor;
+mod interrupts;
 mod printed;
 mod programs;
+mod progress;
 mod records;
 mod refusals;
 mod results;
 mod scratch_file;
+#[cfg(feature = "live")]
+mod screen;
 mod support;
 mod workloads;

@@ -95,8 +95,7 @@ fn the_first_signal_keeps_partial_results() {
 #[test]
 fn the_second_signal_ends_at_once_and_removes_the_file() {
     let directory = directory();
-    // The next cell begins right after the line that is waited for, and lasts long enough for two
-    // signals to fall into it.
+    // The next cell lasts long enough for two signals to fall into it, and keeps a processor busy.
     let args = [
         "--size",
         "8m",
@@ -108,6 +107,7 @@ fn the_second_signal_ends_at_once_and_removes_the_file() {
     let long = ["--rounds", "10", "--cell-time", "5000"];
     let mut running = Running::start(&mut bench(directory.path(), &[&args[..], &long].concat()));
     running.wait_for("round 1/10");
+    running.wait_for_work();
     running.signal(libc::SIGINT);
     running.wait_for("finishing the current cell");
     running.signal(libc::SIGINT);

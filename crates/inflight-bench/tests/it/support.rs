@@ -102,6 +102,22 @@ impl Running {
         }
     }
 
+    /// Waits until its first thread has worked for as long as only a cell takes.
+    pub(crate) fn wait_for_work(&self) {
+        const WORK: Duration = Duration::from_millis(200);
+        let path = format!("/proc/{}/schedstat", self.child.id());
+        let worked = || {
+            let schedstat = std::fs::read_to_string(&path).unwrap();
+            let nanos = schedstat.split(' ').next().unwrap();
+            Duration::from_nanos(nanos.parse().unwrap())
+        };
+        let (begin, before) = (Instant::now(), worked());
+        while worked() < before + WORK {
+            assert!(begin.elapsed() < PATIENCE, "it does not work");
+            std::thread::yield_now();
+        }
+    }
+
     pub(crate) fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).unwrap();
         // SAFETY: a signal to a child that was not waited for yet; no memory is involved.

@@ -1,0 +1,18 @@
+//! What is asked of a terminal.
+
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
+/// Columns where nobody tells how many there are, as in a file.
+const USUAL_COLUMNS: usize = 120;
+
+/// The columns of a terminal, or the usual number of them.
+pub(crate) fn columns(stream: impl AsFd + IsTerminal) -> usize {
+    let size = stream.is_terminal().then(|| tcgetwinsize(stream));
+    match size {
+        Some(Ok(size)) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => USUAL_COLUMNS,
+    }
+}

@@ -1,0 +1,86 @@
+//! Signals at random moments leave no file behind, whatever the command is doing.
+
+use std::time::Duration;
+
+use oorandom::Rand64;
+
+use crate::support::{Running, bench, directory, scratch_files};
+
+/// Enough to see a gross mistake in every check; `INFLIGHT_INTERRUPTS` asks for more.
+const USUAL_RUNS: u32 = 10;
+/// What a run has said when the moment is drawn from the time that follows: nothing, or that it
+/// writes, or that it measures.
+const STAGES: [&str; 3] = ["", "writing", "round 1/"];
+/// The moment comes within this time.
+const LATEST: Duration = Duration::from_millis(250);
+/// The second signal follows the first within this time.
+const LATEST_SECOND: Duration = Duration::from_millis(40);
+
+/// What is sent.
+const SIGNALS: [&[i32]; 3] = [
+    &[libc::SIGINT],
+    &[libc::SIGINT, libc::SIGINT],
+    &[libc::SIGTERM],
+];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Lets time pass: the moment itself is what is random here.
+fn pass(at_most: Duration, random: &mut Rand64) {
+    let micros = u64::try_from(at_most.as_micros()).unwrap();
+    std::thread::sleep(Duration::from_micros(random.rand_range(0..micros)));
+}
+
+#[test]
+fn a_signal_at_any_moment_leaves_no_file() {
+    let seed = number("INFLIGHT_TEST_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let runs = number("INFLIGHT_INTERRUPTS").unwrap_or(USUAL_RUNS.into());
+    println!("seed {seed}");
+    let mut random = Rand64::new(seed.into());
+    let args = [
+        "--size",
+        "64m",
+        "--rounds",
+        "4000",
+        "--cell-time",
+        "20",
+        "--depth",
+        "1,4",
+    ];
+    let args = [&args[..], &["--strategy", "pread,threads,inflight"]].concat();
+    let (mut partial, mut at_once) = (0, 0);
+    for run in 0..runs {
+        let directory = directory();
+        let signals = SIGNALS[usize::try_from(run).unwrap() % SIGNALS.len()];
+        let mut command = bench(directory.path(), &args);
+        let mut running = Running::start(&mut command);
+        let stage = STAGES[usize::try_from(random.rand_range(0..3)).unwrap()];
+        running.wait_for(stage);
+        pass(LATEST, &mut random);
+        running.signal(signals[0]);
+        for signal in &signals[1..] {
+            pass(LATEST_SECOND, &mut random);
+            running.signal(*signal);
+        }
+        let output = running.end();
+        let seen =
+            format!("seed {seed}, run {run}, after `{stage}`, signals {signals:?}: {output:?}");
+        // Before it has begun to wait for signals, they do what they always do.
+        let by_signal = output.status.code().is_none();
+        assert!(by_signal || output.status.code() == Some(130), "{seen}");
+        assert!(scratch_files(directory.path()).is_empty(), "{seen}");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            0,
+            "{seen}"
+        );
+        if output.stdout.is_empty() {
+            at_once += 1;
+        } else {
+            partial += 1;
+        }
+    }
+    println!("{runs} runs: {partial} with partial results, {at_once} without");
+}
