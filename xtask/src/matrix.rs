@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -194,8 +196,8 @@ struct Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let unmounted = output(Command::new("umount").arg(self.point.path()));
-        complain(unmounted, "a mount is left");
+        let unmount = || output(Command::new("umount").arg(self.point.path()));
+        complain(repeated(unmount), "a mount is left");
     }
 }
 
@@ -229,11 +231,27 @@ impl Drop for Device {
                 complain(detached, "a loop device is left");
             }
             Self::Zram(number) => {
-                let removed = fs::write("/sys/class/zram-control/hot_remove", number);
-                complain(removed.map_err(Into::into), "a zram device is left");
+                let remove = || {
+                    let told = fs::write("/sys/class/zram-control/hot_remove", number.as_str());
+                    Ok(told?)
+                };
+                complain(repeated(remove), "a zram device is left");
             }
         }
     }
+}
+
+/// Tries again for a while what is refused: the kernel lets go of the files of a ring only some
+/// time after its process has ended, and until then the file system is busy.
+fn repeated<T>(try_once: impl Fn() -> Result<T>) -> Result<T> {
+    const TRIES: u32 = 100;
+    for _ in 1..TRIES {
+        if let Ok(done) = try_once() {
+            return Ok(done);
+        }
+        sleep(Duration::from_millis(100));
+    }
+    try_once()
 }
 
 /// Says what could not be taken down; the rest is taken down all the same.

@@ -12,9 +12,13 @@ use io_uring::{IoUring, opcode, types};
 
 use super::arena::Arena;
 use super::blocked::open_ring;
+use super::slots::is_passing;
 use super::uring::{Calls, run};
 use super::{Body, Job, Modes, Strategy, Unavailable, Way, modes};
 use crate::profile::Profile;
+
+/// Calls in which the first read completes, unless it never does.
+const MOST_POLLS: u32 = 100_000;
 
 pub(crate) struct UringIopoll;
 
@@ -82,15 +86,23 @@ fn first_read(ring: &mut IoUring, job: &Job<'_>) -> Result<i32> {
     // that fails, leaves the block to the kernel for ever.
     let pushed = unsafe { ring.submission().push(&read) };
     pushed.context("the ring has room for one")?;
-    let waited = ring.submit_and_wait(1);
-    let answer = ring
-        .completion()
-        .next()
-        .map(|completion| completion.result());
-    let Some(answer) = answer else {
-        std::mem::forget(block);
-        waited.context("io_uring_enter")?;
-        anyhow::bail!("the first read has no completion");
-    };
-    Ok(answer)
+    // While it polls, the kernel may come back early, without an error and without a completion.
+    for _ in 0..MOST_POLLS {
+        let entered = ring.submit_and_wait(1);
+        let mut completions = ring.completion();
+        if let Some(completion) = completions.next() {
+            return Ok(completion.result());
+        }
+        drop(completions);
+        match entered {
+            // A device without such queues may say so here, and the read is never begun.
+            Err(error) if !is_passing(&error) => {
+                std::mem::forget(block);
+                return Ok(-error.raw_os_error().unwrap_or(libc::EIO));
+            }
+            _ => {}
+        }
+    }
+    std::mem::forget(block);
+    anyhow::bail!("the first read was polled {MOST_POLLS} times and did not complete")
 }
