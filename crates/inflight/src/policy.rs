@@ -78,7 +78,7 @@ const COLD_AT: i32 = -32;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
 const FAST_AGAIN: i32 = 2;
 /// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
-/// thread off its processor.
+/// thread off its processor. The next ones are watched ([`WATCHED_CALLS`]), so that it is known.
 const FORGIVEN_AT: i32 = 8;
 
 /// A plain call that takes longer waited for something: the fastest drives answer in 10 us, and a
@@ -131,12 +131,12 @@ impl Warmth {
             }
             Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
             Seen::Took { .. } => 0,
-            Seen::Pooled { .. } => streak,
+            Seen::Pooled { .. } | Seen::Preempted => streak,
         };
         let known = match seen {
             Seen::Hit | Seen::Miss => TAKEN,
             Seen::Refused => REFUSED,
-            Seen::Took { .. } | Seen::Pooled { .. } => nowait,
+            Seen::Took { .. } | Seen::Pooled { .. } | Seen::Preempted => nowait,
         };
         // In the steady state nothing changes, and the cache line stays shared.
         if next != streak {
@@ -148,9 +148,13 @@ impl Warmth {
     }
 }
 
+/// After a slow call, so many timed ones of the same thread are asked whether they gave up the
+/// processor: to ask always would cost more than what is asked about.
+pub(crate) const WATCHED_CALLS: u32 = 64;
+
 /// Whether a plain call that took so long did not wait for anything.
 #[inline]
-fn is_fast(ns: u64, bytes: usize) -> bool {
+pub(crate) fn is_fast(ns: u64, bytes: usize) -> bool {
     ns <= WAITED_NS + bytes as u64
 }
 
@@ -194,10 +198,10 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
     }
     match op {
         Op::ReadAt { .. } if facts.learns => learned.reads.road(facts.direct),
-        // They do not learn, but what has been learned of a file that refuses counts for them.
+        // Nothing is known of single ones past the page cache by which a ring would be better.
         Op::ReadVectoredAt { .. } if facts.learns => match learned.reads.road(facts.direct) {
-            road @ (Road::Blind | Road::Slow) => road,
-            _ => Road::Backend,
+            Road::Ask | Road::Device => Road::Backend,
+            road => road,
         },
         Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
         // What the kernel has in memory; a ring always hands it to a worker.
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
+    fn lists_of_buffers_go_like_one_buffer_but_past_the_page_cache_by_the_backend() {
         let read = Op::ReadVectoredAt {
             fd: 0,
             iovecs: crate::op::Iovecs {
@@ -385,15 +389,31 @@ mod tests {
             offset: 0,
             wishes: Wishes::NONE,
         };
-        let cases: [(&[(Seen, usize)], Road); 4] = [
-            (&[], Road::Backend),
-            (&[(Seen::Hit, 100)], Road::Backend),
-            (&[(Seen::Refused, 1)], Road::Blind),
-            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
+        let cases = [
+            (None, Road::CacheFirst, Road::Backend),
+            (Some((Seen::Hit, 100)), Road::Warm, Road::Backend),
+            (Some((Seen::Miss, 100)), Road::Cold, Road::Backend),
+            (Some((Seen::Refused, 1)), Road::Blind, Road::Blind),
         ];
-        for (seen, expected) in cases {
-            let learned = learned(BUFFERED, false, seen);
-            assert_eq!(road(&read, BUFFERED, &learned, false), expected, "{seen:?}");
+        for (seen, buffered, direct) in cases {
+            for (facts, expected) in [(BUFFERED, buffered), (DIRECT, direct)] {
+                let learned = learned(facts, false, seen.as_slice());
+                assert_eq!(road(&read, facts, &learned, false), expected, "{seen:?}");
+            }
+        }
+        let slow = learned(BUFFERED, false, &[(Seen::Refused, 1), (SLOW, 1)]);
+        assert_eq!(road(&read, BUFFERED, &slow, false), Road::Slow);
+    }
+
+    #[test]
+    fn what_was_preempted_says_nothing_of_the_file() {
+        for (seen, expected) in [
+            ((Seen::Hit, 100), Road::Warm),
+            ((Seen::Miss, 100), Road::Cold),
+            ((Seen::Refused, 1), Road::Blind),
+        ] {
+            let learned = learned(BUFFERED, false, &[seen, (Seen::Preempted, 100)]);
+            assert_eq!(learned.reads.road(false), expected, "{seen:?}");
         }
     }
 

@@ -211,6 +211,18 @@ impl File {
     }
 
     /// A write of up to `buf.len()` bytes at `offset`; it may be short, as write(2) is.
+    ///
+    /// Through the page cache it is a copy of the buffer, until more has been written than the
+    /// device keeps up with: the kernel then holds a writer for up to 200 ms at a time, until
+    /// enough has been written back. Awaited writes are moved to threads of the pool when that is
+    /// noticed, by the first one that is held. Writes past the page cache
+    /// ([`OpenOptions::direct`]) are not held, and a sync now and then ([`File::sync_data`]) keeps
+    /// what is dirty small.
+    ///
+    /// # Source
+    ///
+    /// `balance_dirty_pages` and `MAX_PAUSE` in `mm/page-writeback.c`; `vm.dirty_ratio` in
+    /// `Documentation/admin-guide/sysctl/vm.rst`.
     pub fn write_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt {
             file: self,

@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod bounce;
 pub(crate) mod calls;
 pub(crate) mod close;
+pub(crate) mod device;
 pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod file;

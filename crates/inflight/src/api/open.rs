@@ -8,11 +8,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::bounce::AnyRange;
 use super::calls::Call;
+use super::device::device_limit_bytes;
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Handle, Opened};
@@ -459,25 +460,4 @@ pub(super) fn close(fd: OwnedFd) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
-}
-
-/// What the device below a file takes in one request, if sysfs tells.
-fn device_limit_bytes(statx: &libc::statx) -> Option<u32> {
-    let is_device = u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFBLK;
-    let (major, minor) = match is_device {
-        true => (statx.stx_rdev_major, statx.stx_rdev_minor),
-        false => (statx.stx_dev_major, statx.stx_dev_minor),
-    };
-    // A partition has its queue one level up.
-    ["queue", "../queue"].iter().find_map(|queue| {
-        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/max_sectors_kb");
-        let mut text = [0; 16];
-        let len = fs::File::open(path).ok()?.read_at(&mut text, 0).ok()?;
-        let kib: u32 = std::str::from_utf8(&text[..len])
-            .ok()?
-            .trim()
-            .parse()
-            .ok()?;
-        kib.checked_mul(1024)
-    })
 }

@@ -7,10 +7,10 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use super::fork;
 use super::shared::Shared;
+use super::stopwatch::time;
 use super::syncs::{Running, sync_alone, sync_of};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request, to_usize, wanted_bytes};
@@ -491,19 +491,6 @@ pub(super) enum Look {
     WouldWait,
     /// The file cannot be asked.
     Refused,
-}
-
-/// Makes a plain call, and lets the operation learn how long it took.
-#[allow(unsafe_code)]
-pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
-    let begun = Instant::now();
-    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
-    // when this returns.
-    let answer = unsafe { execute_request(request) };
-    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let bytes = answer.bytes();
-    operation.note(SeenOf(Seen::Took { ns, bytes }));
-    answer
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.

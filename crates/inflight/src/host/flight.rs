@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::caller::{Look, look, time};
+use super::caller::{Look, look};
 use super::cells::{Kept, Left, Ticket};
 use super::local::{self, Home};
 use super::mail::contain;
 use super::shared::Shared;
+use super::stopwatch::time;
 use super::syncs::sync_of;
 use super::timers::TimerKey;
 use crate::backend::threads::execute::{execute_request, wanted_bytes};

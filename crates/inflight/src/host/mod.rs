@@ -14,6 +14,7 @@ pub(crate) mod local;
 
 pub(crate) mod flights;
 pub(crate) mod flush;
+mod stopwatch;
 mod syncs;
 
 pub(crate) mod cells;

@@ -52,6 +52,8 @@ pub(crate) enum Seen {
     Refused,
     /// A plain call took so many nanoseconds for so many bytes.
     Took { ns: u64, bytes: usize },
-    /// The same, by a thread of the pool.
+    /// A plain call took long, but only because the processor was taken from it: it did not wait.
+    Preempted,
+    /// A plain call took so many nanoseconds for so many bytes, by a thread of the pool.
     Pooled { ns: u64, bytes: usize },
 }

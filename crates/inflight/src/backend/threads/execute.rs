@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 
 use crate::completion::Answer;
@@ -213,6 +214,26 @@ pub(crate) unsafe fn advance(op: &mut Op, mut moved: usize) -> bool {
         };
     }
     false
+}
+
+/// How often this thread has given up its processor to wait, if the kernel counts that.
+///
+/// # Source
+///
+/// getrusage(2), `RUSAGE_THREAD`, `ru_nvcsw`.
+pub(crate) fn switches() -> Option<i64> {
+    if cfg!(miri) {
+        return None; // It does not know this call.
+    }
+    let mut usage = MaybeUninit::uninit();
+    // SAFETY: `usage` is ours to be filled.
+    let answer = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    if answer != 0 {
+        return None;
+    }
+    // SAFETY: the kernel has filled it.
+    let usage: libc::rusage = unsafe { usage.assume_init() };
+    Some(usage.ru_nvcsw)
 }
 
 pub(crate) fn to_usize(number: u32) -> usize {

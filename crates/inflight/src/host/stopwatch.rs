@@ -1,0 +1,104 @@
+//! Plain calls of which it is to be known whether they waited.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use crate::backend::threads::execute::{execute_request, switches};
+use crate::completion::Answer;
+use crate::op::{Prepare, Request, Seen, SeenOf};
+use crate::policy::{WATCHED_CALLS, is_fast};
+
+thread_local! {
+    /// Timed calls of this thread that are still watched.
+    static WATCHED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes a plain call, and lets the operation learn how long it took.
+///
+/// A call that waits gives up the processor; one that is slow without having done so was
+/// preempted, which says nothing of the file. The question costs a system call, so it is asked
+/// only after a slow call.
+#[allow(unsafe_code)]
+pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
+    let watched = WATCHED.get();
+    let before = match watched {
+        0 => None,
+        _ => switches(),
+    };
+    let begun = Instant::now();
+    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
+    // when this returns.
+    let answer = unsafe { execute_request(request) };
+    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let bytes = answer.bytes();
+    let mut seen = Seen::Took { ns, bytes };
+    if is_fast(ns, bytes) {
+        WATCHED.set(watched.saturating_sub(1));
+    } else {
+        WATCHED.set(WATCHED_CALLS);
+        if before.is_some() && before == switches() {
+            seen = Seen::Preempted;
+        }
+    }
+    operation.note(SeenOf(seen));
+    answer
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::op::{Op, Prepared, Span, Wishes};
+
+    /// Keeps what is seen of it.
+    #[derive(Default)]
+    struct Watched(RefCell<Vec<Seen>>);
+
+    impl Prepare for Watched {
+        type Output = ();
+
+        fn prepare(&mut self) -> Prepared {
+            Prepared::answered(Answer::moved(0))
+        }
+
+        fn note(&self, seen: SeenOf) {
+            self.0.borrow_mut().push(seen.0);
+        }
+
+        fn finish(self, _answer: Answer) {}
+    }
+
+    #[test]
+    fn a_call_that_computes_for_long_has_not_waited() {
+        // Random bytes are computed, at less than one in a nanosecond on most processors.
+        let file = fs::File::open("/dev/urandom").expect("it is there");
+        let mut buf = vec![0; 1 << 20];
+        let span = Span {
+            start: buf.as_mut_ptr(),
+            len: buf.len(),
+            arena: None,
+        };
+        let request = Request::simple(Op::ReadAt {
+            fd: file.as_raw_fd(),
+            span,
+            offset: 0,
+            wishes: Wishes::NONE,
+        });
+        let mut operation = Watched::default();
+        assert_eq!(time(&mut operation, &request).bytes(), buf.len());
+        assert_eq!(time(&mut operation, &request).bytes(), buf.len());
+        match operation.0.into_inner()[..] {
+            [Seen::Took { ns, bytes }, second] if !is_fast(ns, bytes) => {
+                // The first one is judged by its time, the next ones are watched.
+                assert!(
+                    second == Seen::Preempted
+                        || matches!(second, Seen::Took { ns, bytes } if is_fast(ns, bytes))
+                );
+            }
+            _ => eprintln!("skipped: slow calls that do not wait: random bytes are fast here"),
+        }
+    }
+}
