@@ -1,9 +1,9 @@
 //! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
 
 use std::io::{IsTerminal, Write, stderr, stdin};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
@@ -11,6 +11,7 @@ use inflight_report::ranking::Ranking;
 use inflight_report::record::Skipped;
 
 use crate::cli::Options;
+use crate::confirm::Course;
 use crate::measure::clock::{Clock, utc_now};
 use crate::measure::ground::Ground;
 use crate::measure::run::{self, Running};
@@ -56,8 +57,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
-    let stat = storage::stat_of(&record.target);
-    let measured = measure(options, &plan, &mut data, stat, clock, progress)?;
+    let measured = measure(options, &plan, &mut data, &record, clock, progress)?;
     progress.rest();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
@@ -115,10 +115,12 @@ fn measure(
     options: &Options,
     plan: &Plan,
     data: &mut TestData,
-    stat: Option<PathBuf>,
+    blank: &Record,
     clock: Clock,
     progress: &Progress,
 ) -> Result<Vec<Running>> {
+    let began = Instant::now();
+    let stat = storage::stat_of(&blank.target);
     let mut done = Vec::new();
     for (number, planned) in (0u64..).zip(&plan.profiles) {
         let profile = &planned.profile;
@@ -156,7 +158,9 @@ fn measure(
             device: DeviceMeter::open(stat.as_deref()),
             ground: Ground::new(profile, files.handles()),
         };
-        run::run(&mut cells, &job, &place, plan.rounds, &mut watch)?;
+        let until = began + plan.limit_of(usize::try_from(number)?);
+        let course = Course::new(blank, plan, profile, until, progress);
+        course.run(&mut cells, &job, &place, &mut watch)?;
         done.extend(cells.into_iter().chain(unfit));
     }
     Ok(done)

@@ -82,8 +82,17 @@ pub(crate) struct BenchFlags {
     size: Option<u64>,
 
     /// Measured rounds; in each, every cell runs once, in shuffled order [default: 8].
+    ///
+    /// From 6 on, the cells at the front get as many fresh ones, on which the verdict rests.
     #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     rounds: Option<u32>,
+
+    /// Seconds of measuring up to which rounds are added to tell cells apart [default: 100].
+    ///
+    /// Rounds are added while the fastest cell cannot be told from another at the front; by default
+    /// none where --rounds is given, and more profiles or --quick have another limit.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
+    max_time: Option<u64>,
 
     /// Fewer depths and shorter rounds: under 25 seconds.
     #[arg(long)]
@@ -136,6 +145,9 @@ pub(crate) struct Options {
     pub(crate) block_size_bytes: Option<u32>,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) rounds: u32,
+    /// Whether the number of rounds was asked for.
+    pub(crate) rounds_asked: bool,
+    pub(crate) max_time: Option<Duration>,
     pub(crate) quick: bool,
     pub(crate) fio: PathBuf,
     pub(crate) exports: Exports,
@@ -209,6 +221,8 @@ impl BenchFlags {
             block_size_bytes: self.block_size,
             size_bytes: self.size,
             rounds: self.rounds.unwrap_or(rounds),
+            rounds_asked: self.rounds.is_some(),
+            max_time: self.max_time.map(Duration::from_secs),
             quick: self.quick,
             fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
             exports: self.exports,

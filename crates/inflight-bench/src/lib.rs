@@ -30,6 +30,7 @@ mod strategy;
 
 mod assemble;
 mod bench;
+mod confirm;
 mod dry_run;
 mod exports;
 mod findings;

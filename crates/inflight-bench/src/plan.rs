@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Result;
+use inflight_report::ranking::MOST_FINALISTS;
 use inflight_report::record::Cell;
+use inflight_report::stats::FEWEST_ROUNDS;
 
 use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_DEPTH, QUICK_ROUNDS};
 use crate::measure::histogram::Latencies;
@@ -13,8 +15,9 @@ use crate::measure::run::Running;
 use crate::profile::{self, Profile};
 use crate::strategy::{Modes, Shape, Strategy, Way};
 
-/// Time for all cells of all rounds; writing the data and reporting come on top.
-const BUDGET: Duration = Duration::from_secs(95);
+/// Time for all cells of all rounds, fresh ones included; writing the data and reporting come on
+/// top.
+const BUDGET: Duration = Duration::from_secs(88);
 const QUICK_BUDGET: Duration = Duration::from_secs(14);
 /// Time that goes with each run of a cell: threads, rings and mappings are made and released.
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);
@@ -34,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     pub(crate) measured: Duration,
     pub(crate) warmup: Duration,
+    /// Rounds are added to tell cells apart as long as the measurement takes less than this.
+    pub(crate) limit: Duration,
 }
 
 /// One profile with its cells.
@@ -75,11 +80,17 @@ impl Plan {
         let warmup = (measured / 6)
             .min(LONGEST_WARMUP)
             .max(Duration::from_millis(1));
+        let budget = budget(profiles.len(), options.quick);
+        let limit = match options.rounds_asked {
+            true => Duration::ZERO,
+            false => budget + budget / 7,
+        };
         Ok(Self {
             profiles,
             rounds: options.rounds,
             measured,
             warmup,
+            limit: options.max_time.unwrap_or(limit),
         })
     }
 
@@ -89,7 +100,7 @@ impl Plan {
         profiles.map(|planned| planned.profile.clone()).collect()
     }
 
-    /// How long the rounds will take.
+    /// How long the rounds will take, without those that may be added.
     pub(crate) fn expected(&self) -> Duration {
         self.expected_of(&self.profiles)
     }
@@ -98,7 +109,25 @@ impl Plan {
     pub(crate) fn expected_of(&self, profiles: &[PlannedProfile]) -> Duration {
         let cells = profiles.iter().flat_map(|planned| planned.runs());
         let one_round: Duration = cells.map(|cell| self.takes(cell)).sum();
-        one_round * self.rounds
+        let fresh = match self.confirms() {
+            true => profiles.iter().map(finalists).sum(),
+            false => 0,
+        };
+        let fresh = (self.measured + self.warmup + CELL_OVERHEAD) * fresh;
+        (one_round + fresh) * self.rounds
+    }
+
+    /// Whether the cells at the front get fresh rounds: fewer rounds than this confirm nothing.
+    pub(crate) fn confirms(&self) -> bool {
+        self.rounds as usize >= FEWEST_ROUNDS
+    }
+
+    /// Until when after the begin rounds may be added to the profile of this number: its share of
+    /// the limit, and what those before it have left.
+    pub(crate) fn limit_of(&self, number: usize) -> Duration {
+        let until = self.expected_of(&self.profiles[..=number]);
+        self.limit
+            .mul_f64(until.div_duration_f64(self.expected().max(Duration::from_nanos(1))))
     }
 
     /// How long a cell will take in a round.
@@ -192,26 +221,31 @@ fn overhead(cell: &PlannedCell) -> Duration {
     }
 }
 
+/// At most so many cells of a profile get fresh rounds.
+fn finalists(planned: &PlannedProfile) -> u32 {
+    let cells = planned.runs().count().min(MOST_FINALISTS);
+    u32::try_from(cells).expect("a few")
+}
+
+/// Time for the rounds of so many profiles.
+fn budget(profiles: usize, quick: bool) -> Duration {
+    let (budget, each) = match quick {
+        true => (QUICK_BUDGET, QUICK_BUDGET_OF_ONE),
+        false => (BUDGET, BUDGET_OF_ONE),
+    };
+    budget.max(each * u32::try_from(profiles).unwrap_or(u32::MAX))
+}
+
 /// The measured time that lets the usual number of rounds fit into the budget, in steps of 5 ms.
 fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
-    let (budget, rounds) = if quick {
-        (QUICK_BUDGET, QUICK_ROUNDS)
-    } else {
-        (BUDGET, DEFAULT_ROUNDS)
-    };
-    let each = if quick {
-        QUICK_BUDGET_OF_ONE
-    } else {
-        BUDGET_OF_ONE
-    };
-    let count = u32::try_from(profiles.len()).unwrap_or(u32::MAX);
-    let budget = budget.max(each * count);
+    let rounds = if quick { QUICK_ROUNDS } else { DEFAULT_ROUNDS };
     let cells = || profiles.iter().flat_map(PlannedProfile::runs);
-    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX).max(1);
-    let overhead: Duration = cells().map(overhead).sum();
-    let one_round = (budget / rounds).saturating_sub(overhead);
+    let fresh: u32 = profiles.iter().map(finalists).sum();
+    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX - fresh) + fresh;
+    let overhead = cells().map(overhead).sum::<Duration>() + CELL_OVERHEAD * fresh;
+    let one_round = (budget(profiles.len(), quick) / rounds).saturating_sub(overhead);
     // A seventh of it is the warm-up.
-    let milliseconds = (one_round / count * 6 / 7).as_millis() / 5 * 5;
+    let milliseconds = (one_round / count.max(1) * 6 / 7).as_millis() / 5 * 5;
     let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
     time.clamp(SHORTEST_CELL, LONGEST_CELL)
 }
@@ -244,6 +278,21 @@ mod tests {
         assert!(plan(&[]).rounds >= 8);
         assert!(plan(&["--fio"]).expected() < Duration::from_secs(115));
         assert!(plan(&["--quick"]).expected() < Duration::from_secs(20));
+        assert!(plan(&[]).limit < Duration::from_secs(105));
+        assert!(plan(&["--quick"]).limit < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn rounds_are_added_unless_their_number_was_asked_for() {
+        let limit = |args| plan(args).limit;
+        assert!(limit(&[]) > plan(&[]).expected());
+        assert_eq!(limit(&["--rounds", "8"]), Duration::ZERO);
+        let asked = plan(&["--rounds", "8", "--max-time", "300"]);
+        assert_eq!(asked.limit, Duration::from_secs(300));
+        let last = asked.profiles.len() - 1;
+        assert_eq!(asked.limit_of(last), asked.limit);
+        assert!(asked.limit_of(0) < asked.limit);
+        assert!(plan(&["--rounds", "6"]).confirms() && !plan(&["--rounds", "5"]).confirms());
     }
 
     #[test]

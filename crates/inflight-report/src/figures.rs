@@ -5,12 +5,35 @@
 
 use crate::histogram;
 use crate::record::{Cell, Latency, Round};
-use crate::stats::{median, rate};
+use crate::stats::{FEWEST_ROUNDS, median, rate};
 
 /// Median over rounds of operations per second; `None` if no round completed anything.
 #[must_use]
 pub fn iops(cell: &Cell) -> Option<f64> {
     median(cell.rounds.iter().filter_map(rate).collect())
+}
+
+/// The same of the rounds in which all cells ran: what they are first put in order by.
+#[must_use]
+pub fn screened_iops(cell: &Cell) -> Option<f64> {
+    let rounds = cell.rounds.iter().filter(|round| !round.confirms);
+    median(rounds.filter_map(rate).collect())
+}
+
+/// The same of fresh rounds; `None` of too few to compare by.
+#[must_use]
+pub fn confirmed_iops(cell: &Cell) -> Option<f64> {
+    let rounds = cell.rounds.iter().filter(|round| round.confirms);
+    let rates: Vec<f64> = rounds.filter_map(rate).collect();
+    let enough = rates.len() >= FEWEST_ROUNDS;
+    enough.then(|| median(rates)).flatten()
+}
+
+/// Rounds in which all cells ran, of those that completed something.
+#[must_use]
+pub fn screening_rounds(cell: &Cell) -> usize {
+    let rounds = cell.rounds.iter().filter(|round| !round.confirms);
+    rounds.filter_map(rate).count()
 }
 
 /// Median over rounds of MiB per second.

@@ -1,14 +1,18 @@
 //! Who is compared with whom in one profile, who leads, and what follows for the reader.
 //!
 //! The leader is the cell with the highest median rate; who is no real difference from it ties
-//! with it, and the simplest of those is the pick. What is said about it is in
-//! [`crate::verdict`].
+//! with it, and the simplest of those is the pick. Rounds in which all cells ran put them in order;
+//! cells with fresh rounds of their own then change places among themselves. What is said
+//! about it is in [`crate::verdict`].
 
-use crate::figures::iops;
+use crate::figures::{confirmed_iops, iops, screened_iops, screening_rounds};
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{Interval, LEVEL, Word, compare, signed_rank};
-use crate::strategy::{self, simplicity};
+use crate::stats::{FEWEST_ROUNDS, Interval, Word, compare};
+use crate::strategy::{self, INFLIGHT, simplicity};
 use crate::truth::out_of_ranking;
+
+/// Most cells of a profile that get fresh rounds.
+pub const MOST_FINALISTS: usize = 5;
 
 /// One profile of a record, put in order.
 #[derive(Clone, Debug)]
@@ -25,7 +29,7 @@ pub struct Ranking<'a> {
     pub baseline: Option<&'a Cell>,
     /// What follows.
     pub outcome: Outcome<'a>,
-    /// Whether there are too few rounds for any interval to reach [`LEVEL`].
+    /// Whether there are too few rounds for any interval to reach its level.
     pub tentative: bool,
 }
 
@@ -66,7 +70,8 @@ impl<'a> Ranking<'a> {
                 None => ranked.push(cell),
             }
         }
-        ranked.sort_by(|a, b| iops(b).unwrap_or(0.0).total_cmp(&iops(a).unwrap_or(0.0)));
+        fastest_first(&mut ranked, screened_iops);
+        reorder_confirmed(&mut ranked);
         let is_baseline = |cell: &&Cell| cell.strategy == strategy::PREAD && iops(cell).is_some();
         let baseline = cells.iter().copied().filter(is_baseline);
         let baseline = baseline.min_by_key(|cell| (cell.threads, cell.depth));
@@ -102,6 +107,49 @@ impl<'a> Ranking<'a> {
         } else {
             interval.word()
         }
+    }
+
+    /// The cells on which the verdict rests, for fresh rounds: the leader, the best of another
+    /// strategy, what is recommended or kept, the plain loop, and the library's own choice at the
+    /// leader's depth. At most [`MOST_FINALISTS`]; none where there is nobody to compare with.
+    #[must_use]
+    pub fn finalists(&self) -> Vec<&'a Cell> {
+        let Some(leader) = self.ranked.first().copied() else {
+            return Vec::new();
+        };
+        let runner_up = self.best(|cell| cell.strategy != leader.strategy);
+        let counts = |cell: &&Cell| self.ranked.iter().any(|ranked| ranked.id == cell.id);
+        let baseline = self.baseline.filter(counts);
+        let own = self.best(|cell| cell.strategy == INFLIGHT && cell.depth == leader.depth);
+        let mut finalists = vec![leader];
+        for cell in [runner_up, self.pick(), baseline, own]
+            .into_iter()
+            .flatten()
+        {
+            if finalists.iter().all(|known| known.id != cell.id) {
+                finalists.push(cell);
+            }
+        }
+        if finalists.len() < 2 {
+            finalists.clear();
+        }
+        finalists
+    }
+
+    /// Whether more fresh rounds may tell the leader from another cell at the front.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let Some(leader) = self.ranked.first().copied() else {
+            return false;
+        };
+        let may_tell = |cell: &&Cell| {
+            let fresh = confirmed_iops(cell).is_some() && cell.id != leader.id;
+            let interval = compare(leader, cell).filter(|_| fresh);
+            interval.is_some_and(|interval| {
+                self.judge(&interval) == Word::CannotTellYet && interval.rounds_to_tell().is_some()
+            })
+        };
+        !self.tentative && self.ranked.iter().any(may_tell)
     }
 
     /// The fastest cell that counts and of which `wanted` is true.
@@ -144,6 +192,21 @@ fn simplest(cells: Vec<&Cell>) -> Option<&Cell> {
 
 /// Whether even the widest interval of the rounds of this cell does not reach the level.
 fn too_few(cell: &Cell) -> bool {
-    let rounds = crate::figures::full_rounds(cell);
-    signed_rank(&vec![0.0; rounds]).is_none_or(|interval| interval.level < LEVEL)
+    screening_rounds(cell) < FEWEST_ROUNDS
+}
+
+fn fastest_first(cells: &mut [&Cell], rate: fn(&Cell) -> Option<f64>) {
+    let rate = |cell: &Cell| rate(cell).unwrap_or(0.0);
+    cells.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+}
+
+/// Puts the cells with fresh rounds in the order of those, in the places that they have together.
+fn reorder_confirmed(ranked: &mut [&Cell]) {
+    let fresh = |cell: &&Cell| confirmed_iops(cell).is_some();
+    let mut confirmed: Vec<&Cell> = ranked.iter().copied().filter(fresh).collect();
+    fastest_first(&mut confirmed, confirmed_iops);
+    let places = ranked.iter_mut().filter(|cell| fresh(cell));
+    places
+        .zip(confirmed)
+        .for_each(|(place, cell)| *place = cell);
 }

@@ -354,6 +354,10 @@ pub struct Round {
     pub block: u32,
     /// Place in its block, from 0.
     pub order: u32,
+    /// Whether it was run anew, after all cells had been screened, among the cells at the front
+    /// alone: such rounds took no part in choosing them.
+    #[serde(default)]
+    pub confirms: bool,
     /// Start, counted from the start of the run.
     pub start_ns: u64,
     /// Length of the stretch.

@@ -3,6 +3,8 @@
 //! Every figure is the difference of two snapshots of the whole process. What is planned comes in,
 //! rounds go out; progress and interruption go through [`Watch`].
 
+use std::ops::Range;
+
 use anyhow::Result;
 use inflight_report::record::{Cell, DeviceWork, Round, Skipped};
 use oorandom::Rand64;
@@ -67,10 +69,9 @@ impl Stretch {
         }
     }
 
-    fn round(&self, block: u32, order: u32) -> Round {
+    /// The round that was begun with its place in the run.
+    fn round(&self, begun: Round) -> Round {
         Round {
-            block,
-            order,
             start_ns: self.start_ns,
             duration_ns: self.duration_ns,
             ops: self.counters.ops,
@@ -85,6 +86,7 @@ impl Stretch {
             ctxsw: self.ctxsw,
             wrong: self.counters.wrong,
             device: self.device,
+            ..begun
         }
     }
 }
@@ -115,16 +117,24 @@ pub(crate) trait Watch {
     fn stopped(&self) -> bool;
 }
 
-/// Measures the cells of one profile. `job` is what they have in common.
+/// Some rounds of a run.
+pub(crate) struct Stage {
+    /// Their numbers.
+    pub(crate) blocks: Range<u32>,
+    /// Whether they are to confirm what the rounds before have chosen.
+    pub(crate) confirms: bool,
+}
+
+/// Measures cells of one profile. `job` is what they have in common.
 pub(crate) fn run(
-    cells: &mut [Running],
+    cells: &mut [&mut Running],
     job: &Job<'_>,
     place: &Place<'_>,
-    rounds: u32,
+    stage: &Stage,
     watch: &mut dyn Watch,
 ) -> Result<()> {
-    let mut random = Rand64::new(u128::from(job.seed));
-    for block in 0..rounds {
+    let mut random = Rand64::new(u128::from(job.seed ^ mix(u64::from(stage.blocks.start))));
+    for block in stage.blocks.clone() {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         shuffle(&mut order, &mut random);
         for (order, index) in (0u32..).zip(order) {
@@ -132,13 +142,19 @@ pub(crate) fn run(
                 return Ok(());
             }
             let seed = mix(random.rand_u64());
-            let cell = &mut cells[index];
+            let cell = &mut *cells[index];
             let job = Job {
                 seed,
                 share: Share::whole(),
                 ..job.clone()
             };
-            measure_once(cell, &job, block, order, place);
+            let place_of_round = Round {
+                block,
+                order,
+                confirms: stage.confirms,
+                ..Round::default()
+            };
+            measure_once(cell, &job, place_of_round, place);
             watch.cell_done(block, cell);
         }
         watch.block_done(block);
@@ -148,14 +164,15 @@ pub(crate) fn run(
 
 /// Runs a cell once. A strategy that cannot run leaves its reason in the cell and is not
 /// tried again; the others go on.
-fn measure_once(cell: &mut Running, job: &Job<'_>, block: u32, order: u32, place: &Place<'_>) {
-    let failed_before = cell.cell.skipped.is_some() && cell.cell.rounds.is_empty() && block > 0;
+fn measure_once(cell: &mut Running, job: &Job<'_>, begun: Round, place: &Place<'_>) {
+    let failed_before =
+        cell.cell.skipped.is_some() && cell.cell.rounds.is_empty() && begun.block > 0;
     if failed_before {
         return;
     }
     match stretch(cell, job, place) {
         Ok(stretch) => {
-            cell.cell.rounds.push(stretch.round(block, order));
+            cell.cell.rounds.push(stretch.round(begun));
             cell.latencies.merge(&stretch.timed.latencies);
             cell.heat.extend(stretch.timed.heat.store());
             cell.cell.effective.extend(stretch.effective);

@@ -3,6 +3,7 @@
 //! No test judges a figure: only what is reported, what is left behind, and the exit code.
 #![allow(clippy::unwrap_used)] // Clippy knows tests by their attribute; helpers have none.
 
+mod confirmed;
 mod doctor;
 mod interrupts;
 mod printed;

@@ -22,6 +22,9 @@ use crate::record::{Cell, Round};
 /// The level that an interval aims for; with fewer than 6 rounds it can not be reached.
 pub const LEVEL: f64 = 0.95;
 
+/// The fewest rounds of which an interval can reach [`LEVEL`].
+pub const FEWEST_ROUNDS: usize = 6;
+
 /// Ratios between `1 / SAME_ZONE` and `SAME_ZONE` are no real difference.
 ///
 /// The zone is symmetric in logarithms, so that "a against b" and "b against a" always agree.
@@ -97,25 +100,43 @@ impl Interval {
 
 /// Compares the rates of two cells, `a` over `b`, by the rounds they share.
 ///
+/// Where both were confirmed, by the fresh rounds alone: those of the screening have chosen the
+/// two, and whoever is chosen for being fast looks faster than it is.
+///
 /// `None` if they share no round. A round in which one of them completed nothing has no
 /// ratio and is left out; [`crate::text`] says how many there were.
 #[must_use]
 pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
-    let of_b: BTreeMap<u32, f64> = rates(b).collect();
-    let logs: Vec<f64> = rates(a)
-        .filter_map(|(block, rate)| of_b.get(&block).map(|other| (rate / other).ln()))
-        .collect();
+    let logs: Vec<f64> = pairs(a, b).iter().map(|(a, b)| (a / b).ln()).collect();
     signed_rank(&logs)
 }
 
-/// In how many shared rounds `a` was faster than `b`, and how many they share.
+/// In how many of the rounds that [`compare`] looks at `a` was faster than `b`, and how many
+/// those are.
 #[must_use]
 pub fn ahead(a: &Cell, b: &Cell) -> (usize, usize) {
-    let of_b: BTreeMap<u32, f64> = rates(b).collect();
-    let pairs = rates(a).filter_map(|(block, rate)| of_b.get(&block).map(|other| rate > *other));
-    pairs.fold((0, 0), |(won, all), faster| {
-        (won + usize::from(faster), all + 1)
-    })
+    let pairs = pairs(a, b);
+    let won = pairs.iter().filter(|(a, b)| a > b).count();
+    (won, pairs.len())
+}
+
+/// Whether the comparison of two cells rests on fresh rounds.
+#[must_use]
+pub fn is_confirmed(a: &Cell, b: &Cell) -> bool {
+    shared(a, b, true).len() >= FEWEST_ROUNDS
+}
+
+/// The rates of two cells in the rounds by which they are compared.
+fn pairs(a: &Cell, b: &Cell) -> Vec<(f64, f64)> {
+    shared(a, b, is_confirmed(a, b))
+}
+
+/// The rates of two cells in the rounds that both have, of one kind.
+fn shared(a: &Cell, b: &Cell, confirm: bool) -> Vec<(f64, f64)> {
+    let of_b: BTreeMap<u32, f64> = rates(b, confirm).collect();
+    rates(a, confirm)
+        .filter_map(|(block, rate)| Some((rate, *of_b.get(&block)?)))
+        .collect()
 }
 
 /// Operations per second of a round; `None` for a round that has no length or did nothing.
@@ -197,11 +218,11 @@ fn signed_rank_chances(n: usize) -> Vec<f64> {
     chances
 }
 
-/// The rate of every round that has one, by block.
-fn rates(cell: &Cell) -> impl Iterator<Item = (u32, f64)> {
-    cell.rounds
-        .iter()
-        .filter_map(|round| Some((round.block, rate(round)?)))
+/// The rate of every round of one kind that has one, by block.
+fn rates(cell: &Cell, confirm: bool) -> impl Iterator<Item = (u32, f64)> {
+    let rounds = cell.rounds.iter();
+    let of_kind = rounds.filter(move |round| round.confirms == confirm);
+    of_kind.filter_map(|round| Some((round.block, rate(round)?)))
 }
 
 #[cfg(test)]
@@ -235,6 +256,7 @@ mod tests {
 
     #[test]
     fn six_rounds_are_the_fewest_that_reach_the_level() {
+        assert_eq!(FEWEST_ROUNDS, 6);
         assert_eq!(best_cut(&signed_rank_chances(5)), (0, 0.9375));
         assert_eq!(best_cut(&signed_rank_chances(6)), (0, 0.96875));
     }

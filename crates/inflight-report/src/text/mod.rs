@@ -15,7 +15,7 @@ pub(crate) mod table;
 pub use compare::{comparison, limits};
 pub use merged::merged;
 
-use crate::figures::full_rounds;
+use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
@@ -138,12 +138,20 @@ fn virtualised(machine: &Machine) -> &'static str {
 }
 
 fn rounds(record: &Record) -> String {
-    let done = most_rounds(record, |cell| cell.rounds.len());
+    let of_kind = |cell: &Cell, confirms| {
+        let rounds = cell.rounds.iter();
+        rounds.filter(|round| round.confirms == confirms).count()
+    };
+    let done = most_rounds(record, |cell| of_kind(cell, false));
+    let fresh = match most_rounds(record, |cell| of_kind(cell, true)) {
+        0 => String::new(),
+        fresh => format!(", and up to {fresh} fresh ones of the cells at the front"),
+    };
     let (planned, each) = (record.rounds_planned, nanos(record.cell_duration_ns as f64));
     if record.interrupted {
-        format!("interrupted after {done} of {planned} shuffled rounds of {each}")
+        format!("interrupted after {done} of {planned} shuffled rounds of {each}{fresh}")
     } else {
-        format!("{done} shuffled rounds of {each}")
+        format!("{done} shuffled rounds of {each}{fresh}")
     }
 }
 
@@ -152,7 +160,7 @@ fn most_rounds(record: &Record, of: impl Fn(&Cell) -> usize) -> usize {
 }
 
 fn legend(screen: &mut Screen, record: &Record) {
-    let pairs = most_rounds(record, full_rounds);
+    let pairs = most_rounds(record, screening_rounds);
     let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
         return;
     };

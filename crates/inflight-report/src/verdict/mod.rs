@@ -6,10 +6,10 @@
 
 pub(crate) mod answers;
 
-use crate::figures::full_rounds;
+use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::{Outcome, Ranking};
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{Word, ahead, compare, signed_rank};
+use crate::stats::{Word, ahead, compare, is_confirmed, signed_rank};
 use crate::strategy::{self, name, name_at_depth};
 use crate::truth::in_memory;
 use crate::units::{ends, ratio, ratio_with_ends};
@@ -150,9 +150,10 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
         && let Some(interval) = compare(pick, leader)
     {
         said.push(format!(
-            "No real difference from the fastest, {}: {}.",
+            "No real difference from the fastest, {}: {}{}.",
             name_at_depth(leader),
-            ratio_with_ends(&interval)
+            ratio_with_ends(&interval),
+            confirmed(is_confirmed(pick, leader))
         ));
     }
     let rival = ranking.best(|cell| {
@@ -165,17 +166,28 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
 fn against(ranking: &Ranking<'_>, pick: &Cell, rival: &Cell) -> Option<String> {
     let interval = compare(pick, rival)?;
     let (won, all) = ahead(pick, rival);
-    let rival = name_at_depth(rival);
-    let beginning = match ranking.judge(&interval) {
-        Word::ClearlyFaster => format!("Ahead of {rival} in {won} of {} by", rounds(all)),
-        _ => format!("Not told apart from {rival} yet:"),
+    let called = name_at_depth(rival);
+    let is_ahead = ranking.judge(&interval) == Word::ClearlyFaster;
+    let beginning = match is_ahead {
+        true => format!("Ahead of {called} in {won} of {} by", rounds(all)),
+        false => format!("Not told apart from {called} yet:"),
     };
     Some(format!(
-        "{beginning} {} ({}, {:.1} % interval).",
+        "{beginning} {} ({}, {:.1} % interval){}.",
         ratio(interval.ratio),
         ends(&interval),
-        interval.level * 100.0
+        interval.level * 100.0,
+        confirmed(is_ahead && is_confirmed(pick, rival))
     ))
+}
+
+/// What is added where the rounds behind a comparison took no part in choosing the two.
+fn confirmed(fresh: bool) -> &'static str {
+    if fresh {
+        ", confirmed on fresh rounds"
+    } else {
+        ""
+    }
 }
 
 fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
@@ -197,12 +209,16 @@ fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
         Some(None) => "They are too close to 3 % for more rounds to tell soon.".to_owned(),
         _ => "More rounds can tell.".to_owned(),
     };
+    let fresh = match is_confirmed(leader, keep) {
+        true => " on fresh rounds",
+        false => "",
+    };
     let leader = name_at_depth(leader);
-    format!("{beginning} The fastest, {leader}, {difference}. {more}")
+    format!("{beginning} The fastest, {leader}, {difference}{fresh}. {more}")
 }
 
 fn too_few_rounds(cell: &Cell) -> String {
-    let count = full_rounds(cell);
+    let count = screening_rounds(cell);
     let level = signed_rank(&vec![0.0; count]).map_or(0.0, |interval| interval.level);
     format!(
         "Not sure: {} allow an interval of {:.1} % at most; 6 reach 95 %.",

@@ -4,6 +4,7 @@ mod browser;
 mod builder;
 mod certainty;
 mod compare;
+mod confirmed;
 mod doctor;
 mod exports;
 mod histogram;

@@ -1,0 +1,133 @@
+//! Fresh rounds of the cells at the front, and what rests on them.
+
+use inflight_report::ranking::{MOST_FINALISTS, Ranking};
+use inflight_report::record::{Cell, Record};
+use inflight_report::stats::{Word, ahead, compare, is_confirmed};
+use inflight_report::text::{Style, screen};
+use inflight_report::verdict::verdicts;
+
+use crate::builder::{cell, disk, empty, find};
+
+/// Gives a cell `count` fresh rounds at about `iops`.
+fn confirm(record: &mut Record, strategy: &str, depth: u32, iops: u64, count: u32) {
+    let screened = find(record, strategy, depth).rounds.len();
+    let screened = u32::try_from(screened).expect("a few");
+    let fresh = cell(strategy, depth, iops, 1_000, screened + count);
+    let fresh = fresh.rounds.into_iter().filter(|one| one.block >= screened);
+    let cell = find(record, strategy, depth);
+    cell.rounds.extend(fresh.map(|mut round| {
+        round.confirms = true;
+        round
+    }));
+}
+
+fn sure(record: &Record) -> String {
+    let lines = verdicts(record).remove(0).lines;
+    let sure = lines.into_iter().find(|line| line.label == "How sure");
+    sure.expect("it is always said").text
+}
+
+/// Two cells of which the second was lucky in the screening.
+fn lucky(fresh: u32) -> Record {
+    let mut record = empty(8);
+    record.cells.push(cell("pread", 1, 100_000, 1_000, 8));
+    record.cells.push(cell("uring", 32, 110_000, 1_000, 8));
+    confirm(&mut record, "pread", 1, 100_000, fresh);
+    confirm(&mut record, "uring", 32, 100_000, fresh);
+    record
+}
+
+#[test]
+fn whoever_was_lucky_in_the_screening_does_not_win() {
+    let words = |record: &Record| compare(&record.cells[1], &record.cells[0]).unwrap().word();
+    assert_eq!(words(&lucky(0)), Word::ClearlyFaster);
+    let record = lucky(8);
+    assert_eq!(words(&record), Word::NoRealDifference);
+    assert_eq!(ahead(&record.cells[1], &record.cells[0]).1, 8);
+    let pick = verdicts(&record).remove(0).pick;
+    assert_eq!(pick.as_deref(), Some("direct-random-read/pread/1"));
+}
+
+#[test]
+fn fewer_fresh_rounds_than_can_be_sure_count_for_nothing() {
+    let record = lucky(5);
+    let (pread, uring) = (&record.cells[0], &record.cells[1]);
+    assert!(!is_confirmed(uring, pread));
+    assert_eq!(compare(uring, pread), {
+        let record = lucky(0);
+        compare(&record.cells[1], &record.cells[0])
+    });
+    assert!(is_confirmed(&lucky(6).cells[0], &lucky(6).cells[1]));
+}
+
+#[test]
+fn confirmed_cells_change_places_among_themselves_only() {
+    let mut record = disk(8);
+    confirm(&mut record, "uring-tuned", 32, 520_000, 8);
+    confirm(&mut record, "uring", 32, 540_000, 8);
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    let order: Vec<(&str, u32)> = ranking
+        .ranked
+        .iter()
+        .map(|cell| (cell.strategy.as_str(), cell.depth))
+        .collect();
+    let first = [
+        ("uring", 32),
+        ("uring", 64),
+        ("uring-tuned", 32),
+        ("inflight", 32),
+    ];
+    assert_eq!(order[..4], first);
+}
+
+#[test]
+fn the_verdict_says_what_it_rests_on() {
+    let mut record = disk(8);
+    record.cells.retain(|cell| cell.strategy != "uring-tuned");
+    assert!(!sure(&record).contains("fresh"), "{}", sure(&record));
+    for (strategy, depth, iops) in [("pread", 1, 12_900), ("inflight", 32, 558_000)] {
+        confirm(&mut record, strategy, depth, iops, 12);
+    }
+    for depth in [32, 64] {
+        confirm(&mut record, "uring", depth, 560_000, 12);
+    }
+    let sure = sure(&record);
+    assert!(sure.contains("confirmed on fresh rounds"), "{sure}");
+    let text = screen(&record, Style::default());
+    let rounds = "8 shuffled rounds of 500 ms, and up to 12 fresh ones of the cells at the front";
+    assert!(text.replace("\n", " ").contains(rounds), "{text}");
+}
+
+#[test]
+fn finalists_are_whom_the_verdict_names() {
+    let record = disk(8);
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    let names = |cells: &[&Cell]| {
+        let name = |cell: &&Cell| format!("{}/{}", cell.strategy, cell.depth);
+        cells.iter().map(name).collect::<Vec<_>>()
+    };
+    let finalists = ranking.finalists();
+    let expected = ["uring-tuned/32", "uring/64", "inflight/32", "pread/1"];
+    assert_eq!(names(&finalists), expected);
+    assert!(finalists.len() <= MOST_FINALISTS);
+    let mut alone = empty(8);
+    alone.cells.push(cell("pread", 1, 100_000, 1_000, 8));
+    assert!(
+        Ranking::new(&alone, &alone.profiles[0])
+            .finalists()
+            .is_empty()
+    );
+}
+
+#[test]
+fn rounds_are_asked_for_only_where_they_may_tell() {
+    let is_open = |record: &Record| Ranking::new(record, &record.profiles[0]).is_open();
+    assert!(!is_open(&lucky(0)), "nothing was confirmed yet");
+    assert!(!is_open(&lucky(8)), "there is no difference");
+    let mut record = lucky(8);
+    for (at, round) in record.cells[1].rounds.iter_mut().enumerate() {
+        // Now 8 % faster, now 4 % slower.
+        round.ops = round.ops * [108, 96][at % 2] / 100;
+    }
+    assert!(is_open(&record));
+}
