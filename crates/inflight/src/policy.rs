@@ -198,10 +198,10 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
     }
     match op {
         Op::ReadAt { .. } if facts.learns => learned.reads.road(facts.direct),
-        // Nothing is known of single ones past the page cache by which a ring would be better.
+        // They do not learn, but what has been learned of a file that refuses counts for them.
         Op::ReadVectoredAt { .. } if facts.learns => match learned.reads.road(facts.direct) {
-            Road::Ask | Road::Device => Road::Backend,
-            road => road,
+            road @ (Road::Blind | Road::Slow) => road,
+            _ => Road::Backend,
         },
         Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
         // What the kernel has in memory; a ring always hands it to a worker.
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_buffers_go_like_one_buffer_but_past_the_page_cache_by_the_backend() {
+    fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
         let read = Op::ReadVectoredAt {
             fd: 0,
             iovecs: crate::op::Iovecs {
@@ -389,20 +389,16 @@ mod tests {
             offset: 0,
             wishes: Wishes::NONE,
         };
-        let cases = [
-            (None, Road::CacheFirst, Road::Backend),
-            (Some((Seen::Hit, 100)), Road::Warm, Road::Backend),
-            (Some((Seen::Miss, 100)), Road::Cold, Road::Backend),
-            (Some((Seen::Refused, 1)), Road::Blind, Road::Blind),
+        let cases: [(&[(Seen, usize)], Road); 4] = [
+            (&[], Road::Backend),
+            (&[(Seen::Hit, 100)], Road::Backend),
+            (&[(Seen::Refused, 1)], Road::Blind),
+            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
         ];
-        for (seen, buffered, direct) in cases {
-            for (facts, expected) in [(BUFFERED, buffered), (DIRECT, direct)] {
-                let learned = learned(facts, false, seen.as_slice());
-                assert_eq!(road(&read, facts, &learned, false), expected, "{seen:?}");
-            }
+        for (seen, expected) in cases {
+            let learned = learned(BUFFERED, false, seen);
+            assert_eq!(road(&read, BUFFERED, &learned, false), expected, "{seen:?}");
         }
-        let slow = learned(BUFFERED, false, &[(Seen::Refused, 1), (SLOW, 1)]);
-        assert_eq!(road(&read, BUFFERED, &slow, false), Road::Slow);
     }
 
     #[test]

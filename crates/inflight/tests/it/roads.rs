@@ -42,34 +42,6 @@ fn cached_reads_come_to_be_plain_calls() {
 }
 
 #[test]
-fn cached_reads_into_several_buffers_come_to_be_plain_calls() {
-    let Some(engine) = uring_or_skip("cached reads into lists of buffers") else {
-        return;
-    };
-    let content = pattern(64 * BLOCK);
-    let path = temp_path(&content);
-    let file = open(&engine, path.path());
-    let mut batch = Batch::on(&engine);
-    let mut run = || {
-        for (block, _) in (0..).zip(content.chunks(BLOCK)) {
-            let bufs = vec![vec![0; 512], vec![0; BLOCK - 512]];
-            batch.push(file.read_vectored_at(bufs, block * BLOCK as u64));
-        }
-        for ((result, bufs), expected) in batch.wait().zip(content.chunks(BLOCK)) {
-            assert_eq!(result.unwrap(), BLOCK);
-            assert!(bufs.concat() == expected);
-        }
-        engine.stats()
-    };
-    // The first batches find out how the file is served best.
-    run();
-    let before = run();
-    let after = run();
-    assert_eq!(after.enters, before.enters, "no ring for what is cached");
-    assert_eq!(after.plain_calls, before.plain_calls + 64);
-}
-
-#[test]
 fn direct_reads_alone_go_by_the_ring_once_the_file_is_known() {
     let name = "direct reads alone";
     let Some(engine) = uring_or_skip(name) else {
