@@ -6,6 +6,7 @@
 mod confirmed;
 mod doctor;
 mod interrupts;
+mod pitfalls;
 mod printed;
 mod programs;
 mod progress;

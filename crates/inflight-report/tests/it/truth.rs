@@ -1,7 +1,7 @@
 //! Which cells measured what was asked.
 
 use inflight_report::figures::device_share;
-use inflight_report::record::{ProfileSummary, Record};
+use inflight_report::record::{Access, DeviceWork, ProfileSummary, Record, Sync};
 use inflight_report::truth::out_of_ranking;
 
 use crate::builder::{cached, direct, disk, find, into_tmpfs, serve};
@@ -85,4 +85,26 @@ fn a_cell_without_bytes_has_no_share() {
     find(&mut record, "pread", 1).rounds.clear();
     assert_eq!(device_share(find(&mut record, "pread", 1)), None);
     assert_eq!(why(&mut record, "pread", &direct()), None);
+}
+
+#[test]
+fn a_sync_after_which_the_device_has_little_does_not_count() {
+    let mut record = disk(2);
+    let profile = ProfileSummary {
+        access: Access::RandomWrite,
+        sync: Sync::Each,
+        direct: false,
+        ..direct()
+    };
+    let mut after = |percent: u64| {
+        for round in &mut find(&mut record, "pread", 1).rounds {
+            round.device = Some(DeviceWork {
+                written_bytes: round.bytes / 100 * percent,
+                ..DeviceWork::default()
+            });
+        }
+        why(&mut record, "pread", &profile)
+    };
+    assert_eq!(after(100), None);
+    assert!(after(40).unwrap().contains("less than half"));
 }
