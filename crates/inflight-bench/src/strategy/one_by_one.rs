@@ -17,6 +17,11 @@ pub(crate) trait Perform {
         0
     }
 
+    /// All system calls so far, of a performer that counts them itself.
+    fn all_syscalls(&self) -> Option<u64> {
+        None
+    }
+
     /// A byte count, or a negative number.
     fn perform(&mut self, step: &Step) -> i32;
 
@@ -94,6 +99,12 @@ impl<P: Perform> Lane for OneByOne<P> {
             self.operate(meter);
         }
         Ok(())
+    }
+
+    fn settle(&mut self, meter: &mut Meter) {
+        if let Some(calls) = self.performer.all_syscalls() {
+            meter.counters.syscalls = calls;
+        }
     }
 
     fn sample_every(&mut self, every: u32) -> u32 {
