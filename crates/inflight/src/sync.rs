@@ -5,20 +5,17 @@
 mod used {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-    pub(crate) use std::thread::{self, ThreadId};
+    pub(crate) use std::thread_local;
 }
 
 #[cfg(loom)]
 mod used {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use loom::thread::{self, ThreadId};
+    pub(crate) use loom::thread_local;
     pub(crate) use std::sync::PoisonError;
 }
 
-pub(crate) use used::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, ThreadId};
-
-/// The thread that calls this.
-pub(crate) fn this_thread() -> ThreadId {
-    used::thread::current().id()
-}
+pub(crate) use used::{
+    AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, thread_local,
+};

@@ -142,6 +142,9 @@ impl Handle {
         if let Some((bytes, ns)) = answer.took() {
             self.note(true, Seen::Pooled { ns, bytes });
         }
+        if answer.errno().is_some() {
+            self.note_write(Wishes::NONE, 0, answer);
+        }
         self.reaches(offset.saturating_add(answer.bytes() as u64));
     }
 
@@ -336,7 +339,7 @@ impl Handle {
     }
 
     /// Whether a write is to be followed by a sync that would tell nothing.
-    fn refuses_sync_after(&self, wishes: Wishes) -> bool {
+    pub(super) fn refuses_sync_after(&self, wishes: Wishes) -> bool {
         wishes.has(Wishes::THEN_SYNC) && self.commit.failure().is_some()
     }
 
@@ -346,7 +349,8 @@ impl Handle {
         let was_synced = wishes.has(Wishes::THEN_SYNC) && answer.bytes() == len;
         // The write-back that failed may have been that of other writes, and the kernel does not
         // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
-        let was_durable = wishes.has(Wishes::DSYNC) && answer.errno() == Some(libc::EIO);
+        let is_durable = wishes.has(Wishes::DSYNC) || self.facts.durable_writes;
+        let was_durable = is_durable && answer.errno() == Some(libc::EIO);
         if was_synced || was_durable {
             self.commit.note(answer);
         }

@@ -9,7 +9,7 @@ use super::pending::Tells;
 use super::transfer::{ReadAt, WriteAt};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::IoBuf;
-use crate::completion::Answer;
+use crate::completion::{Answer, Refusal};
 use crate::error::WishRefused;
 use crate::op::{Priority, Wishes};
 
@@ -84,6 +84,10 @@ pub(super) fn settle(
     let handle = file.handle();
     handle.note_write(wishes, len, answer);
     match result {
+        // A sync that ran at the same time may have been told of the error instead of this one.
+        Ok(_) if handle.refuses_sync_after(wishes) => {
+            Answer::refused(Refusal::SyncFailed).decode(file)
+        }
         Ok(moved) => {
             if answer.is_unheard() || wishes.has(Wishes::UNHEARD) {
                 let counters = &file.engine().shared().counters;

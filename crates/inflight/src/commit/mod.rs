@@ -9,18 +9,28 @@
 //! - a batch that is waited for, which has the backend make it among its other operations;
 //! - else a thread of the engine's pool, until no sync is left.
 //!
-//! Each of them gets the answer without running foreign code first. A future never leads, because
-//! it can be dropped, forgotten, or in a run loop that somebody blocks, and the others would wait
-//! for it. Why all this is sound: `docs/design/group-commit.md`.
+//! Each of them gets the answer without running foreign code first. A waker that a leader runs may
+//! wait for a sync itself: it takes the lead from whoever runs wakers then. A future never leads,
+//! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others would
+//! wait for it. Why all this is sound: `docs/design/group-commit.md`.
+
+#[cfg(all(test, loom))]
+mod rounds_loom;
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::completion::{Answer, Refusal};
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, ThreadId, this_thread};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, thread_local};
+
+thread_local! {
+    /// Whether this thread leads and runs wakers.
+    static RUNS_WAKERS: Cell<bool> = Cell::new(false);
+}
 
 /// How a file is flushed, and by whom.
 pub(crate) trait Flush: Send + Sync {
@@ -69,8 +79,10 @@ pub(crate) struct Commit {
 struct State {
     /// Somebody makes a flush, or is about to. While nobody does, no sync waits.
     is_led: bool,
-    /// The thread of the pool that leads.
-    leader: Option<ThreadId>,
+    /// The leader runs wakers, and makes no flush before it has come back from them.
+    is_waking: bool,
+    /// How often the lead has been taken from one that runs wakers.
+    taken: u64,
     /// Those who have asked since the last flush began.
     next: Option<Arc<Round>>,
     /// One that is over, to be used again.
@@ -110,8 +122,6 @@ pub(crate) struct Seat {
 pub(crate) enum Turn {
     /// It leads: it makes the flush, and then calls [`Commit::over`].
     Lead,
-    /// It makes a flush of its own, between two of those it makes for others.
-    Nested,
     /// The leader makes it.
     Wait(Seat),
 }
@@ -137,6 +147,17 @@ impl Commit {
         (errno != 0).then_some(errno)
     }
 
+    /// What is told of a flush that has been answered so. A failed one is remembered.
+    pub(crate) fn settle(&self, answer: Answer) -> Answer {
+        self.note(answer);
+        // The kernel tells an error once: a write that syncs by itself may have taken what this
+        // flush would have told.
+        match answer.errno() {
+            None if self.failure().is_some() => Answer::refused(Refusal::SyncFailed),
+            _ => answer,
+        }
+    }
+
     /// Remembers a failed flush. Refusals that say nothing of the data do not count.
     pub(crate) fn note(&self, answer: Answer) {
         if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
@@ -147,7 +168,7 @@ impl Commit {
         }
     }
 
-    /// Flushes on this thread, which leads or is [`Turn::Nested`].
+    /// Flushes on this thread, which leads.
     pub(crate) fn alone(&self, data_only: bool) -> Answer {
         self.checked(|| self.flush.alone(data_only))
     }
@@ -159,10 +180,12 @@ impl Commit {
             state.is_led = true;
             return Turn::Lead;
         }
-        if state.leader.is_some_and(|leader| leader == this_thread()) {
-            // A waker that the leader has woken asks for a sync; who waited for the leader here
-            // would wait for itself.
-            return Turn::Nested;
+        if state.is_waking && RUNS_WAKERS.with(Cell::get) {
+            // Of two leaders that run wakers, each may be waited for in a waker of the other; or
+            // the leader is this very thread.
+            state.is_waking = false;
+            state.taken += 1;
+            return Turn::Lead;
         }
         let seat = state.sit(data_only, file, None);
         self.tell_who_gathers(&state);
@@ -186,7 +209,7 @@ impl Commit {
         seat
     }
 
-    /// The flush that this thread has led is over, and [`Commit::note`] knows of it.
+    /// The flush that this thread has led is over and settled.
     pub(crate) fn over(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         let waiting = state.waiting();
@@ -204,9 +227,9 @@ impl Commit {
     /// pool.
     pub(crate) fn lead(self: &Arc<Self>) {
         while let Some(round) = self.next_round() {
-            self.serve(&round);
-            lock(&self.state).spare = Some(round);
-            if self.flush.is_wanted() && self.resign() {
+            let leads = self.serve(round);
+            // Another thread of the pool takes the rest, behind what it has to do.
+            if !leads || self.flush.is_wanted() && self.flush.delegate(self) {
                 return;
             }
         }
@@ -218,18 +241,10 @@ impl Commit {
         }
     }
 
-    /// Leaves the rest to another thread of the pool, behind what it has to do. False if there is
-    /// none.
-    fn resign(self: &Arc<Self>) -> bool {
-        lock(&self.state).leader = None;
-        self.flush.delegate(self)
-    }
-
     /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
     /// leads any more.
     fn next_round(&self) -> Option<Arc<Round>> {
         let mut state = lock(&self.state);
-        state.leader = Some(this_thread());
         let at_most = self.flush.gathers_for(state.took);
         let until = at_most.map(|at_most| Instant::now() + at_most);
         while let (Some(until), true) = (until, state.waiting() < state.expected) {
@@ -245,14 +260,14 @@ impl Commit {
         if state.waiting() > 0 {
             return state.next.take();
         }
-        state.leader = None;
         state.is_led = false;
         None
     }
 
-    fn serve(&self, round: &Round) {
+    /// Makes the flush of a round. False if somebody else leads then.
+    fn serve(&self, round: Arc<Round>) -> bool {
         let Some((data_only, kept)) = round.begin() else {
-            return;
+            return true;
         };
         let begun = Instant::now();
         let answer = self.checked(|| self.flush.flush(data_only));
@@ -265,12 +280,23 @@ impl Commit {
         let expected = served + state.waiting();
         state.expected = if expected > 1 { expected } else { 0 };
         state.took = took;
+        state.is_waking = wakers.iter().any(Option::is_some);
+        let taken = state.taken;
         drop(state);
+        // Without a pool, a waker may make this thread lead while it leads already.
+        let before = RUNS_WAKERS.with(|runs| runs.replace(true));
         for waker in wakers.drain(..).flatten() {
             self.flush.wake(waker);
         }
+        RUNS_WAKERS.with(|runs| runs.set(before));
         // The memory is used again with the round.
         lock(&round.members).wakers = wakers;
+        let mut state = lock(&self.state);
+        state.spare = Some(round);
+        let leads = state.taken == taken;
+        // Else the flag is that of another leader.
+        state.is_waking &= !leads;
+        leads
     }
 
     /// The answer of a flush, which is not made if one has failed before.
@@ -278,9 +304,7 @@ impl Commit {
         if self.failure().is_some() {
             return Answer::refused(Refusal::SyncFailed);
         }
-        let answer = flush();
-        self.note(answer);
-        answer
+        self.settle(flush())
     }
 
     fn tell_who_gathers(&self, state: &State) {
@@ -414,5 +438,57 @@ impl std::fmt::Debug for Seat {
 impl std::fmt::Debug for Commit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Commit").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A file that is not flushed.
+    struct Unflushed;
+
+    impl Flush for Unflushed {
+        fn alone(&self, _data_only: bool) -> Answer {
+            unreachable!("nobody flushes")
+        }
+
+        fn flush(&self, _data_only: bool) -> Answer {
+            unreachable!("nobody flushes")
+        }
+
+        fn delegate(&self, _commit: &Arc<Commit>) -> bool {
+            false
+        }
+
+        fn is_wanted(&self) -> bool {
+            false
+        }
+
+        fn gathers_for(&self, _took: Duration) -> Option<Duration> {
+            None
+        }
+
+        fn count(&self, _served: usize) {}
+
+        fn wake(&self, _waker: Waker) {}
+    }
+
+    #[test]
+    fn a_flush_is_no_success_if_a_write_was_told_of_its_error() {
+        let commit = Commit::new(Unflushed);
+        let success = Answer::moved(0);
+        assert_eq!(commit.settle(success), success);
+        let refused = Answer::failed(libc::EINVAL, 0);
+        assert_eq!(commit.settle(refused), refused);
+        assert_eq!(commit.settle(success), success);
+        // A write that syncs by itself, while the flush runs.
+        commit.note(Answer::failed(libc::EIO, 512));
+        assert_eq!(commit.settle(success), Answer::refused(Refusal::SyncFailed));
+        let told = Answer::failed(libc::ENOSPC, 0);
+        assert_eq!(
+            (commit.settle(told), commit.failure()),
+            (told, Some(libc::EIO))
+        );
     }
 }

@@ -234,7 +234,7 @@ impl Lease<'_> {
                 wait_for(in_flight)
             };
             proactor.turn(at_least, |token, answer| {
-                this.syncs.tell(token, answer);
+                let answer = this.syncs.tell(token, answer);
                 take(operations, answers, &mut again, token, answer);
             });
         }
@@ -429,7 +429,7 @@ fn start_one<O: Prepare>(
         Start::Sync(request) => this.sync(token, operation, request),
     };
     for (token, answer) in early {
-        this.syncs.tell(token, answer);
+        let answer = this.syncs.tell(token, answer);
         take(operations, answers, again, token, answer);
     }
     if let Some(answer) = answer {

@@ -27,7 +27,7 @@ use crate::op::{Op, Request, Span, Wishes};
 
 /// Runs a model in every order, with at most so many preemptions: most defects of two threads need
 /// two ("Finding and Reproducing Heisenbugs in Concurrent Programs", OSDI 2008).
-fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let orders = Plain::new(AtomicUsize::new(0));
     let counted = Plain::clone(&orders);
     let mut builder = loom::model::Builder::new();
@@ -42,10 +42,10 @@ fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'sta
 
 /// A flag to sleep on: an alarm, and what a waker sets.
 #[derive(Clone)]
-struct Flag(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Flag(Arc<(Mutex<bool>, Condvar)>);
 
 impl Flag {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new((Mutex::new(false), Condvar::new())))
     }
 
@@ -56,7 +56,7 @@ impl Flag {
 
     /// Waits until it has been set, and takes that back. One that is never set is a deadlock, which
     /// `loom` reports.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut set = self.0.0.lock().expect("no panic");
         while !*set {
             set = self.0.1.wait(set).expect("no panic");

@@ -22,7 +22,7 @@ pub(crate) mod cells;
 mod cells_test;
 pub(crate) mod mail;
 #[cfg(all(test, loom))]
-mod mail_loom;
+pub(crate) mod mail_loom;
 mod pace;
 mod timers;
 

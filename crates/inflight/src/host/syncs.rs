@@ -25,15 +25,12 @@ pub(super) fn sync_alone(shared: &Shared, sync: SyncOf<'_>) -> Answer {
         file,
         data_only,
     } = sync;
-    let turn = commit.enter(data_only, file);
-    if let Turn::Wait(seat) = turn {
+    if let Turn::Wait(seat) = commit.enter(data_only, file) {
         return seat.wait();
     }
     shared.counters.plain_call();
     let answer = commit.alone(data_only);
-    if let Turn::Lead = turn {
-        commit.over();
-    }
+    commit.over();
     answer
 }
 
@@ -53,12 +50,14 @@ pub(super) struct Syncs {
 }
 
 impl Syncs {
-    /// Tells those who wait for a flush of the answer, if it is for one.
+    /// If the answer is for a flush that others may wait for, it is settled, and the next round is
+    /// passed on. What is told.
     #[inline(always)]
-    pub(super) fn tell(&mut self, token: u32, answer: Answer) {
-        if !self.led.is_empty() {
-            self.tell_led(token, answer);
+    pub(super) fn tell(&mut self, token: u32, answer: Answer) -> Answer {
+        if self.led.is_empty() {
+            return answer;
         }
+        self.tell_led(token, answer)
     }
 
     /// Waits for those that others make. From here on nobody waits for this thread.
@@ -70,13 +69,15 @@ impl Syncs {
     }
 
     #[cold]
-    fn tell_led(&mut self, token: u32, answer: Answer) {
+    fn tell_led(&mut self, token: u32, answer: Answer) -> Answer {
         let place = self.led.iter().position(|(led, _)| *led == token);
-        if let Some(place) = place {
-            let (_, commit) = self.led.swap_remove(place);
-            commit.note(answer);
-            commit.over();
-        }
+        let Some(place) = place else {
+            return answer;
+        };
+        let (_, commit) = self.led.swap_remove(place);
+        let told = commit.settle(answer);
+        commit.over();
+        told
     }
 }
 
@@ -102,12 +103,6 @@ impl<'r, 's> Running<'r, 's> {
         } = sync_of(operation);
         match commit.enter(data_only, file) {
             Turn::Wait(seat) => self.syncs.joined.push((token, seat)),
-            Turn::Nested => {
-                let tally = self.lease.proactor().tally();
-                tally.plain_calls.add(1);
-                tally.answered.add(1);
-                return Some(commit.alone(data_only));
-            }
             Turn::Lead if commit.failure().is_some() => {
                 commit.over();
                 return Some(Answer::refused(Refusal::SyncFailed));
@@ -130,7 +125,9 @@ impl Drop for Running<'_, '_> {
         }
         let Self { lease, syncs } = self;
         while !syncs.led.is_empty() {
-            let deliver = |token, answer| syncs.tell(token, answer);
+            let deliver = |token, answer| {
+                syncs.tell(token, answer);
+            };
             lease.proactor().turn(1, deliver);
         }
     }

@@ -46,6 +46,8 @@ struct State {
     held: bool,
     /// The errno of flushes.
     fails: Option<i32>,
+    /// The errno of writes.
+    fails_writes: Option<i32>,
 }
 
 impl Disk {
@@ -82,6 +84,11 @@ impl Disk {
     /// Flushes that end from now on fail.
     pub(super) fn fail(&self, errno: Option<i32>) {
         self.change(|state| state.fails = errno);
+    }
+
+    /// Writes that come from now on fail.
+    pub(super) fn fail_writes(&self, errno: Option<i32>) {
+        self.change(|state| state.fails_writes = errno);
     }
 
     /// Flushes that have begun.
@@ -201,6 +208,9 @@ impl Filesystem for Disk {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if let Some(errno) = self.lock().fails_writes {
+            return reply.error(Errno::from_i32(errno));
+        }
         let from = usize::try_from(offset).expect("it is within the disk");
         self.change(|state| {
             state.written[from..from + data.len()].copy_from_slice(data);
@@ -255,6 +265,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         ended: 0,
         held: false,
         fails: None,
+        fails_writes: None,
     };
     let disk = Disk(Arc::new((Mutex::new(state), Condvar::new())));
     let folder = tempfile::tempdir().expect("the temporary directory can be written");

@@ -8,7 +8,7 @@ use inflight::{Batch, Operation, Pending, SyncFailed};
 
 use super::disk::mounted_or_skip;
 use super::{SYNCED, WRITTEN, open, poll_once};
-use crate::support::on_every_backend;
+use crate::support::{on_every_backend, read_write};
 
 fn pending(file: &File, count: usize) -> Vec<Pending<Sync<'_>>> {
     let mut syncs: Vec<_> = (0..count).map(|_| file.sync_data().into_future()).collect();
@@ -170,6 +170,37 @@ fn whoever_leaves_keeps_nobody_waiting() {
             drop(forgotten);
         }
     });
+}
+
+/// The kernel tells an error of write-back once, and a durable write may be who it tells.
+#[test]
+fn a_durable_write_that_fails_is_remembered() {
+    let Some(mounted) = mounted_or_skip("a_durable_write_that_fails_is_remembered") else {
+        return;
+    };
+    let wait: fn(&File) = |file| {
+        let result = file.write_at(vec![1; 512], 0).wait().0;
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+    };
+    let wait_awake: fn(&File) = |file| {
+        let result = pollster::block_on(file.write_at(vec![1; 512], 0).into_future()).0;
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+    };
+    for write in [wait, wait_awake] {
+        on_every_backend(|engine| {
+            let options = read_write(engine).durable_writes(true);
+            let file = options.open(mounted.path(SYNCED)).unwrap();
+            file.sync_all().wait().unwrap();
+            mounted.disk.fail_writes(Some(libc::EIO));
+            write(&file);
+            mounted.disk.fail_writes(None);
+            let begun = mounted.disk.flushes();
+            let error = file.sync_all().wait().unwrap_err();
+            let failed = error.get_ref().and_then(|cause| cause.downcast_ref());
+            assert_eq!(failed, Some(&SyncFailed { errno: libc::EIO }));
+            assert_eq!(mounted.disk.flushes(), begun);
+        });
+    }
 }
 
 /// A thread that waits in the run loop, or in the queue, of which the flush would be.

@@ -1,0 +1,316 @@
+//! Models of group commit: `loom` runs each in every order that its threads can get into, as those
+//! of the mailbox (`host/mail_loom.rs`). `cargo xtask loom` runs them.
+//!
+//! The disk is a counter that says in which order syncs were asked for and flushes began. Two
+//! flushes at a time, a success that no flush has earned, and a leader that is not replaced are
+//! seen by it; whoever waits for ever is a deadlock, which `loom` reports. Leaders do not gather,
+//! because `loom` knows no time.
+//!
+//! Each model says which mutations of the code make it fail; they were tried.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use super::{Commit, Flush, Keep, Kept, Seat, Turn, lock};
+use crate::completion::{Answer, Refusal};
+use crate::host::mail_loom::{Flag, explore};
+
+/// What a model's disk and pool are like.
+#[derive(Clone, Copy, Default)]
+struct Site {
+    /// There is no thread of the pool, and none can be started.
+    has_no_thread: bool,
+    /// Something else always waits for the thread of the pool.
+    is_busy: bool,
+    /// Every flush fails.
+    fails: bool,
+}
+
+/// A disk, and what a thread of the pool has to do. Its own numbers are no primitives of `loom`:
+/// they observe, and must not order anything.
+struct Yard {
+    site: Site,
+    /// Syncs asked for and flushes begun, in the order they come.
+    clock: AtomicUsize,
+    /// When the last flush that has succeeded began.
+    flushed: AtomicUsize,
+    flushes: AtomicUsize,
+    /// Held by whoever flushes.
+    device: Mutex<()>,
+    given: Mutex<Given>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct Given {
+    leads: VecDeque<Arc<Commit>>,
+    is_closed: bool,
+}
+
+struct Disk(Arc<Yard>);
+
+impl Flush for Disk {
+    fn alone(&self, _data_only: bool) -> Answer {
+        let yard = &self.0;
+        yard.flushes.fetch_add(1, Ordering::Relaxed);
+        let begins = yard.clock.fetch_add(1, Ordering::Relaxed);
+        let held = yard.device.try_lock().expect("one flush at a time");
+        // The others come in here.
+        thread::yield_now();
+        if yard.site.fails {
+            return Answer::failed(libc::EIO, 0);
+        }
+        yard.flushed.store(begins, Ordering::Relaxed);
+        drop(held);
+        Answer::moved(0)
+    }
+
+    fn flush(&self, data_only: bool) -> Answer {
+        self.alone(data_only)
+    }
+
+    fn delegate(&self, commit: &Arc<Commit>) -> bool {
+        if self.0.site.has_no_thread {
+            return false;
+        }
+        lock(&self.0.given).leads.push_back(Arc::clone(commit));
+        self.0.told.notify_one();
+        true
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.0.site.is_busy
+    }
+
+    fn gathers_for(&self, _took: Duration) -> Option<Duration> {
+        None
+    }
+
+    fn count(&self, served: usize) {
+        assert!(served <= 3, "nobody is counted twice");
+    }
+
+    fn wake(&self, waker: Waker) {
+        waker.wake();
+    }
+}
+
+/// An open file that nothing depends on.
+struct Nothing;
+
+impl Keep for Nothing {
+    fn keep(&self) -> Kept {
+        Arc::new(())
+    }
+}
+
+/// Whoever syncs.
+#[derive(Clone)]
+struct Client {
+    commit: Arc<Commit>,
+    yard: Arc<Yard>,
+}
+
+impl Client {
+    fn asks(&self) -> usize {
+        self.yard.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the answer may be given to a sync that was asked for then.
+    fn check(&self, asked: usize, answer: Answer) {
+        if self.yard.site.fails {
+            let refused = Answer::refused(Refusal::SyncFailed);
+            assert!(answer == Answer::failed(libc::EIO, 0) || answer == refused);
+            assert_eq!(self.commit.failure(), Some(libc::EIO));
+            return;
+        }
+        assert_eq!(answer, Answer::moved(0));
+        let flushed = self.yard.flushed.load(Ordering::Relaxed);
+        assert!(flushed > asked, "told by a flush that began before");
+    }
+
+    /// A thread that waits.
+    fn wait(&self) {
+        let asked = self.asks();
+        let answer = match self.commit.enter(true, &Nothing) {
+            Turn::Wait(seat) => seat.wait(),
+            Turn::Lead => {
+                let answer = self.commit.alone(true);
+                self.commit.over();
+                answer
+            }
+        };
+        self.check(asked, answer);
+    }
+
+    fn join(&self, waker: &Waker) -> (usize, Seat) {
+        let asked = self.asks();
+        (asked, self.commit.join(true, &Nothing, waker))
+    }
+
+    /// A task: polled until the answer is there, by wakers that are not always the same.
+    fn wait_awake(&self) {
+        let flag = Flag::new();
+        let (asked, seat) = self.join(Waker::noop());
+        let waker = Waker::from(Arc::new(flag.clone()));
+        let answer = loop {
+            if let Some(answer) = seat.poll(&waker) {
+                break answer;
+            }
+            flag.wait();
+        };
+        self.check(asked, answer);
+    }
+
+    /// A future that is dropped.
+    fn leave(&self) {
+        let (asked, seat) = self.join(Waker::noop());
+        if let (Some(answer), _) = seat.leave() {
+            self.check(asked, answer);
+        }
+    }
+}
+
+/// A waker that waits for a sync itself.
+struct Syncs(Client, Flag);
+
+impl Wake for Syncs {
+    fn wake(self: Arc<Self>) {
+        self.0.wait();
+        Arc::new(self.1.clone()).wake();
+    }
+}
+
+/// Runs the two at the same time, with the thread of the pool as a third. When all is over nobody
+/// leads, and nobody is left.
+fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
+    let yard = Arc::new(Yard {
+        site,
+        clock: AtomicUsize::new(1),
+        flushed: AtomicUsize::new(0),
+        flushes: AtomicUsize::new(0),
+        device: Mutex::new(()),
+        given: Mutex::default(),
+        told: Condvar::new(),
+    });
+    let client = Client {
+        commit: Arc::new(Commit::new(Disk(Arc::clone(&yard)))),
+        yard: Arc::clone(&yard),
+    };
+    let of_the_pool = Arc::clone(&yard);
+    let pool = thread::spawn(move || {
+        loop {
+            let mut given = lock(&of_the_pool.given);
+            while given.leads.is_empty() && !given.is_closed {
+                given = of_the_pool.told.wait(given).expect("no panic");
+            }
+            let Some(commit) = given.leads.pop_front() else {
+                return;
+            };
+            drop(given);
+            commit.lead();
+        }
+    });
+    let other = client.clone();
+    let other = thread::spawn(move || second(&other));
+    first(&client);
+    other.join().expect("no panic");
+    lock(&yard.given).is_closed = true;
+    yard.told.notify_one();
+    pool.join().expect("no panic");
+    let state = lock(&client.commit.state);
+    assert!(!state.is_led && !state.is_waking && state.waiting() == 0);
+    yard.flushes.load(Ordering::Relaxed)
+}
+
+/// Threads that wait, of which each may come while the other's flush runs.
+///
+/// Fails if `over` ends the lead although somebody waits (deadlock), if `enter` does not see that
+/// somebody leads (two flushes at a time), or if `next_round` leaves the round where others still
+/// join it (told by a flush that began before).
+#[test]
+fn threads_wait_for_the_next_flush() {
+    explore("threads_wait_for_the_next_flush", 3, || {
+        run(Site::default(), Client::wait, Client::wait);
+    });
+}
+
+/// Tasks, with a leader that gives way after each round.
+///
+/// Fails if `poll` does not keep the waker or looks at the answer only before that (deadlock), or
+/// if `lead` gives way without another leader (deadlock).
+#[test]
+fn tasks_are_woken_by_whoever_leads() {
+    let site = Site {
+        is_busy: true,
+        ..Site::default()
+    };
+    explore("tasks_are_woken_by_whoever_leads", 2, move || {
+        run(site, Client::wait_awake, Client::wait_awake);
+    });
+}
+
+/// A thread and a task, where no thread of the pool leads.
+///
+/// Fails if `pass_on` counts on one (deadlock).
+#[test]
+fn without_a_pool_whoever_asks_leads() {
+    let site = Site {
+        has_no_thread: true,
+        ..Site::default()
+    };
+    explore("without_a_pool_whoever_asks_leads", 3, move || {
+        run(site, Client::wait_awake, Client::wait);
+    });
+}
+
+/// A future that is dropped at any time keeps nobody waiting.
+///
+/// Fails if `leave` stays counted (the end finds it waiting), or if a round that all have left
+/// ends the lead for those behind it (deadlock).
+#[test]
+fn whoever_leaves_keeps_nobody_waiting() {
+    explore("whoever_leaves_keeps_nobody_waiting", 2, || {
+        run(Site::default(), Client::leave, Client::wait_awake);
+    });
+}
+
+/// A failure is told to all, and no flush is made after it.
+///
+/// Fails if the failure is noted after the round has been told (another flush is made).
+#[test]
+fn no_flush_follows_one_that_failed() {
+    let site = Site {
+        fails: true,
+        ..Site::default()
+    };
+    explore("no_flush_follows_one_that_failed", 3, move || {
+        let flushes = run(site, Client::wait, Client::wait_awake);
+        assert_eq!(flushes, 1);
+    });
+}
+
+/// A waker waits for a sync of the file whose leader runs it, while others do.
+///
+/// Fails if `enter` does not take the lead from one that runs wakers (deadlock), if threads that run
+/// none take it too (deadlock), or if who has lost it goes on leading (two flushes at a time).
+#[test]
+fn a_waker_may_wait_for_a_sync() {
+    explore("a_waker_may_wait_for_a_sync", 2, || {
+        let task = |client: &Client| {
+            let flag = Flag::new();
+            let waker = Waker::from(Arc::new(Syncs(client.clone(), flag.clone())));
+            let (asked, seat) = client.join(&waker);
+            flag.wait();
+            let answer = seat.poll(Waker::noop());
+            client.check(asked, answer.expect("it was woken"));
+        };
+        run(Site::default(), task, Client::wait);
+    });
+}
