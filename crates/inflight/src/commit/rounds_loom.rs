@@ -231,9 +231,8 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
 
 /// Threads that wait, of which each may come while the other's flush runs.
 ///
-/// Fails if `over` ends the lead although somebody waits (deadlock), if `enter` does not see that
-/// somebody leads (two flushes at a time), or if `next_round` leaves the round where others still
-/// join it (told by a flush that began before).
+/// Fails if `over` ends the lead although somebody waits, if `enter` does not see that somebody
+/// leads, or if `next_round` leaves the round where others still join it.
 #[test]
 fn threads_wait_for_the_next_flush() {
     explore("threads_wait_for_the_next_flush", 3, || {
@@ -272,8 +271,9 @@ fn without_a_pool_whoever_asks_leads() {
 
 /// A future that is dropped at any time keeps nobody waiting.
 ///
-/// Fails if `leave` stays counted (the end finds it waiting), or if a round that all have left
-/// ends the lead for those behind it (deadlock).
+/// Fails if a task that comes late is not woken, as in
+/// [`tasks_are_woken_by_whoever_leads`], or if a round is used again with its answer (told by a
+/// flush that began before).
 #[test]
 fn whoever_leaves_keeps_nobody_waiting() {
     explore("whoever_leaves_keeps_nobody_waiting", 2, || {
@@ -283,7 +283,7 @@ fn whoever_leaves_keeps_nobody_waiting() {
 
 /// A failure is told to all, and no flush is made after it.
 ///
-/// Fails if the failure is noted after the round has been told (another flush is made).
+/// Fails if a failure is not noted, or if `checked` does not look for one (another flush is made).
 #[test]
 fn no_flush_follows_one_that_failed() {
     let site = Site {
@@ -298,8 +298,9 @@ fn no_flush_follows_one_that_failed() {
 
 /// A waker waits for a sync of the file whose leader runs it, while others do.
 ///
-/// Fails if `enter` does not take the lead from one that runs wakers (deadlock), if threads that run
-/// none take it too (deadlock), or if who has lost it goes on leading (two flushes at a time).
+/// Fails if `enter` does not take the lead from one that runs wakers (deadlock), or if threads that
+/// run none take it too (deadlock). A leader that goes on after it has lost the lead is not seen:
+/// that takes two pools.
 #[test]
 fn a_waker_may_wait_for_a_sync() {
     explore("a_waker_may_wait_for_a_sync", 2, || {
