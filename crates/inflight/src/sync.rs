@@ -5,17 +5,13 @@
 mod used {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-    pub(crate) use std::thread_local;
 }
 
 #[cfg(loom)]
 mod used {
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-    pub(crate) use loom::thread_local;
     pub(crate) use std::sync::PoisonError;
 }
 
-pub(crate) use used::{
-    AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, thread_local,
-};
+pub(crate) use used::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};

@@ -25,10 +25,16 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::completion::{Answer, Refusal};
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, thread_local};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+#[cfg(not(loom))]
 thread_local! {
     /// Whether this thread leads and runs wakers.
+    static RUNS_WAKERS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[cfg(loom)]
+loom::thread_local! {
     static RUNS_WAKERS: Cell<bool> = Cell::new(false);
 }
 

@@ -273,7 +273,7 @@ fn without_a_pool_whoever_asks_leads() {
 ///
 /// Fails if a task that comes late is not woken, as in
 /// [`tasks_are_woken_by_whoever_leads`], or if a round is used again with its answer (told by a
-/// flush that began before).
+/// flush that began before), or if a round that all have left ends the lead (deadlock).
 #[test]
 fn whoever_leaves_keeps_nobody_waiting() {
     explore("whoever_leaves_keeps_nobody_waiting", 2, || {
