@@ -11,11 +11,8 @@
 //!
 //! Each of them gets the answer without running foreign code first. A waker that a leader runs may
 //! wait for a sync itself: it takes the lead from whoever runs wakers then. A future never leads,
-//! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others would
-//! wait for it. Why all this is sound: `docs/design/group-commit.md`.
-
-#[cfg(all(test, loom))]
-mod rounds_loom;
+//! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others
+//! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
 use std::any::Any;
 use std::cell::Cell;

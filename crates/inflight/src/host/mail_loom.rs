@@ -27,7 +27,7 @@ use crate::op::{Op, Request, Span, Wishes};
 
 /// Runs a model in every order, with at most so many preemptions: most defects of two threads need
 /// two ("Finding and Reproducing Heisenbugs in Concurrent Programs", OSDI 2008).
-pub(crate) fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+pub(super) fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let orders = Plain::new(AtomicUsize::new(0));
     let counted = Plain::clone(&orders);
     let mut builder = loom::model::Builder::new();
@@ -42,10 +42,10 @@ pub(crate) fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + 
 
 /// A flag to sleep on: an alarm, and what a waker sets.
 #[derive(Clone)]
-pub(crate) struct Flag(Arc<(Mutex<bool>, Condvar)>);
+pub(super) struct Flag(Arc<(Mutex<bool>, Condvar)>);
 
 impl Flag {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(Arc::new((Mutex::new(false), Condvar::new())))
     }
 
@@ -56,7 +56,7 @@ impl Flag {
 
     /// Waits until it has been set, and takes that back. One that is never set is a deadlock, which
     /// `loom` reports.
-    pub(crate) fn wait(&self) {
+    pub(super) fn wait(&self) {
         let mut set = self.0.0.lock().expect("no panic");
         while !*set {
             set = self.0.1.wait(set).expect("no panic");

@@ -22,8 +22,10 @@ pub(crate) mod cells;
 mod cells_test;
 pub(crate) mod mail;
 #[cfg(all(test, loom))]
-pub(crate) mod mail_loom;
+mod mail_loom;
 mod pace;
+#[cfg(all(test, loom))]
+mod rounds_loom;
 mod timers;
 
 pub(crate) mod fork;

@@ -1,5 +1,5 @@
 //! Models of group commit: `loom` runs each in every order that its threads can get into, as those
-//! of the mailbox (`host/mail_loom.rs`). `cargo xtask loom` runs them.
+//! of the mailbox ([`super::mail_loom`]). `cargo xtask loom` runs them.
 //!
 //! The disk is a counter that says in which order syncs were asked for and flushes began. Two
 //! flushes at a time, a success that no flush has earned, and a leader that is not replaced are
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use loom::sync::{Condvar, Mutex};
+use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-use super::{Commit, Flush, Keep, Kept, Seat, Turn, lock};
+use super::mail_loom::{Flag, explore};
+use crate::commit::{Commit, Flush, Keep, Kept, Seat, Turn};
 use crate::completion::{Answer, Refusal};
-use crate::host::mail_loom::{Flag, explore};
 
 /// What a model's disk and pool are like.
 #[derive(Clone, Copy, Default)]
@@ -53,6 +53,12 @@ struct Given {
     is_closed: bool,
 }
 
+impl Yard {
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().expect("no panic")
+    }
+}
+
 struct Disk(Arc<Yard>);
 
 impl Flush for Disk {
@@ -79,7 +85,7 @@ impl Flush for Disk {
         if self.0.site.has_no_thread {
             return false;
         }
-        lock(&self.0.given).leads.push_back(Arc::clone(commit));
+        self.0.given().leads.push_back(Arc::clone(commit));
         self.0.told.notify_one();
         true
     }
@@ -206,7 +212,7 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     let of_the_pool = Arc::clone(&yard);
     let pool = thread::spawn(move || {
         loop {
-            let mut given = lock(&of_the_pool.given);
+            let mut given = of_the_pool.given();
             while given.leads.is_empty() && !given.is_closed {
                 given = of_the_pool.told.wait(given).expect("no panic");
             }
@@ -221,11 +227,11 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     let other = thread::spawn(move || second(&other));
     first(&client);
     other.join().expect("no panic");
-    lock(&yard.given).is_closed = true;
+    yard.given().is_closed = true;
     yard.told.notify_one();
     pool.join().expect("no panic");
-    let state = lock(&client.commit.state);
-    assert!(!state.is_led && !state.is_waking && state.waiting() == 0);
+    // Nobody waits where nobody leads.
+    assert!(matches!(client.commit.enter(true, &Nothing), Turn::Lead));
     yard.flushes.load(Ordering::Relaxed)
 }
 
