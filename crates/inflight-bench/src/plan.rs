@@ -24,7 +24,7 @@ const CELL_OVERHEAD: Duration = Duration::from_millis(6);
 /// The same for a program of its own.
 const PROGRAM_OVERHEAD: Duration = Duration::from_millis(300);
 /// More profiles than by default take longer: so much for each.
-const BUDGET_OF_ONE: Duration = Duration::from_secs(24);
+const BUDGET_OF_ONE: Duration = Duration::from_secs(21);
 const QUICK_BUDGET_OF_ONE: Duration = Duration::from_millis(3_500);
 /// Longer does not make a round better; more rounds do.
 const LONGEST_CELL: Duration = Duration::from_millis(400);
