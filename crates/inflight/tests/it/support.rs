@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{BackendKind, Batch, Builder, Direct, Engine, Operation};
+use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation};
 use tempfile::NamedTempFile;
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
@@ -132,6 +132,13 @@ fn has_ring(engine: &Engine, depth: u32) -> Result<(), String> {
         return Err(format!("the ring takes {room} operations, not {depth}"));
     }
     Ok(())
+}
+
+/// What the engine has given up for reasons that say `part`; there may be others, such as the ring.
+pub(crate) fn given_up(engine: &Engine, part: &str) -> Vec<Fallback> {
+    let mut all = engine.stats().fallbacks;
+    all.retain(|fallback| fallback.reason.contains(part));
+    all
 }
 
 /// Says why a test has proved nothing here.
