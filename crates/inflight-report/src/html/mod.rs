@@ -117,22 +117,7 @@ fn foot(record: &Record) -> String {
          {}{}</script>\n<script>\n{}</script></body></html>\n",
         esc(&record.tool.version),
         crate::record::EMBEDDED,
-        harmless(&json),
+        crate::record::pack(&json),
         include_str!("script.js")
     )
-}
-
-/// JSON that can not be taken for markup, nor is refused by XML; such letters are only in its
-/// strings.
-fn harmless(json: &str) -> String {
-    let mut safe = String::with_capacity(json.len());
-    for letter in json.chars() {
-        match letter {
-            '<' | '>' | '&' | '\u{FFFE}' | '\u{FFFF}' => {
-                put!(&mut safe, "\\u{:04x}", u32::from(letter));
-            }
-            letter => safe.push(letter),
-        }
-    }
-    safe
 }

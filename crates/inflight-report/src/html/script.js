@@ -27,8 +27,11 @@ for (const legend of document.querySelectorAll(".legend")) {
 }
 const save = document.getElementById("save");
 save.hidden = false;
-save.addEventListener("click", () => {
-  const record = document.getElementById("inflight-record").textContent;
+save.addEventListener("click", async () => {
+  const packed = atob(document.getElementById("inflight-record").textContent.trim());
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const record = await new Response(stream).text();
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([record], { type: "application/json" }));
   link.download = "inflight.json";

@@ -198,6 +198,11 @@ fn what_is_no_record_is_refused_with_the_reason() {
     let (start, _) = page.rsplit_once("</script>").unwrap();
     let (cut, _) = start.rsplit_once("</script>").unwrap();
     assert_eq!(load(cut).err(), Some(LoadError::NoRecord));
+    let (head, packed) = start.rsplit_once("\"inflight-record\">").unwrap();
+    for spoilt in ["", "?", &packed[..packed.len() / 8 * 4]] {
+        let refused = load(&format!("{head}\"inflight-record\">{spoilt}</script>")).err();
+        assert!(matches!(refused, Some(LoadError::Broken(_))), "{refused:?}");
+    }
     let other = load(r#"{"schema": "inflight.bench/9"}"#).err();
     assert_eq!(
         other,
