@@ -42,8 +42,8 @@ struct State {
     /// Flushes that have begun, and that are over.
     begun: u64,
     ended: u64,
-    /// Flushes do not end.
-    held: bool,
+    /// From this one on, flushes do not end.
+    held_from: Option<u64>,
     /// The errno of flushes.
     fails: Option<i32>,
     /// The errno of writes.
@@ -74,11 +74,16 @@ impl Disk {
 
     /// Flushes that are made from now on do not end until they are let go.
     pub(super) fn hold(&self) {
-        self.change(|state| state.held = true);
+        self.change(|state| state.held_from = Some(state.begun + 1));
     }
 
     pub(super) fn let_go(&self) {
-        self.change(|state| state.held = false);
+        self.change(|state| state.held_from = None);
+    }
+
+    /// Lets the first one that is held end, and none behind it.
+    pub(super) fn let_one_go(&self) {
+        self.change(|state| state.held_from = state.held_from.map(|first| first + 1));
     }
 
     /// Flushes that end from now on fail.
@@ -123,13 +128,13 @@ impl Disk {
 
     fn flush(&self) -> Result<(), Errno> {
         // A flush is of what was there when it began, and nothing that comes later.
-        let (flushed, sectors) = self.change(|state| {
+        let (number, flushed, sectors) = self.change(|state| {
             state.begun += 1;
-            (state.written.clone(), state.dirty.clone())
+            (state.begun, state.written.clone(), state.dirty.clone())
         });
         // The device takes its time: others come to write meanwhile.
         (0..20).for_each(|_| std::thread::yield_now());
-        let mut state = self.wait_until(|state| !state.held);
+        let mut state = self.wait_until(|state| state.held_from.is_none_or(|first| number < first));
         state.operations += 1;
         state.ended += 1;
         let failed = state.fails;
@@ -263,7 +268,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         operations: 0,
         begun: 0,
         ended: 0,
-        held: false,
+        held_from: None,
         fails: None,
         fails_writes: None,
     };

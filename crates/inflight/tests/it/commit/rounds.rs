@@ -130,9 +130,8 @@ fn a_round_that_fails_tells_all_of_its_syncs() {
             let first = scope.spawn(|| file.sync_all().wait());
             mounted.disk.wait_for_flushes(begun + 1);
             let late = pending(&file, 8);
-            mounted.disk.let_go();
+            mounted.disk.let_one_go();
             first.join().unwrap().unwrap();
-            mounted.disk.hold();
             mounted.disk.wait_for_flushes(begun + 2);
             mounted.disk.fail(Some(libc::EIO));
             mounted.disk.let_go();
