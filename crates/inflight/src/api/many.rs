@@ -151,10 +151,10 @@ impl Prepare for ReadInto<'_> {
 
     fn prepare(&mut self) -> Prepared {
         let (offset, mut wishes) = (self.offset, Wishes::NONE);
-        let span = span_of_mut(&mut self.buf);
-        if let Some(answer) = copied(self.file, span, offset) {
+        if let Some(answer) = copied(self.file, &mut self.buf, offset) {
             return Prepared::answered(answer);
         }
+        let span = span_of_mut(&mut self.buf);
         self.file
             .handle()
             .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {

@@ -42,10 +42,10 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     #[inline(always)]
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
-        let span = span_of_mut(&mut self.buf);
-        if let Some(answer) = copied(self.file, span, offset) {
+        if let Some(answer) = copied(self.file, &mut self.buf, offset) {
             return Prepared::answered(answer);
         }
+        let span = span_of_mut(&mut self.buf);
         if self.file.handle().takes_any_range(false)
             && let Some(prepared) = self.by_cover(span)
         {
@@ -145,9 +145,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
 
 /// The answer of a read whose bytes have been copied from the file's mapping.
 #[inline(always)]
-pub(super) fn copied(file: &File, span: Span, offset: u64) -> Option<Answer> {
+pub(super) fn copied<B: IoBufMut>(file: &File, buf: &mut B, offset: u64) -> Option<Answer> {
     let mapping = file.handle().mapping()?;
-    // SAFETY: the span is that of a buffer that belongs to the operation that is asked.
+    let span = span_of_mut(buf);
+    // SAFETY: the span is that of a buffer, which nobody else has while it is borrowed here.
     if !unsafe { mapping.copy(offset, span.start, span.len) } {
         return None;
     }
