@@ -187,7 +187,7 @@ impl Block for PoolBuf {
 /// System calls of the engine so far.
 fn calls(engine: &Engine) -> u64 {
     let stats = engine.stats();
-    stats.enters + stats.plain_calls
+    stats.enters + stats.plain_calls + stats.pool_calls
 }
 
 impl Means {
