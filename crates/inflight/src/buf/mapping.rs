@@ -27,6 +27,11 @@ const ABSENT_MS: u64 = 1_000;
 /// How long the mapping is not used after a page was seen to have gone: memory is short.
 const PAUSE_MS: u64 = 1_000;
 
+/// How far behind the last page of the file the page lies that cannot be resident. The large folio
+/// that holds the last page may reach beyond the end of the file, on tmpfs with `huge=always` for
+/// one; it is no larger than a huge page, of which the largest on 64-bit machines in use is this.
+const BEYOND_BYTES: usize = 512 << 20;
+
 /// After so many regions in a row with nothing resident, only one read in [`SAMPLE_EVERY`] asks.
 const BARREN_AT: u32 = 32;
 const SAMPLE_EVERY: u32 = 16;
@@ -46,6 +51,7 @@ pub(crate) struct Mapping {
     start: NonNull<u8>,
     /// Bytes of the file when it was mapped.
     size_bytes: usize,
+    mapped_bytes: usize,
     /// A page has two to this power bytes; shifting is faster than dividing.
     page_shift: u32,
     regions: Box<[Region]>,
@@ -102,7 +108,7 @@ impl Mapping {
         let page_bytes = page_bytes();
         let mapped_bytes = size_bytes
             .checked_next_multiple_of(page_bytes)
-            .and_then(|pages| pages.checked_add(page_bytes))
+            .and_then(|pages| pages.checked_add(BEYOND_BYTES + page_bytes))
             .ok_or_else(too_large)?;
         // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
         let start = unsafe {
@@ -123,6 +129,7 @@ impl Mapping {
         let mapping = Self {
             start,
             size_bytes,
+            mapped_bytes,
             page_shift: page_bytes.trailing_zeros(),
             regions: (0..regions).map(|_| Region::default()).collect(),
             paused_until_ms: AtomicU64::new(0),
@@ -132,8 +139,8 @@ impl Mapping {
         // If a page is touched that has gone meanwhile, it alone is to be read. A hint.
         // SAFETY: it changes nothing of what the memory holds.
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), mapped_bytes, libc::MADV_RANDOM) };
-        // The last page is beyond the end of the file and never resident: where it is said to be,
-        // nothing that is said can be believed.
+        // The last page is far beyond the end of the file and never resident: where it is said to
+        // be, nothing that is said can be believed.
         match mapping.ask(mapped_bytes - page_bytes, 1) {
             Some(0) => Ok(mapping),
             Some(_) => Err(NotMapped::Untold),
@@ -250,9 +257,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let pages = self.size_bytes.next_multiple_of(self.page_bytes());
         // SAFETY: it was mapped with this length, and nobody has an address in it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), pages + self.page_bytes()) };
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
     }
 }
 

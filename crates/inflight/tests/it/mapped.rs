@@ -1,15 +1,17 @@
 //! Files whose resident pages are copied from a mapping.
 #![allow(unsafe_code)]
 
+use std::ffi::{CStr, CString};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Engine, Operation, ReadInto, read_many};
 
-use super::support::{given_up, on_every_backend, pattern, skip, temp_path};
+use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path};
 
 const BLOCK: usize = 4096;
 
@@ -170,6 +172,51 @@ fn whom_the_kernel_tells_nothing_gets_no_mapping() {
     std::thread::scope(|scope| scope.spawn(stranger).join().unwrap());
     assert_eq!(engine.stats().copied, 0);
     assert_eq!(given_up(&engine, "owner").len(), 1);
+}
+
+/// The last folio of a file there reaches beyond its end, and all of it counts as resident.
+#[test]
+fn a_file_in_huge_pages_is_mapped() {
+    let name = "a file in huge pages";
+    let content = pattern(3 * BLOCK + 10);
+    let in_private = || {
+        let folder = tempfile::tempdir_in(directory()).unwrap();
+        if !mount_huge(folder.path()) {
+            return skip(name, "no mounts here, or no huge pages in memory");
+        }
+        let path = folder.path().join("file");
+        std::fs::write(&path, &content).unwrap();
+        let engine = Engine::new().unwrap();
+        let file = open_mapped(&engine, &path);
+        assert!(file.is_mapped(), "{:?}", engine.stats().fallbacks);
+        let (result, buf) = file.read_at(vec![0; content.len()], 0).wait();
+        assert_eq!((result.unwrap(), &buf), (content.len(), &content));
+        assert_eq!(engine.stats().copied, 1);
+        drop(file);
+        let folder = CString::new(folder.path().as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is a string.
+        assert_eq!(unsafe { libc::umount(folder.as_ptr()) }, 0);
+    };
+    // The mounts of a thread can be its own.
+    std::thread::scope(|scope| scope.spawn(in_private).join().unwrap());
+}
+
+/// Mounts memory with huge pages there, for this thread alone.
+fn mount_huge(folder: &Path) -> bool {
+    let Ok(folder) = CString::new(folder.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: no memory is involved.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return false;
+    }
+    let mount = |kind: &CStr, on: &CStr, flags, options: &CStr| {
+        let (kind, on) = (kind.as_ptr(), on.as_ptr());
+        // SAFETY: all of them are strings.
+        unsafe { libc::mount(kind, on, kind, flags, options.as_ptr().cast()) == 0 }
+    };
+    mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE, c"")
+        && mount(c"tmpfs", &folder, 0, c"huge=always")
 }
 
 #[test]
