@@ -86,7 +86,7 @@ const FORGIVEN_AT: i32 = 8;
 const WAITED_NS: u64 = 10_000;
 
 impl Warmth {
-    #[inline]
+    #[inline(always)]
     fn road(&self, direct: bool) -> Road {
         let streak = self.streak.load(Ordering::Relaxed);
         match self.nowait.load(Ordering::Relaxed) {
@@ -191,7 +191,7 @@ impl Learned {
 }
 
 /// The road of one operation in a batch. `grows`: it writes beyond the end of the file.
-#[inline]
+#[inline(always)]
 pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Road {
     if !op.wishes().is_none() {
         return wished_road(op, facts);

@@ -162,7 +162,7 @@ impl Handle {
     }
 
     /// Whether a transfer of so many bytes, if it is a write, makes the file grow.
-    #[inline]
+    #[inline(always)]
     fn grows(&self, offset: u64, len: usize) -> bool {
         offset.saturating_add(len as u64) > self.len.load(Ordering::Relaxed)
     }
@@ -175,8 +175,9 @@ impl Handle {
         self.mapping.as_ref()
     }
 
-    /// The request of a transfer, or why there is none.
-    #[inline]
+    /// The request of a transfer, or why there is none. Where it is inlined, plan and request are
+    /// never stored: each stage would wait for the stores of the one before.
+    #[inline(always)]
     pub(super) fn transfer(
         &self,
         span: Span,
@@ -309,7 +310,7 @@ impl Handle {
     /// A ring takes an offset of -1 for the current position, and ignores the offset on what has
     /// no positions (io_uring_enter(2), `IORING_OP_READV`); pread(2) refuses both, and a range that
     /// ends beyond the largest offset.
-    #[inline]
+    #[inline(always)]
     fn refuse_position(&self, offset: u64, len: usize) -> Option<Answer> {
         if !self.has_positions {
             return Some(Answer::failed(libc::ESPIPE, 0));
@@ -319,7 +320,7 @@ impl Handle {
         (!fits).then(|| Answer::failed(libc::EINVAL, 0))
     }
 
-    #[inline]
+    #[inline(always)]
     fn fits(&self, address: usize, len: usize, offset: u64) -> bool {
         let needed = self.alignment.or_assumed();
         // Alignments are powers of two, so the bits of all can be looked at together.

@@ -221,24 +221,12 @@ impl Faulty {
         None
     }
 
-    /// As [`super::Backend::fill`].
-    ///
-    /// # Safety
-    ///
-    /// The addresses in each operation are valid.
-    pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
-        while let Some((user_data, op)) = next() {
-            // SAFETY: passed on from the caller.
-            unsafe { self.push(user_data, &op) };
-        }
-    }
-
     /// Executes an operation at once and holds its completion back.
     ///
     /// # Safety
     ///
     /// The addresses in the operation are valid.
-    unsafe fn push(&mut self, user_data: u64, op: &Op) {
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
         let result = match self.failure(op) {
             Some(errno) => -errno,
             None => {

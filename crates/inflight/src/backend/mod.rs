@@ -38,23 +38,22 @@ pub(crate) struct Broken {
 }
 
 impl Backend {
-    /// Queues what `next` yields until it yields nothing, to be handed over by the next
-    /// [`Backend::turn`].
+    /// Queues an operation, to be handed over by the next [`Backend::turn`].
     ///
     /// # Safety
     ///
-    /// The addresses in each operation stay valid until its completion has been reaped, and no
-    /// more are in flight than the backend was made for.
+    /// The addresses in the operation stay valid until its completion has been reaped, and no more
+    /// are in flight than the backend was made for.
     #[inline(always)]
-    pub(crate) unsafe fn fill(&mut self, next: impl FnMut() -> Option<(u64, Op)>) {
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
         match self {
             // SAFETY: passed on from the caller.
-            Self::Uring(ring) => unsafe { ring.fill(next) },
+            Self::Uring(ring) => unsafe { ring.push(user_data, op) },
             // SAFETY: passed on from the caller.
-            Self::Threads(lane) => unsafe { lane.fill(next) },
+            Self::Threads(lane) => unsafe { lane.push(user_data, op) },
             #[cfg(feature = "faulty")]
             // SAFETY: passed on from the caller.
-            Self::Faulty(faulty) => unsafe { faulty.fill(next) },
+            Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
         }
     }
 

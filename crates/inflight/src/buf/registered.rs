@@ -40,6 +40,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
+    #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -171,10 +172,12 @@ pub struct PoolBuf {
 }
 
 impl PoolBuf {
+    #[inline]
     pub(super) fn arena_ref(&self) -> &Arena {
         &self.arena
     }
 
+    #[inline]
     fn start(&self) -> *mut u8 {
         let stride = self.arena.buf_len.next_multiple_of(BufPool::ALIGN_BYTES);
         let from = stride * usize::try_from(self.number).expect("usize has 32 bits or more");
@@ -191,6 +194,7 @@ impl Drop for PoolBuf {
 impl Deref for PoolBuf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the bytes lie in the arena, were initialised with it, and no other buffer
         // covers them, because a number is in one place only.
@@ -199,6 +203,7 @@ impl Deref for PoolBuf {
 }
 
 impl DerefMut for PoolBuf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the buffer is borrowed exclusively. The arena itself never
         // makes a reference to its bytes.

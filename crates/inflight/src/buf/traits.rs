@@ -78,11 +78,13 @@ pub unsafe trait IoBufMut: IoBuf {
 #[derive(Clone, Copy)]
 pub struct ArenaOf<'a>(pub(super) &'a Arena);
 
+#[inline]
 fn arena_of(buf: &(impl IoBuf + ?Sized)) -> Option<NonNull<Arena>> {
     buf.arena().map(|arena| NonNull::from(arena.0))
 }
 
 /// The span of a buffer that is only read.
+#[inline]
 pub(crate) fn span_of<B: IoBuf + ?Sized>(buf: &B) -> Span {
     Span {
         start: buf.as_ptr().cast_mut(),
@@ -92,6 +94,7 @@ pub(crate) fn span_of<B: IoBuf + ?Sized>(buf: &B) -> Span {
 }
 
 /// The span of a buffer that is filled.
+#[inline]
 pub(crate) fn span_of_mut<B: IoBufMut + ?Sized>(buf: &mut B) -> Span {
     Span {
         start: buf.as_mut_ptr(),
@@ -135,9 +138,11 @@ pub(crate) unsafe fn note_all_filled<B: IoBufMut>(bufs: &mut [B], answer: Answer
 
 // SAFETY: the bytes of a vector are on the heap and move only when it grows, which takes `&mut`.
 unsafe impl IoBuf for Vec<u8> {
+    #[inline]
     fn as_ptr(&self) -> *const u8 {
         Self::as_ptr(self)
     }
+    #[inline]
     fn len(&self) -> usize {
         Self::len(self)
     }
@@ -145,6 +150,7 @@ unsafe impl IoBuf for Vec<u8> {
 
 // SAFETY: as above; the vector owns its bytes alone.
 unsafe impl IoBufMut for Vec<u8> {
+    #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         Self::as_mut_ptr(self)
     }
@@ -152,9 +158,11 @@ unsafe impl IoBufMut for Vec<u8> {
 
 // SAFETY: the bytes are on the heap and never move.
 unsafe impl IoBuf for Box<[u8]> {
+    #[inline]
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
+    #[inline]
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
@@ -162,6 +170,7 @@ unsafe impl IoBuf for Box<[u8]> {
 
 // SAFETY: as above; the box owns its bytes alone.
 unsafe impl IoBufMut for Box<[u8]> {
+    #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
     }
@@ -170,9 +179,11 @@ unsafe impl IoBufMut for Box<[u8]> {
 // SAFETY: the bytes are borrowed, shared and unchanged, for as long as this reference lives; the
 // operations that take borrowed buffers block until the kernel is done with them.
 unsafe impl IoBuf for &[u8] {
+    #[inline]
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
+    #[inline]
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
@@ -180,9 +191,11 @@ unsafe impl IoBuf for &[u8] {
 
 // SAFETY: as above, and borrowed exclusively.
 unsafe impl IoBuf for &mut [u8] {
+    #[inline]
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
+    #[inline]
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
@@ -190,6 +203,7 @@ unsafe impl IoBuf for &mut [u8] {
 
 // SAFETY: the bytes are borrowed exclusively for as long as this reference lives.
 unsafe impl IoBufMut for &mut [u8] {
+    #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
     }
@@ -198,12 +212,15 @@ unsafe impl IoBufMut for &mut [u8] {
 // SAFETY: the bytes belong to the pool's arena, which the buffer keeps alive and which never
 // moves; no other buffer of the pool covers them.
 unsafe impl IoBuf for PoolBuf {
+    #[inline]
     fn as_ptr(&self) -> *const u8 {
         <[u8]>::as_ptr(self)
     }
+    #[inline]
     fn len(&self) -> usize {
         <[u8]>::len(self)
     }
+    #[inline]
     fn arena(&self) -> Option<ArenaOf<'_>> {
         Some(ArenaOf(self.arena_ref()))
     }
@@ -211,6 +228,7 @@ unsafe impl IoBuf for PoolBuf {
 
 // SAFETY: as above, and the buffer is the only handle to these bytes.
 unsafe impl IoBufMut for PoolBuf {
+    #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
     }

@@ -201,27 +201,26 @@ impl Lease<'_> {
         let mut next = 0;
         // Those that have another request to make.
         let mut again: Vec<u32> = Vec::new();
-        // Operations for the backend mostly follow each other, and so do the others.
-        let mut in_stretches = true;
         let mut this = Running::new(self);
         loop {
-            while this.lease.proactor().has_room()
-                && let Some(token) = again.pop()
-            {
-                let plan = operations[to_usize(token)].prepare().0;
-                start_one(&mut this, operations, answers, &mut again, token, plan);
-            }
-            while next < count && this.lease.proactor().has_room() {
-                let plan = if in_stretches {
-                    match this.lease.start_stretch(operations, &mut next) {
-                        Some(plan) => plan,
-                        None => continue,
+            while this.lease.proactor().has_room() {
+                let token = match again.pop() {
+                    Some(token) => token,
+                    None if next < count => {
+                        next += 1;
+                        next - 1
                     }
-                } else {
-                    operations[to_usize(next)].prepare().0
+                    None => break,
                 };
-                in_stretches = start_one(&mut this, operations, answers, &mut again, next, plan);
-                next += 1;
+                let operation = &mut operations[to_usize(token)];
+                let answer = match this.lease.start(token, operation) {
+                    Start::InFlight => None,
+                    Start::Answered(answer) => Some(answer),
+                    Start::Sync(request) => this.sync(token, operation, request),
+                };
+                if let Some(answer) = answer {
+                    take(operations, answers, &mut again, token, answer);
+                }
             }
             let proactor = this.lease.proactor();
             if next == count && again.is_empty() && proactor.is_idle() {
@@ -243,35 +242,9 @@ impl Lease<'_> {
             .wait(|token, answer| answers[to_usize(token)] = answer);
     }
 
-    /// Starts operations from `next` on, as long as they are for the backend and there is room.
-    /// The plan of the one that is not for it, which is asked for no more than once: a copy may
-    /// have been made for it.
-    #[allow(unsafe_code)]
-    #[inline(always)]
-    fn start_stretch<O: Prepare>(&mut self, operations: &mut [O], next: &mut u32) -> Option<Plan> {
-        let mut rest = operations[to_usize(*next)..].iter_mut();
-        let mut token = *next;
-        let mut other = None;
-        let source = || match rest.next()?.prepare().0 {
-            Plan::Run(Road::Backend | Road::Device, request) => {
-                token += 1;
-                Some((token - 1, request))
-            }
-            plan => {
-                other = Some(plan);
-                None
-            }
-        };
-        // SAFETY: the addresses point into what the operations own or have borrowed. `run_chunk`
-        // neither moves nor drops them before their answers have been delivered: it is given
-        // `&mut` to them, and the lease is drained before its caller returns or unwinds.
-        unsafe { self.proactor().fill(source) };
-        *next = token;
-        other
-    }
-
     /// Starts an operation that this thread does itself, or has to look at first.
     #[allow(unsafe_code)]
+    #[inline(never)]
     fn start_here<O: Prepare>(
         &mut self,
         token: u32,
@@ -279,6 +252,11 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
+        let copies = matches!(road, Road::Plain | Road::Copy | Road::CopyBlind);
+        if copies && self.proactor().has_queued() {
+            // The device works while this thread copies.
+            self.proactor().submit();
+        }
         // A warm read that comes here is a sample.
         let is_sample = matches!(road, Road::Warm | Road::Blind) || self.is_sample();
         let mut request = request;
@@ -307,7 +285,7 @@ impl Lease<'_> {
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),
             // SAFETY: as in `start`.
-            None => unsafe { self.proactor().fill(once(token, request)) },
+            None => unsafe { self.proactor().push(token, &request) },
         }
         answer
     }
@@ -326,24 +304,17 @@ impl Lease<'_> {
         unsafe { execute_request(request) }
     }
 
-    /// Starts one operation. Returns its answer if it came at once; `deliver` is told the answers
-    /// of others that came meanwhile.
+    /// Starts one operation, for which the proactor has room.
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub(super) fn start<O: Prepare>(
-        &mut self,
-        token: u32,
-        operation: &mut O,
-        plan: Plan,
-        deliver: impl FnMut(u32, Answer),
-    ) -> Start {
-        match plan {
+    pub(super) fn start<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
+        match operation.prepare().0 {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
                 // callers in this module neither move nor drop it before its answer has been
                 // delivered: they are given `&mut` to it, and the lease is drained before they
                 // return or unwind.
-                unsafe { self.proactor().fill(once(token, request)) };
+                unsafe { self.proactor().push(token, &request) };
                 Start::InFlight
             }
             Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
@@ -354,19 +325,32 @@ impl Lease<'_> {
                 Start::Answered(unsafe { execute_request(&request) })
             }
             Plan::Sync(request) => Start::Sync(request),
-            Plan::Run(road, request) => {
-                let proactor = self.proactor();
-                let copies = matches!(road, Road::Plain | Road::Copy | Road::CopyBlind);
-                if copies && proactor.has_queued() {
-                    // The device works while this thread copies.
-                    proactor.turn(0, deliver);
-                }
-                match self.start_here(token, operation, road, request) {
-                    Some(answer) => Start::Answered(answer),
-                    None => Start::InFlight,
-                }
-            }
+            Plan::Run(road, request) => match self.start_here(token, operation, road, request) {
+                Some(answer) => Start::Answered(answer),
+                None => Start::InFlight,
+            },
             Plan::Answered(answer) => Start::Answered(answer),
+        }
+    }
+
+    /// Waits for the answer of a request, which is the only one.
+    ///
+    /// # Safety
+    ///
+    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
+    /// until this returns or unwinds.
+    #[allow(unsafe_code)]
+    #[inline]
+    unsafe fn wait(&mut self, request: &Request) -> Answer {
+        let proactor = self.proactor();
+        // SAFETY: passed on from the caller; the lease is drained should this unwind.
+        unsafe { proactor.push(0, request) };
+        let mut answer = None;
+        loop {
+            proactor.turn(1, |_, it| answer = Some(it));
+            if let Some(answer) = answer {
+                return answer;
+            }
         }
     }
 }
@@ -407,37 +391,6 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// Starts one operation among others. False if it was answered at once.
-#[inline(always)]
-fn start_one<O: Prepare>(
-    this: &mut Running<'_, '_>,
-    operations: &mut [O],
-    answers: &mut [Answer],
-    again: &mut Vec<u32>,
-    token: u32,
-    plan: Plan,
-) -> bool {
-    // Those of others, which may come before this one is started.
-    let mut early = Vec::new();
-    let operation = &mut operations[to_usize(token)];
-    let deliver = |token, answer| early.push((token, answer));
-    let start = this.lease.start(token, operation, plan, deliver);
-    let is_in_flight = matches!(start, Start::InFlight);
-    let answer = match start {
-        Start::InFlight => None,
-        Start::Answered(answer) => Some(answer),
-        Start::Sync(request) => this.sync(token, operation, request),
-    };
-    for (token, answer) in early {
-        let answer = this.syncs.tell(token, answer);
-        take(operations, answers, again, token, answer);
-    }
-    if let Some(answer) = answer {
-        take(operations, answers, again, token, answer);
-    }
-    is_in_flight
-}
-
 /// Takes the answer for one request of an operation: it is that of the operation, unless that has
 /// another request to make.
 #[inline(always)]
@@ -452,13 +405,6 @@ fn take<O: Prepare>(
         true => again.push(token),
         false => answers[to_usize(token)] = answer,
     }
-}
-
-/// A source of one request.
-#[inline(always)]
-pub(super) fn once(token: u32, request: Request) -> impl FnMut() -> Option<(u32, Request)> {
-    let mut request = Some((token, request));
-    move || request.take()
 }
 
 /// Makes a transfer without waiting for the device, and lets the operation learn from it.
@@ -518,12 +464,10 @@ fn run_request<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
         return Answer::refused(Refusal::Forked);
     }
     if road == Road::Device || matches!(request.op, Op::Nop) {
-        let mut answer = [Answer::refused(Refusal::NotRun)];
         return match lease(shared) {
-            Ok(mut lease) => {
-                lease.run(std::slice::from_mut(operation), &mut answer);
-                answer[0]
-            }
+            // SAFETY: the addresses point into what the operation owns or has borrowed, and that
+            // is ours until this returns.
+            Ok(mut lease) => unsafe { lease.wait(&request) },
             Err(refusal) => Answer::refused(refusal),
         };
     }

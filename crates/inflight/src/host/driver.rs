@@ -180,13 +180,13 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
 /// Hands what was taken to the proactor, as far as it has room.
 #[allow(unsafe_code)]
 fn hand_over(proactor: &mut Proactor, taken: &mut Taken) {
-    if taken.requests.is_empty() {
-        return;
+    while proactor.has_room()
+        && let Some((token, request)) = taken.requests.pop()
+    {
+        // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or
+        // has left it in the cell; cells are done only by the answers that the proactor delivers.
+        unsafe { proactor.push(token, &request) };
     }
-    let source = || taken.requests.pop();
-    // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or has
-    // left it in the cell; cells are done only by the answers that the proactor delivers.
-    unsafe { proactor.fill(source) };
 }
 
 /// Looks for mail a little while, as long as that has mostly paid.

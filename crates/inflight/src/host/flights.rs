@@ -59,7 +59,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         // Taken off the list when the operation has been started: its buffer may panic before.
         let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
-        let start = start(&mut self.lease, &mut self.ready, token, operation);
+        let start = self.lease.start(token, operation);
         self.free.pop();
         match start {
             Start::InFlight => {}
@@ -112,7 +112,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
-        match start(&mut self.lease, ready, token, operation) {
+        match self.lease.start(token, operation) {
             Start::InFlight => {}
             Start::Answered(answer) => ready.push_back((token, answer)),
             Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
@@ -156,20 +156,6 @@ impl<'s, O: Prepare> Flights<'s, O> {
             ready.push_back((token, seat.wait()));
         }
     }
-}
-
-/// Starts an operation; the answers of others that come meanwhile are ready then.
-#[inline(always)]
-fn start<O: Prepare>(
-    lease: &mut Lease<'_>,
-    ready: &mut VecDeque<(u32, Answer)>,
-    token: u32,
-    operation: &mut O,
-) -> Start {
-    let plan = operation.prepare().0;
-    lease.start(token, operation, plan, |token, answer| {
-        ready.push_back((token, answer));
-    })
 }
 
 impl<O: Prepare> Drop for Flights<'_, O> {

@@ -116,7 +116,7 @@ impl Faulty {
         let mut proactor = Proactor::new(backend, 1, [true; KINDS]);
         let mut result = None;
         // SAFETY: no memory is involved.
-        unsafe { proactor.fill(super::caller::once(0, request)) };
+        unsafe { proactor.push(0, &request) };
         while result.is_none() {
             proactor.turn(1, |_, answer| result = Some(answer));
         }

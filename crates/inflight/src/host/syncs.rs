@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::caller::{Lease, once};
+use super::caller::Lease;
 use super::shared::Shared;
 use crate::commit::{Commit, Seat, Turn};
 use crate::completion::{Answer, Refusal};
@@ -110,7 +110,7 @@ impl<'r, 's> Running<'r, 's> {
             Turn::Lead => {
                 self.syncs.led.push((token, Arc::clone(commit)));
                 // SAFETY: no memory is involved.
-                unsafe { self.lease.proactor().fill(once(token, request)) };
+                unsafe { self.lease.proactor().push(token, &request) };
             }
         }
         None

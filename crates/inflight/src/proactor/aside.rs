@@ -55,7 +55,7 @@ impl Proactor {
     ///
     /// # Safety
     ///
-    /// As for [`Proactor::fill`].
+    /// As for [`Proactor::push`].
     #[cold]
     pub(super) unsafe fn push_aside(&mut self, token: u32, request: Request) {
         let role = match request.whole {
@@ -64,13 +64,11 @@ impl Proactor {
         };
         let len = request.op.span().map_or(0, |span| span.len);
         let expected = u32::try_from(len).expect("at most the limit");
-        let inserted = self.slots.insert(request.op, token, expected, role);
-        let user_data = inserted.expect("there is room");
+        let user_data = self.slots.insert(&request.op, token, expected, role);
         self.queued += 1;
-        let mut next = Some((user_data, request.op));
         let Some(pool) = &self.aside.pool else {
             // SAFETY: passed on from the caller; slots bound what is in flight.
-            return unsafe { self.backend.fill(|| next.take()) };
+            return unsafe { self.backend.push(user_data, &request.op) };
         };
         let index = self.slots.find(user_data).expect("it is in flight");
         self.slots.get_mut(index).retries = SETTLED;
@@ -78,7 +76,7 @@ impl Proactor {
         let pool = || Lane::beside(Arc::clone(pool), capacity);
         let lane = self.aside.lane.get_or_insert_with(pool);
         // SAFETY: passed on from the caller.
-        unsafe { lane.fill(|| next.take()) };
+        unsafe { lane.push(user_data, &request.op) };
         self.aside.in_flight += 1;
         self.tally.pool_calls.add(1);
     }

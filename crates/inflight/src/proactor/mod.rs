@@ -126,59 +126,38 @@ impl Proactor {
         self.queued > 0 || !self.early.is_empty()
     }
 
-    /// Takes requests from `source` while there is room; each comes with a token that goes back
-    /// with its answer.
+    /// Takes a request, for which there is room; the token goes back with its answer.
     ///
     /// # Safety
     ///
-    /// Every address in a request stays valid, and nobody else touches what the kernel fills,
+    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
     /// until its answer has been delivered by [`Proactor::turn`].
     #[inline(always)]
-    pub(crate) unsafe fn fill(&mut self, mut source: impl FnMut() -> Option<(u32, Request)>) {
-        while self.has_room() {
-            let mut odd = None;
-            let Self {
-                backend,
-                slots,
-                refused,
-                queued,
-                ..
-            } = self;
-            let next = || {
-                if !slots.has_room() {
-                    return None;
-                }
-                let (token, request) = source()?;
-                let len = request.op.span().map_or(0, |span| span.len);
-                let is_large = len > to_usize(request.limit_bytes);
-                if refused[request.op.kind()] || is_large || request.aside {
-                    odd = Some((token, request));
-                    return None;
-                }
-                let expected = u32::try_from(len).expect("at most the limit");
-                let role = if request.whole {
-                    Role::Whole
-                } else {
-                    Role::Plain
-                };
-                *queued += 1;
-                Some((slots.insert(request.op, token, expected, role)?, request.op))
-            };
-            // SAFETY: passed on from the caller; slots bound what is in flight.
-            unsafe { backend.fill(next) };
-            match odd {
-                // SAFETY: passed on from the caller.
-                Some((token, request)) => unsafe { self.push_odd(token, request) },
-                None => return,
-            }
+    pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
+        debug_assert!(self.has_room());
+        let len = request.op.span().map_or(0, |span| span.len);
+        let is_large = len > to_usize(request.limit_bytes);
+        if self.refused[request.op.kind()] || is_large || request.aside {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.push_odd(token, *request) };
         }
+        let expected = u32::try_from(len).expect("at most the limit");
+        let role = if request.whole {
+            Role::Whole
+        } else {
+            Role::Plain
+        };
+        let user_data = self.slots.insert(&request.op, token, expected, role);
+        self.queued += 1;
+        // SAFETY: passed on from the caller; slots bound what is in flight.
+        unsafe { self.backend.push(user_data, &request.op) };
     }
 
     /// Takes a request that is not one operation of the backend.
     ///
     /// # Safety
     ///
-    /// As for [`Proactor::fill`].
+    /// As for [`Proactor::push`].
     #[cold]
     unsafe fn push_odd(&mut self, token: u32, request: Request) {
         if self.refused[request.op.kind()] {
@@ -200,11 +179,11 @@ impl Proactor {
     /// Queues the operation of a slot, once more or for the first time.
     #[cold]
     fn requeue(&mut self, index: u32) {
-        let mut queued = Some((self.slots.user_data(index), self.slots.get(index).op));
+        let Self { backend, slots, .. } = self;
         self.queued += 1;
         // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
         // delivered, and it has not been; slots bound what is in flight.
-        unsafe { self.backend.fill(|| queued.take()) };
+        unsafe { backend.push(slots.user_data(index), &slots.get(index).op) };
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
@@ -264,17 +243,39 @@ impl Proactor {
             false => self.hand_over(at_least, wait),
             true => self.hand_over_beside(at_least, wait),
         };
-        if !self.reap(&mut deliver) {
+        self.conclude(handed_over, &mut deliver);
+    }
+
+    /// Delivers what has come of handing over.
+    #[inline(always)]
+    fn conclude(&mut self, handed_over: Result<(), Broken>, deliver: &mut impl FnMut(u32, Answer)) {
+        if !self.reap(deliver) {
             completions_lost("the completion queue has overflowed");
         }
         if self.aside.is_busy() {
-            self.reap_aside(&mut deliver);
+            self.reap_aside(deliver);
         }
-        self.settle(&mut deliver);
+        self.settle(deliver);
         if let Err(broken) = handed_over {
-            self.salvage(broken, &mut deliver);
+            self.salvage(broken, deliver);
         }
         self.tally.in_flight.set(u64::from(self.slots.in_flight()));
+    }
+
+    /// Hands over what has been pushed, without a look at what has completed.
+    #[cold]
+    pub(crate) fn submit(&mut self) {
+        let handed_over = match self.aside.is_busy() {
+            false => self.hand_over(0, Wait::Through),
+            true => self.hand_over_beside(0, Wait::Through),
+        };
+        if handed_over.is_err() {
+            let mut answers = Vec::new();
+            self.conclude(handed_over, &mut |token, answer| {
+                answers.push((token, answer))
+            });
+            self.early.append(&mut answers);
+        }
     }
 
     /// Takes the next step for what has completed and is not simply answered.

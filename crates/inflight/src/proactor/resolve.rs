@@ -81,8 +81,8 @@ impl Proactor {
             return Some((token, answer));
         };
         let unheard = answer.is_unheard();
-        let slot = self.slots.insert(sync, token, 0, Role::After { unheard });
-        let index = slot.and_then(|user_data| self.slots.find(user_data));
+        let user_data = self.slots.insert(&sync, token, 0, Role::After { unheard });
+        let index = self.slots.find(user_data);
         let index = index.expect("the write has just left its slot");
         self.slots.get_mut(index).done = answer.bytes();
         self.requeue(index);
@@ -178,9 +178,9 @@ impl Proactor {
                 let Some((op, from, len)) = split.issue() else {
                     break;
                 };
-                let part = self.slots.insert(op, split.token, len, Role::Part(number));
-                let index = part.and_then(|user_data| self.slots.find(user_data));
-                let index = index.expect("there is room");
+                let role = Role::Part(number);
+                let user_data = self.slots.insert(&op, split.token, len, role);
+                let index = self.slots.find(user_data).expect("it is in flight");
                 self.slots.get_mut(index).done = from;
                 self.requeue(index);
             }

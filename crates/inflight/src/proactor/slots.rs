@@ -31,6 +31,7 @@ pub(super) enum Role {
 pub(super) struct Slot {
     /// The number of the slot in the low half, its generation in the high half.
     user_data: u64,
+    /// What goes back with the answer; of a free slot, the number of the next free one.
     pub(super) token: u32,
     /// Bytes asked for; 0 where the answer is not a byte count.
     pub(super) expected_bytes: u32,
@@ -45,9 +46,10 @@ pub(super) struct Slot {
 /// The fixed table.
 pub(super) struct Slots {
     slots: Box<[Slot]>,
-    /// A stack of free numbers, of which the first `free_count` count.
-    free: Box<[u32]>,
-    free_count: usize,
+    /// The first free one, if one is.
+    free: u32,
+    in_flight: u32,
+    capacity: u32,
 }
 
 /// One more in the generation.
@@ -81,44 +83,47 @@ impl Slots {
     pub(super) fn new(capacity: u32) -> Self {
         let empty = |index| Slot {
             user_data: u64::from(index),
+            token: index + 1,
             ..EMPTY
         };
-        let free: Box<[u32]> = (0..capacity).rev().collect();
         Self {
             slots: (0..capacity).map(empty).collect(),
-            free_count: free.len(),
-            free,
+            free: 0,
+            in_flight: 0,
+            capacity,
         }
     }
 
     #[inline]
     pub(super) fn in_flight(&self) -> u32 {
-        u32::try_from(self.slots.len() - self.free_count).expect("made from a u32")
+        self.in_flight
     }
 
     pub(super) fn capacity(&self) -> u32 {
-        u32::try_from(self.slots.len()).expect("made from a u32")
+        self.capacity
     }
 
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.free_count > 0
+        self.in_flight < self.capacity
     }
 
-    /// Puts an operation into a free slot. Returns what the kernel is to send back for it.
+    /// Puts an operation into a free slot, of which there is one. Returns what the kernel is to
+    /// send back for it.
     #[inline(always)]
-    pub(super) fn insert(&mut self, op: Op, token: u32, expected: u32, role: Role) -> Option<u64> {
-        self.free_count = self.free_count.checked_sub(1)?;
-        let slot = &mut self.slots[to_usize(self.free[self.free_count])];
+    pub(super) fn insert(&mut self, op: &Op, token: u32, expected: u32, role: Role) -> u64 {
+        let slot = &mut self.slots[to_usize(self.free)];
+        self.free = slot.token;
+        self.in_flight += 1;
         // Field by field: the compiler then stores from registers, and what is read next does
         // not wait for a wider store. `done` of a free slot is 0.
-        slot.op = op;
+        slot.op = *op;
         slot.token = token;
         slot.expected_bytes = expected;
         slot.role = role;
         slot.retries = 0;
         slot.user_data = slot.user_data.wrapping_add(GENERATION);
-        Some(slot.user_data)
+        slot.user_data
     }
 
     /// What the kernel is to send back for a slot.
@@ -153,8 +158,9 @@ impl Slots {
     fn free(&mut self, index: u32) {
         let slot = &mut self.slots[to_usize(index)];
         slot.user_data = slot.user_data.wrapping_add(GENERATION);
-        self.free[self.free_count] = index;
-        self.free_count += 1;
+        slot.token = self.free;
+        self.free = index;
+        self.in_flight -= 1;
     }
 
     /// Takes a completion: frees the slot if that is all there is to do, else keeps the operation
@@ -173,23 +179,26 @@ impl Slots {
             slot.user_data = user_data.wrapping_add(2 * GENERATION);
             return Completed::Troubled { index };
         };
-        if slot.role != Role::Plain {
+        if !matches!(slot.role, Role::Plain) {
             slot.user_data = user_data.wrapping_add(2 * GENERATION);
             return Completed::Troubled { index };
         }
         slot.user_data = user_data.wrapping_add(GENERATION);
-        self.free[self.free_count] = index;
-        self.free_count += 1;
+        let token = std::mem::replace(&mut slot.token, self.free);
+        self.free = index;
+        self.in_flight -= 1;
         Completed::Plain {
-            token: slot.token,
+            token,
             is_short: moved < slot.expected_bytes,
         }
     }
 
     /// The numbers of all slots in use. Slow: for when a ring has broken.
     pub(super) fn used(&self) -> Vec<u32> {
-        (0..self.capacity())
-            .filter(|index| !self.free[..self.free_count].contains(index))
+        let is_used = |slot: &Slot| slot.user_data & GENERATION != 0;
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter_map(|(index, slot)| is_used(slot).then_some(index))
             .collect()
     }
 }
@@ -201,11 +210,11 @@ mod tests {
     #[test]
     fn a_late_completion_does_not_meet_the_next_operation() {
         let mut slots = Slots::new(1);
-        let sent = slots.insert(Op::Nop, 1, 0, Role::Plain).unwrap();
+        let sent = slots.insert(&Op::Nop, 1, 0, Role::Plain);
         assert!(slots.find(sent).is_some());
         slots.complete(sent, 0);
         assert_eq!(slots.find(sent), None);
-        slots.insert(Op::Nop, 2, 0, Role::Plain).unwrap();
+        slots.insert(&Op::Nop, 2, 0, Role::Plain);
         assert_eq!(slots.find(sent), None);
         assert_eq!(slots.find(u64::from(u32::MAX)), None);
         assert_eq!(Slots::new(1).find(0), None);
@@ -214,10 +223,11 @@ mod tests {
     #[test]
     fn no_more_are_in_flight_than_there_are_slots() {
         let mut slots = Slots::new(2);
-        assert!(slots.insert(Op::Nop, 0, 0, Role::Plain).is_some());
-        assert!(slots.insert(Op::Nop, 1, 0, Role::Plain).is_some());
+        for token in 0..2 {
+            assert!(slots.has_room());
+            slots.insert(&Op::Nop, token, 0, Role::Plain);
+        }
         assert!(!slots.has_room());
-        assert!(slots.insert(Op::Nop, 2, 0, Role::Plain).is_none());
         assert_eq!((slots.in_flight(), slots.used().len()), (2, 2));
     }
 }

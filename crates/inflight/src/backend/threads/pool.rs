@@ -100,7 +100,7 @@ struct Task {
 }
 
 // SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
-// executes it: that is what `Lane::fill` asks of its caller.
+// executes it: that is what `Lane::push` asks of its caller.
 unsafe impl Send for Task {}
 
 /// A lock whose data is whole after every statement, so that a panic elsewhere does not spoil it.
@@ -458,20 +458,18 @@ impl Lane {
         }
     }
 
-    /// Queues operations for the next [`Lane::submit`].
+    /// Queues an operation for the next [`Lane::submit`].
     ///
     /// # Safety
     ///
-    /// The addresses in each operation stay valid until its completion has been reaped.
+    /// The addresses in the operation stay valid until its completion has been reaped.
     #[inline]
-    pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
-        while let Some((user_data, op)) = next() {
-            self.queued.push(Task {
-                user_data,
-                op,
-                timed: self.beside,
-            });
-        }
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+        self.queued.push(Task {
+            user_data,
+            op: *op,
+            timed: self.beside,
+        });
     }
 
     /// What calls the owner away from its wait. From now on it leaves operations to the pool.

@@ -34,8 +34,14 @@ macro_rules! with_fd {
 macro_rules! wished {
     ($transfer:expr, $op:expr) => {{
         let wishes = $op.wishes();
-        let transfer = $transfer.rw_flags(wishes.rwf());
-        transfer.ioprio(wishes.ioprio()).build()
+        let transfer = $transfer;
+        match wishes.is_none() {
+            true => transfer.build(),
+            false => {
+                let transfer = transfer.rw_flags(wishes.rwf());
+                transfer.ioprio(wishes.ioprio()).build()
+            }
+        }
     }};
 }
 

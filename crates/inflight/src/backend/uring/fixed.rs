@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use io_uring::Submitter;
+use io_uring::{IoUring, Submitter};
 
 use super::register::Table;
 
@@ -43,14 +43,15 @@ impl Files {
 
     /// The place of a file, if it is to be known and there is one.
     #[inline(always)]
-    pub(super) fn place(&mut self, ring: &Submitter<'_>, fd: RawFd) -> Option<u32> {
+    pub(super) fn place(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
         if !self.wanted {
             return None;
         }
         self.find(ring, fd)
     }
 
-    fn find(&mut self, ring: &Submitter<'_>, fd: RawFd) -> Option<u32> {
+    #[inline(always)]
+    fn find(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
         match (0..).zip(&self.known).find(|(_, known)| **known == fd) {
             Some((place, _)) => Some(place),
             None => self.add(ring, fd),
@@ -58,9 +59,9 @@ impl Files {
     }
 
     #[cold]
-    fn add(&mut self, ring: &Submitter<'_>, fd: RawFd) -> Option<u32> {
+    fn add(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
         if self.table == Table::None {
-            self.table = match ring.register_files_sparse(PLACES) {
+            self.table = match ring.submitter().register_files_sparse(PLACES) {
                 Ok(()) => Table::Made,
                 Err(cause) => {
                     self.refuse(&cause);
@@ -72,7 +73,7 @@ impl Files {
         if self.table == Table::Refused || place == PLACES {
             return None;
         }
-        match ring.register_files_update(place, &[fd]) {
+        match ring.submitter().register_files_update(place, &[fd]) {
             Ok(_) => {
                 self.known.push(fd);
                 Some(place)

@@ -56,18 +56,14 @@ impl Arenas {
     /// # Safety
     ///
     /// The arena lives.
-    #[inline]
-    pub(super) unsafe fn place(
-        &mut self,
-        ring: &Submitter<'_>,
-        arena: NonNull<Arena>,
-    ) -> Option<u16> {
+    #[inline(always)]
+    pub(super) unsafe fn place(&mut self, ring: &IoUring, arena: NonNull<Arena>) -> Option<u16> {
         // SAFETY: the caller says that it lives.
         let arena = unsafe { arena.as_ref() };
         let known = self.entries.iter().find(|entry| entry.id == arena.id());
         match known {
             Some(entry) => entry.place,
-            None => self.register(ring, arena),
+            None => self.register(&ring.submitter(), arena),
         }
     }
 

@@ -87,34 +87,38 @@ impl Uring {
         params.sq_entries().min(params.cq_entries())
     }
 
-    /// Queues operations; the kernel sees them at the next enter.
+    /// Queues an operation; the kernel sees it at the next enter.
     ///
     /// # Safety
     ///
-    /// The addresses in each operation stay valid until its completion has been reaped, and no
-    /// more than [`Uring::capacity`] are in flight.
+    /// The addresses in the operation stay valid until its completion has been reaped, and no more
+    /// than [`Uring::capacity`] are in flight.
     #[inline(always)]
-    pub(crate) unsafe fn fill(&mut self, mut next: impl FnMut() -> Option<(u64, Op)>) {
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
         if self.listen_queued {
-            // It has the place of an operation. A failure shows at the next turn.
-            let _ = self.enter(0);
+            self.let_listen();
         }
-        let (submitter, mut queue, _) = self.ring.split();
-        while let Some((user_data, op)) = next() {
-            let mut known = Known {
-                buffer: None,
-                file: op.fd().and_then(|fd| self.files.place(&submitter, fd)),
-            };
-            if let Some(arena) = op.span().and_then(|span| span.arena) {
-                // SAFETY: the buffer that the span points into keeps its arena alive.
-                known.buffer = unsafe { self.arenas.place(&submitter, arena) };
-            }
-            let pushed = encode(&op, known, |entry| {
-                // SAFETY: passed on from the caller.
-                unsafe { queue.push(&entry.user_data(user_data)) }
-            });
-            pushed.expect("no more in flight than the queue has places");
+        let mut known = Known {
+            buffer: None,
+            file: op.fd().and_then(|fd| self.files.place(&self.ring, fd)),
+        };
+        if let Some(arena) = op.span().and_then(|span| span.arena) {
+            // SAFETY: the buffer that the span points into keeps its arena alive.
+            known.buffer = unsafe { self.arenas.place(&self.ring, arena) };
         }
+        let mut queue = self.ring.submission();
+        let pushed = encode(op, known, |entry| {
+            // SAFETY: passed on from the caller.
+            unsafe { queue.push(&entry.user_data(user_data)) }
+        });
+        pushed.expect("no more in flight than the queue has places");
+    }
+
+    /// Hands over the entry that listens to the alarm: it has the place of an operation.
+    #[cold]
+    fn let_listen(&mut self) {
+        // A failure shows at the next turn.
+        let _ = self.enter(0);
     }
 
     /// Hands what is queued to the kernel and waits until `at_least` completions are there.
@@ -155,7 +159,7 @@ impl Uring {
         self.enters += 1;
         // SAFETY: no memory is named but the ring's own and the arguments, which have the form
         // that the flag announces; what the queued operations name is valid, by the contract of
-        // `fill`.
+        // `push`.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::caller::{Lease, lease, once};
+use super::caller::{Lease, lease};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
 use super::mail::contain;
 use super::pace::{MANY, Pace};
@@ -273,7 +273,7 @@ impl Loop<'_> {
             let (token, ticket) = cells.insert_in_flight(bytes, wake);
             // SAFETY: passed on from the caller; the cell is done only by the answer that the
             // proactor delivers.
-            unsafe { proactor.fill(once(token, request)) };
+            unsafe { proactor.push(token, &request) };
             return ticket;
         }
         // SAFETY: passed on from the caller.
@@ -470,9 +470,15 @@ impl Loop<'_> {
             return;
         }
         let mut lease = self.lease.borrow_mut();
-        // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or
-        // has left it in the cell; cells are done only by the answers that the proactor delivers.
-        unsafe { lease.proactor().fill(|| cells.take()) };
+        let proactor = lease.proactor();
+        while proactor.has_room()
+            && let Some((token, request)) = cells.take()
+        {
+            // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done,
+            // or has left it in the cell; cells are done only by the answers that the proactor
+            // delivers.
+            unsafe { proactor.push(token, &request) };
+        }
     }
 
     /// Takes the answers that have come to their cells, and wakes.

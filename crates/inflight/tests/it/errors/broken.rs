@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
-use inflight::{Batch, Engine, Faults};
+use inflight::{AnyOp, Batch, Engine, Faults};
 
 use super::{LEN, durable_file, has_piece, with_faults, write_pieces};
 use crate::support::{chill, is_rerun, pattern, rerun, temp_file};
@@ -88,6 +88,35 @@ fn a_backend_that_breaks_is_followed_by_plain_calls() {
                     .iter()
                     .any(|fallback| fallback.reason.contains("entered"));
                 assert!(told && stats.in_flight == 0, "after {after}: {stats:?}");
+            },
+        );
+    }
+}
+
+/// What is on its way is handed over before a copy is made.
+#[test]
+fn a_backend_that_breaks_before_a_copy_loses_neither() {
+    let data = pattern(16 * 4096);
+    for after in 60..100 {
+        with_faults(
+            |faults| faults.break_after(after),
+            |engine| {
+                let (read, written) = (temp_file(engine, &data), temp_file(engine, &[0; 4096]));
+                chill(&read);
+                let mut batch: Batch<AnyOp<'_, Vec<u8>>> = Batch::new();
+                for n in 0..32 {
+                    batch.push(read.read_exact_at(vec![0; 64], n * 512).into());
+                    batch.push(written.write_all_at(vec![7; 64], n * 64).into());
+                }
+                for (at, (result, buf)) in batch.wait().enumerate() {
+                    let from = at / 2 * 512;
+                    let expected = match at % 2 {
+                        0 => &data[from..from + 64],
+                        _ => &[7; 64],
+                    };
+                    assert_eq!((result.unwrap(), &buf.unwrap()[..]), (64, expected));
+                }
+                assert_eq!(engine.stats().in_flight, 0);
             },
         );
     }
