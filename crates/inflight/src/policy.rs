@@ -9,14 +9,15 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod flush;
 mod step;
 mod way;
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::time::Duration;
 
 use crate::op::{Op, Road, Seen, Wishes};
 
+pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
 pub(crate) use way::{explain, explain_none};
@@ -275,20 +276,6 @@ pub(crate) fn wait_for(in_flight: u32) -> u32 {
         (in_flight / 4).min(8)
     }
 }
-
-/// How long a flush is put off for those who are expected to ask for it too, when the last one has
-/// taken so long; `None` where waiting would not pay.
-///
-/// Whoever comes too late waits for almost two flushes, so a quarter of one is not much to wait for
-/// them; and nobody waits for those who did not come the last time. A thread cannot sleep for less
-/// than about 50 us (`PR_SET_TIMERSLACK`, prctl(2)).
-pub(crate) fn gather_for(flush: Duration) -> Option<Duration> {
-    let at_most = (flush / 4).min(GATHER_MAX);
-    (at_most >= GATHER_MIN).then_some(at_most)
-}
-
-const GATHER_MIN: Duration = Duration::from_micros(50);
-const GATHER_MAX: Duration = Duration::from_millis(5);
 
 /// Largest direct transfer handed over at once. A bio has 256 places, one for each page that does
 /// not follow the one before (`BIO_MAX_VECS`, `include/linux/bio.h`); what takes more than one bio

@@ -7,6 +7,8 @@
 //!
 //! - a thread that waits for a sync of its own, if nobody leads;
 //! - a batch that is waited for, which has the backend make it among its other operations;
+//! - a run loop or a queue that has nothing else to do, if nobody else waits: until then it has
+//!   promised to lead ([`HostId`]);
 //! - else a thread of the engine's pool, until no sync is left.
 //!
 //! Each of them gets the answer without running foreign code first. A waker that a leader runs may
@@ -14,15 +16,19 @@
 //! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others
 //! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
-use std::any::Any;
+mod round;
+
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::completion::{Answer, Refusal};
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use round::Round;
+
+pub(crate) use round::{Kept, Seat};
 
 #[cfg(not(loom))]
 thread_local! {
@@ -33,6 +39,14 @@ thread_local! {
 #[cfg(loom)]
 loom::thread_local! {
     static RUNS_WAKERS: Cell<bool> = Cell::new(false);
+}
+
+/// How a flush is put off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gather {
+    pub(crate) at_most: Duration,
+    /// Whether the leader sleeps meanwhile; else it yields its processor to whoever wants it.
+    pub(crate) sleeps: bool,
 }
 
 /// How a file is flushed, and by whom.
@@ -50,7 +64,7 @@ pub(crate) trait Flush: Send + Sync {
     fn is_wanted(&self) -> bool;
 
     /// How long to wait for those who were here the last time, when that flush has taken so long.
-    fn gathers_for(&self, took: Duration) -> Option<Duration>;
+    fn gathers_for(&self, took: Duration) -> Option<Gather>;
 
     /// So many syncs have been served by one flush.
     fn count(&self, served: usize);
@@ -59,13 +73,24 @@ pub(crate) trait Flush: Send + Sync {
     fn wake(&self, waker: Waker);
 }
 
-/// What a flush needs until it is over: the open file.
-pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
-
 /// An open file.
 pub(crate) trait Keep {
     /// Keeps it open.
     fn keep(&self) -> Kept;
+}
+
+/// A run loop or a queue, as long as it lasts. A round of which all are its own may be left to it:
+/// before it sleeps it makes the flush, or has it made. Whoever else asks for a sync of the file
+/// does not count on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostId(u64);
+
+impl HostId {
+    /// One that nobody else has.
+    pub(crate) fn new() -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        Self(IDS.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// The syncs of one open file.
@@ -80,8 +105,11 @@ pub(crate) struct Commit {
 
 #[derive(Default)]
 struct State {
-    /// Somebody makes a flush, or is about to. While nobody does, no sync waits.
+    /// Somebody makes a flush, or is about to. While nobody does, no sync waits but those of a host
+    /// that has promised to lead.
     is_led: bool,
+    /// Whose the syncs are that wait while nobody leads.
+    promised: Option<HostId>,
     /// The leader runs wakers, and makes no flush before it has come back from them.
     is_waking: bool,
     /// How often the lead has been taken from one that runs wakers.
@@ -92,33 +120,8 @@ struct State {
     spare: Option<Arc<Round>>,
     /// How many syncs the next flush is for, if all come back who were here the last time.
     expected: usize,
-    /// How long the last flush of a round has taken.
-    took: Duration,
-}
-
-/// The syncs that are served by one flush.
-#[derive(Default)]
-struct Round {
-    members: Mutex<Members>,
-    told: Condvar,
-}
-
-#[derive(Default)]
-struct Members {
-    /// One of them wants metadata too.
-    wants_all: bool,
-    /// Who waits for the answer and has not left.
-    waiting: usize,
-    wakers: Vec<Option<Waker>>,
-    /// Keeps the descriptor open until the flush is over.
-    kept: Option<Kept>,
-    answer: Option<Answer>,
-}
-
-/// The place of one sync in its round.
-pub(crate) struct Seat {
-    round: Arc<Round>,
-    place: usize,
+    /// How long the last flush of a round has taken, if there was one.
+    took: Option<Duration>,
 }
 
 /// How a thread that can wait goes about a sync.
@@ -177,10 +180,12 @@ impl Commit {
     }
 
     /// For a thread that can wait: whether it leads.
-    pub(crate) fn enter(&self, data_only: bool, file: &dyn Keep) -> Turn {
+    pub(crate) fn enter(self: &Arc<Self>, data_only: bool, file: &dyn Keep) -> Turn {
         let mut state = lock(&self.state);
         if !state.is_led {
             state.is_led = true;
+            // Those who were promised something wait for the next flush, as everybody does.
+            state.promised = None;
             return Turn::Lead;
         }
         if state.is_waking && RUNS_WAKERS.with(Cell::get) {
@@ -190,40 +195,99 @@ impl Commit {
             state.taken += 1;
             return Turn::Lead;
         }
-        let seat = state.sit(data_only, file, None);
+        let seat = state.sit(self, data_only, file, None);
         self.tell_who_gathers(&state);
         Turn::Wait(seat)
     }
 
-    /// Has the leader make the flush. Where there is none, and no thread that could be one, this
-    /// thread makes it.
-    pub(crate) fn join(self: &Arc<Self>, data_only: bool, file: &dyn Keep, waker: &Waker) -> Seat {
+    /// Has the leader make the flush. Where there is none, `host` may promise to lead; else a
+    /// thread of the pool does, or this one if there is none.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        data_only: bool,
+        file: &dyn Keep,
+        waker: &Waker,
+        host: Option<HostId>,
+    ) -> Seat {
         // Foreign code, so not under the lock.
         let waker = waker.clone();
         let mut state = lock(&self.state);
-        let seat = state.sit(data_only, file, Some(waker));
+        let seat = state.sit(self, data_only, file, Some(waker));
         if state.is_led {
             self.tell_who_gathers(&state);
             return seat;
         }
+        if host.is_some() && (state.promised.is_none() || state.promised == host) {
+            state.promised = host;
+            return seat;
+        }
+        // Another one's promise is worth nothing here: it may never come back.
+        state.promised = None;
         state.is_led = true;
         drop(state);
         self.pass_on();
         seat
     }
 
+    /// Keeps the promise of a host, if it still stands: makes the flush on this thread if `leads`,
+    /// given how long the last one took; else has the pool make it. True if it was made here.
+    pub(crate) fn keep_promise(
+        self: &Arc<Self>,
+        host: HostId,
+        leads: impl FnOnce(Option<Duration>) -> bool,
+    ) -> bool {
+        let mut state = lock(&self.state);
+        if state.promised != Some(host) {
+            return false;
+        }
+        state.promised = None;
+        state.is_led = true;
+        // All of them are the host's own, and here.
+        state.expected = 0;
+        let round = match leads(state.took) {
+            true => state.next.take(),
+            false => None,
+        };
+        drop(state);
+        let Some(round) = round else {
+            self.pass_on();
+            return false;
+        };
+        if self.serve(round) {
+            self.hand_on(lock(&self.state));
+        }
+        true
+    }
+
+    /// Has the pool make the flush of a round that a host has promised to lead: somebody else waits
+    /// for it.
+    fn break_promise(self: &Arc<Self>, round: &Arc<Round>) {
+        let mut state = lock(&self.state);
+        let is_next = |next| Arc::ptr_eq(next, round);
+        if state.promised.is_some() && state.next.as_ref().is_some_and(is_next) {
+            state.promised = None;
+            state.is_led = true;
+            drop(state);
+            self.pass_on();
+        }
+    }
+
     /// The flush that this thread has led is over and settled.
     pub(crate) fn over(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        let waiting = state.waiting();
         // Who led is served too, and comes back if it is like the others.
-        state.expected = waiting + 1;
-        if waiting == 0 {
-            state.is_led = false;
-            return;
+        state.expected = state.waiting() + 1;
+        self.hand_on(state);
+    }
+
+    /// Gives the lead to a thread of the pool, if anybody waits.
+    fn hand_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.waiting() > 0 {
+            drop(state);
+            return self.pass_on();
         }
-        drop(state);
-        self.pass_on();
+        state.expected = 0;
+        state.is_led = false;
     }
 
     /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the
@@ -248,15 +312,21 @@ impl Commit {
     /// leads any more.
     fn next_round(&self) -> Option<Arc<Round>> {
         let mut state = lock(&self.state);
-        let at_most = self.flush.gathers_for(state.took);
-        let until = at_most.map(|at_most| Instant::now() + at_most);
+        let gather = state.took.and_then(|took| self.flush.gathers_for(took));
+        let until = gather.map(|gather| Instant::now() + gather.at_most);
         while let (Some(until), true) = (until, state.waiting() < state.expected) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let waited = self.gathered.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = if gather.is_some_and(|gather| gather.sleeps) {
+                let waited = self.gathered.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                drop(state);
+                std::thread::yield_now();
+                lock(&self.state)
+            };
         }
         // Not waited for any more.
         state.expected = 0;
@@ -282,7 +352,7 @@ impl Commit {
         let mut state = lock(&self.state);
         let expected = served + state.waiting();
         state.expected = if expected > 1 { expected } else { 0 };
-        state.took = took;
+        state.took = Some(took);
         state.is_waking = wakers.iter().any(Option::is_some);
         let taken = state.taken;
         drop(state);
@@ -293,7 +363,7 @@ impl Commit {
         }
         RUNS_WAKERS.with(|runs| runs.set(before));
         // The memory is used again with the round.
-        lock(&round.members).wakers = wakers;
+        round.give_back(wakers);
         let mut state = lock(&self.state);
         state.spare = Some(round);
         let leads = state.taken == taken;
@@ -321,120 +391,22 @@ impl State {
     /// Who waits for the next flush.
     fn waiting(&self) -> usize {
         let next = self.next.as_ref();
-        next.map_or(0, |round| lock(&round.members).waiting)
+        next.map_or(0, |round| round.waiting())
     }
 
-    fn sit(&mut self, data_only: bool, file: &dyn Keep, waker: Option<Waker>) -> Seat {
+    fn sit(
+        &mut self,
+        commit: &Arc<Commit>,
+        data_only: bool,
+        file: &dyn Keep,
+        waker: Option<Waker>,
+    ) -> Seat {
         let spare = &mut self.spare;
         let round = self.next.get_or_insert_with(|| {
             let spare = spare.take().and_then(Round::renewed);
-            spare.unwrap_or_default()
+            spare.unwrap_or_else(|| Round::new(commit))
         });
-        let mut members = lock(&round.members);
-        members.wants_all |= !data_only;
-        members.waiting += 1;
-        members.kept.get_or_insert_with(|| file.keep());
-        let place = members.wakers.len();
-        members.wakers.push(waker);
-        Seat {
-            round: Arc::clone(round),
-            place,
-        }
-    }
-}
-
-impl Round {
-    /// An empty one with the memory of one that nobody has a seat in any more.
-    fn renewed(mut round: Arc<Self>) -> Option<Arc<Self>> {
-        let members = Arc::get_mut(&mut round)?.members.get_mut();
-        let members = members.unwrap_or_else(PoisonError::into_inner);
-        members.wakers.clear();
-        let wakers = std::mem::take(&mut members.wakers);
-        *members = Members {
-            wakers,
-            ..Members::default()
-        };
-        Some(round)
-    }
-
-    /// Begins the flush: whether it is of data only, and what it needs. `None` if all have left.
-    fn begin(&self) -> Option<(bool, Option<Kept>)> {
-        let mut members = lock(&self.members);
-        (members.waiting > 0).then(|| (!members.wants_all, members.kept.take()))
-    }
-
-    /// Leaves the answer to everyone; how many they are, and who is to be woken.
-    fn tell(&self, answer: Answer) -> (usize, Vec<Option<Waker>>) {
-        let mut members = lock(&self.members);
-        members.answer = Some(answer);
-        let wakers = std::mem::take(&mut members.wakers);
-        let waiting = members.waiting;
-        drop(members);
-        self.told.notify_all();
-        (waiting, wakers)
-    }
-}
-
-impl Seat {
-    /// The answer, if it has come; else the waker is kept.
-    pub(crate) fn poll(&self, waker: &Waker) -> Option<Answer> {
-        let members = lock(&self.round.members);
-        if members.answer.is_some() {
-            return members.answer;
-        }
-        let known = members.wakers[self.place].as_ref();
-        if known.is_some_and(|known| known.will_wake(waker)) {
-            return None;
-        }
-        drop(members);
-        // Cloning a waker is foreign code, and so is dropping one.
-        let waker = waker.clone();
-        let mut members = lock(&self.round.members);
-        let answer = members.answer;
-        let unneeded = match answer {
-            None => members.wakers[self.place].replace(waker),
-            Some(_) => Some(waker),
-        };
-        drop(members);
-        drop(unneeded);
-        answer
-    }
-
-    /// Blocks until the answer is there.
-    pub(crate) fn wait(self) -> Answer {
-        let mut members = lock(&self.round.members);
-        loop {
-            if let Some(answer) = members.answer {
-                return answer;
-            }
-            let waited = self.round.told.wait(members);
-            members = waited.unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// The future is gone. Returns the answer, if it had come, and what is to be dropped: that may
-    /// be foreign code.
-    pub(crate) fn leave(self) -> (Option<Answer>, Option<Waker>) {
-        let mut members = lock(&self.round.members);
-        let answer = members.answer;
-        let (mut waker, mut kept) = (None, None);
-        if answer.is_none() {
-            waker = members.wakers[self.place].take();
-            members.waiting -= 1;
-            if members.waiting == 0 {
-                // If the flush has begun it has this already.
-                kept = members.kept.take();
-            }
-        }
-        drop(members);
-        drop(kept);
-        (answer, waker)
-    }
-}
-
-impl std::fmt::Debug for Seat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat").finish_non_exhaustive()
+        Round::sit(round, data_only, file, waker)
     }
 }
 
@@ -468,7 +440,7 @@ mod tests {
             false
         }
 
-        fn gathers_for(&self, _took: Duration) -> Option<Duration> {
+        fn gathers_for(&self, _took: Duration) -> Option<Gather> {
             None
         }
 

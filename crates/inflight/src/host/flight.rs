@@ -111,7 +111,9 @@ pub(crate) fn try_here<O: Prepare>(
                 file,
                 data_only,
             } = sync_of(operation);
-            return Tried::Sync(Flight::Sync(commit.join(data_only, file, waker)));
+            let host = local::may_promise(shared, commit, waker);
+            let seat = commit.join(data_only, file, waker, host);
+            return Tried::Sync(Flight::Sync(seat));
         }
     };
     #[cfg(feature = "faulty")]

@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::caller::{Lease, Start};
 use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
-use crate::commit::Seat;
+use crate::commit::{HostId, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Prepare, SyncOf};
 use crate::policy::wait_for;
@@ -20,8 +20,10 @@ pub(crate) struct Flights<'s, O: Prepare> {
     free: Vec<u32>,
     /// Answers that nobody has asked for yet.
     ready: VecDeque<(u32, Answer)>,
-    /// Syncs that others make. A queue makes none: nobody knows when it is asked for results.
+    /// Syncs that others make; this queue, once it is asked for results and has nothing else in
+    /// flight, if nobody else waits for them: nobody knows when it is asked.
     joined: VecDeque<(u32, Seat)>,
+    host: HostId,
 }
 
 impl<'s, O: Prepare> Flights<'s, O> {
@@ -37,6 +39,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             free: (0..depth).rev().collect(),
             ready: VecDeque::with_capacity(to_usize(depth)),
             joined: VecDeque::new(),
+            host: HostId::new(),
         }
     }
 
@@ -70,7 +73,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
                     file,
                     data_only,
                 } = sync_of(operation);
-                let seat = commit.join(data_only, file, Waker::noop());
+                let seat = commit.join(data_only, file, Waker::noop(), Some(self.host));
                 self.joined.push_back((token, seat));
             }
         }
@@ -132,6 +135,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
             return;
         }
         let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
+        if !self.joined.is_empty() && !proactor.is_idle() {
+            // This thread is about to wait for something else.
+            let seats = self.joined.iter();
+            seats.for_each(|(_, seat)| seat.leave_to_the_pool());
+        }
         while ready.is_empty() && !proactor.is_idle() {
             let at_least = wait_for(proactor.in_flight());
             proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
@@ -144,17 +152,25 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.
     #[cold]
     fn look_for_syncs(&mut self) {
+        self.take_syncs();
+        if !self.ready.is_empty() {
+            return;
+        }
+        let host = self.host;
+        if self.joined.iter().any(|(_, seat)| seat.lead(host)) {
+            self.take_syncs();
+        } else if let Some((token, seat)) = self.joined.pop_front() {
+            self.ready.push_back((token, seat.wait()));
+        }
+    }
+
+    fn take_syncs(&mut self) {
         let ready = &mut self.ready;
         self.joined.retain(|(token, seat)| {
-            let answer = seat.poll(Waker::noop());
+            let answer = seat.answer();
             ready.extend(answer.map(|answer| (*token, answer)));
             answer.is_none()
         });
-        if ready.is_empty()
-            && let Some((token, seat)) = self.joined.pop_front()
-        {
-            ready.push_back((token, seat.wait()));
-        }
     }
 }
 

@@ -15,10 +15,10 @@ use super::mail::contain;
 use super::shared::Shared;
 use crate::backend::threads::execute::execute_request;
 use crate::backend::threads::pool::{Pool, Run};
-use crate::commit::{Commit, Flush};
+use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-use crate::policy::gather_for;
+use crate::policy::{can_sleep, gather_for};
 use crate::stats::SyncTally;
 
 /// An open file. Whoever flushes it keeps its descriptor open.
@@ -82,8 +82,11 @@ impl Flush for Disk {
         self.pool.is_wanted()
     }
 
-    fn gathers_for(&self, took: Duration) -> Option<Duration> {
-        gather_for(took)
+    fn gathers_for(&self, took: Duration) -> Option<Gather> {
+        gather_for(took).map(|at_most| Gather {
+            at_most,
+            sleeps: can_sleep(at_most),
+        })
     }
 
     fn count(&self, served: usize) {

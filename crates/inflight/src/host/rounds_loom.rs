@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
 use super::mail_loom::{Flag, explore};
-use crate::commit::{Commit, Flush, Keep, Kept, Seat, Turn};
+use crate::commit::{Commit, Flush, Gather, HostId, Keep, Kept, Seat, Turn};
 use crate::completion::{Answer, Refusal};
 
 /// What a model's disk and pool are like.
@@ -94,7 +94,7 @@ impl Flush for Disk {
         self.0.site.is_busy
     }
 
-    fn gathers_for(&self, _took: Duration) -> Option<Duration> {
+    fn gathers_for(&self, _took: Duration) -> Option<Gather> {
         None
     }
 
@@ -157,20 +157,52 @@ impl Client {
 
     fn join(&self, waker: &Waker) -> (usize, Seat) {
         let asked = self.asks();
-        (asked, self.commit.join(true, &Nothing, waker))
+        (asked, self.commit.join(true, &Nothing, waker, None))
     }
 
     /// A task: polled until the answer is there, by wakers that are not always the same.
     fn wait_awake(&self) {
-        let flag = Flag::new();
         let (asked, seat) = self.join(Waker::noop());
+        let answer = self.poll_until_answered(&seat);
+        self.check(asked, answer);
+    }
+
+    fn poll_until_answered(&self, seat: &Seat) -> Answer {
+        let flag = Flag::new();
         let waker = Waker::from(Arc::new(flag.clone()));
-        let answer = loop {
+        loop {
             if let Some(answer) = seat.poll(&waker) {
-                break answer;
+                return answer;
             }
             flag.wait();
-        };
+        }
+    }
+
+    /// A host that promises to lead, and keeps its promise by leading or by leaving it to the pool.
+    fn promise(&self, leads: bool) {
+        let host = HostId::new();
+        let asked = self.asks();
+        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        self.commit.keep_promise(host, |_| leads);
+        self.check(asked, seat.wait());
+    }
+
+    /// A host whose thread waits for somebody else before it comes back.
+    fn promise_and_ask(&self) {
+        let host = HostId::new();
+        let asked = self.asks();
+        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        self.wait_awake();
+        seat.lead(host);
+        self.check(asked, seat.wait());
+    }
+
+    /// A future of a host that is polled by somebody else, and of which the host knows nothing.
+    fn promise_and_move(&self) {
+        let host = HostId::new();
+        let asked = self.asks();
+        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let answer = self.poll_until_answered(&seat);
         self.check(asked, answer);
     }
 
@@ -284,6 +316,39 @@ fn without_a_pool_whoever_asks_leads() {
 fn whoever_leaves_keeps_nobody_waiting() {
     explore("whoever_leaves_keeps_nobody_waiting", 2, || {
         run(Site::default(), Client::leave, Client::wait_awake);
+    });
+}
+
+/// A host makes the flush of its own syncs, or leaves it to the pool, while somebody else asks.
+///
+/// Fails if `enter` or `join` leave a promise standing (two flushes at a time), if `keep_promise`
+/// does not see whether it still stands (two flushes at a time), or does not pass the lead on
+/// (deadlock).
+#[test]
+fn a_host_that_has_promised_leads() {
+    explore("a_host_that_has_promised_leads, itself", 3, || {
+        run(Site::default(), |host| host.promise(true), Client::wait);
+    });
+    explore("a_host_that_has_promised_leads, by the pool", 2, || {
+        run(
+            Site::default(),
+            |host| host.promise(false),
+            Client::wait_awake,
+        );
+    });
+}
+
+/// Nobody else counts on a host that has promised to lead.
+///
+/// Fails if `join` leaves a round to the promise of another (deadlock), or if `poll` does not call
+/// the pool when another waker is to be woken (deadlock).
+#[test]
+fn nobody_counts_on_a_promise() {
+    explore("nobody_counts_on_a_promise, of a thread", 2, || {
+        run(Site::default(), Client::promise_and_ask, Client::wait);
+    });
+    explore("nobody_counts_on_a_promise, of a future", 3, || {
+        run(Site::default(), Client::promise_and_move, |_| ());
     });
 }
 

@@ -2,6 +2,7 @@
 
 mod cuts;
 mod disk;
+mod promises;
 mod rounds;
 
 use std::future::Future;

@@ -5,6 +5,7 @@
 //! foreign code (a poll, a waker, a drop) runs while one of its parts is borrowed.
 #![allow(unsafe_code)]
 
+mod promise;
 mod remote;
 mod tasks;
 
@@ -27,8 +28,11 @@ use super::timers::{TimerKey, Timers};
 use crate::completion::{Answer, Refusal};
 use crate::op::Request;
 use crate::policy::wait_for;
+use promise::Promise;
 use remote::{Message, Remote};
 use tasks::{MAIN, Tasks};
+
+pub(crate) use promise::may_promise;
 
 thread_local! {
     /// The loop that runs on this thread; the innermost, if they are nested.
@@ -57,6 +61,7 @@ struct Loop<'s> {
     polled: Cell<(u32, *const (), *const RawWakerVTable)>,
     answers: RefCell<Vec<(u32, Answer)>>,
     pace: RefCell<Pace>,
+    promise: Promise,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
 }
@@ -129,15 +134,8 @@ pub(crate) unsafe fn submit_all(
 pub(crate) fn poll(home: Home, ticket: Ticket, waker: &Waker) -> Option<Answer> {
     match with_home(home, |current| current.poll(ticket, waker)) {
         Some(answer) => answer,
-        None => poll_from_afar(home, ticket, waker),
+        None => remote::poll_from_afar(home, ticket, waker),
     }
-}
-
-#[cold]
-fn poll_from_afar(home: Home, ticket: Ticket, waker: &Waker) -> Option<Answer> {
-    let remote = remote::find(home);
-    let remote = remote.expect("a loop is known while futures have claims on it");
-    remote.poll(ticket, waker)
 }
 
 /// The future is gone. `keep` is asked for what the request needs if it is in flight.
@@ -219,6 +217,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         polled: Cell::new(NO_TASK),
         answers: RefCell::default(),
         pace: RefCell::default(),
+        promise: Promise::default(),
         outer: CURRENT.get(),
     };
     // Declared before the future, so that it goes after it, also when a panic unwinds.
@@ -248,6 +247,7 @@ impl Drop for Entered<'_, '_> {
             if this.is_forked() {
                 break;
             }
+            this.promise.keep(false, None);
             this.drain();
             // What was dropped or woken may have begun something new. Once nothing is left, no
             // foreign code runs any more.
@@ -283,12 +283,8 @@ impl Loop<'_> {
     /// Whom a waker wakes. A task of this loop is named by its number, without a count.
     #[inline]
     fn wake_of(&self, waker: &Waker) -> Wake {
-        let (task, data, table) = self.polled.get();
-        if std::ptr::eq(waker.data(), data) && std::ptr::eq(waker.vtable(), table) {
-            Wake::Task(task)
-        } else {
-            Wake::Waker(waker.clone())
-        }
+        let task = self.polled_task(waker).map(Wake::Task);
+        task.unwrap_or_else(|| Wake::Waker(waker.clone()))
     }
 
     #[inline]
@@ -401,6 +397,10 @@ impl Loop<'_> {
         self.hand_over();
         let next_timer = self.timers.borrow().next();
         let in_flight = self.lease.borrow_mut().proactor().in_flight();
+        if self.promise.keep(!is_busy && in_flight == 0, next_timer) {
+            // What that has woken is polled first.
+            return;
+        }
         if is_busy {
             let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
             if needs_turn || looks {

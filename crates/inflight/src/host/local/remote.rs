@@ -52,6 +52,13 @@ pub(super) fn find(id: u64) -> Option<Arc<Remote>> {
     lock(&HOMES).as_ref()?.get(&id).cloned()
 }
 
+/// As [`Remote::poll`], of the loop with this number.
+#[cold]
+pub(super) fn poll_from_afar(id: u64, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+    let remote = find(id).expect("a loop is known while futures have claims on it");
+    remote.poll(ticket, waker)
+}
+
 fn forget(id: u64) {
     let gone = lock(&HOMES).as_mut().and_then(|homes| homes.remove(&id));
     drop(gone);
@@ -112,7 +119,7 @@ impl Remote {
     }
 
     /// A future that began in this loop is polled elsewhere.
-    pub(super) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+    fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
         let waker = waker.clone();
         let mut state = lock(&self.state);
         let answer = state.answers.remove(&ticket);

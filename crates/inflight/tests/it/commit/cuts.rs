@@ -5,9 +5,10 @@
 //! they had been told before is compared with what is left.
 
 use std::env;
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::task::Poll;
 use std::thread;
 
 use inflight::fs::File;
@@ -163,8 +164,8 @@ fn no_acknowledged_sync_is_lost_in_a_power_cut() {
     };
     let _named = Named(format!("seed {}", seed()));
     let styles = [Style::Waits, Style::Awaits, Style::Batches, Style::Queues];
-    // The backends, of which there are up to five, and a run loop on each.
-    let each = cuts().div_ceil(5 * (styles.len() as u64 + 1));
+    // The backends, of which there are up to five, and run loops on each.
+    let each = cuts().div_ceil(5 * (styles.len() as u64 + 2));
     on_every_backend(|engine| {
         let file = open(engine, &mounted, SYNCED);
         let written = open(engine, &mounted, WRITTEN);
@@ -174,6 +175,8 @@ fn no_acknowledged_sync_is_lost_in_a_power_cut() {
         }
         let lost = run_in_a_loop(&mounted, &written, &file, each);
         assert_eq!(lost, None, "in a run loop");
+        let lost = run_as_tasks(&mounted, &written, &file, each);
+        assert_eq!(lost, None, "tasks of a run loop");
     });
     say(&format!("power cuts: seed {}, nothing lost", seed()));
 }
@@ -213,6 +216,43 @@ fn run_in_a_loop(mounted: &Mounted, written: &File, file: &File, cuts: u64) -> O
             ran.expect("nothing is demanded");
         });
         cut(&mounted.disk, &told, &mut random, cuts)
+    })
+}
+
+/// As [`run`], with clients that are tasks of one run loop, which makes their flushes.
+fn run_as_tasks(mounted: &Mounted, written: &File, file: &File, cuts: u64) -> Option<String> {
+    let told = Told(Default::default());
+    let over = AtomicBool::new(false);
+    (0..CLIENTS).for_each(|number| write(number, 0, written));
+    let mut random = Random(seed());
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        let (over, told) = (&over, &told);
+        scope.spawn(move || {
+            let client = async |number: usize| {
+                for record in 1_u64.. {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    write(number, record, written);
+                    file.sync_data().await.expect("the disk is sound");
+                    told.0[number].store(record, Ordering::SeqCst);
+                }
+            };
+            let mut clients: Vec<_> = (0..CLIENTS)
+                .map(|number| Box::pin(client(number)))
+                .collect();
+            // All are polled with the waker of the one task that is the loop's.
+            let all = poll_fn(|context| {
+                clients.retain_mut(|client| client.as_mut().poll(context).is_pending());
+                match clients.is_empty() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            });
+            file.engine().run(all).expect("nothing is demanded");
+        });
+        cut(&mounted.disk, told, &mut random, cuts)
     })
 }
 

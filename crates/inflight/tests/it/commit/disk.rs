@@ -42,6 +42,8 @@ struct State {
     /// Flushes that have begun, and that are over.
     begun: u64,
     ended: u64,
+    /// The thread that has asked for the last one.
+    flusher: u32,
     /// From this one on, flushes do not end.
     held_from: Option<u64>,
     /// The errno of flushes.
@@ -99,6 +101,11 @@ impl Disk {
     /// Flushes that have begun.
     pub(super) fn flushes(&self) -> u64 {
         self.lock().begun
+    }
+
+    /// The thread that has asked for the last one.
+    pub(super) fn flusher(&self) -> u32 {
+        self.lock().flusher
     }
 
     /// Waits until so many flushes have begun.
@@ -225,7 +232,8 @@ impl Filesystem for Disk {
         reply.written(u32::try_from(data.len()).expect("it is within the disk"));
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.lock().flusher = request.pid();
         match self.flush() {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -266,6 +274,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         durable: vec![0; SECTORS * SECTOR],
         dirty: vec![false; SECTORS],
         operations: 0,
+        flusher: 0,
         begun: 0,
         ended: 0,
         held_from: None,

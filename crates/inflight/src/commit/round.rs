@@ -1,0 +1,193 @@
+//! The syncs that one flush serves, and their places.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use super::{Commit, HostId, Keep, lock};
+use crate::completion::Answer;
+use crate::sync::{Condvar, Mutex, PoisonError};
+
+/// What a flush needs until it is over: the open file.
+pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+
+/// The syncs that are served by one flush.
+pub(super) struct Round {
+    /// Of the same file.
+    commit: Weak<Commit>,
+    members: Mutex<Members>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct Members {
+    /// One of them wants metadata too.
+    wants_all: bool,
+    /// Who waits for the answer and has not left.
+    waiting: usize,
+    wakers: Vec<Option<Waker>>,
+    /// Keeps the descriptor open until the flush is over.
+    kept: Option<Kept>,
+    answer: Option<Answer>,
+}
+
+/// The place of one sync in its round.
+pub(crate) struct Seat {
+    round: Arc<Round>,
+    place: usize,
+}
+
+impl Round {
+    /// An empty one.
+    pub(super) fn new(commit: &Arc<Commit>) -> Arc<Self> {
+        Arc::new(Self {
+            commit: Arc::downgrade(commit),
+            members: Mutex::default(),
+            told: Condvar::new(),
+        })
+    }
+
+    /// An empty one with the memory of one that nobody has a seat in any more.
+    pub(super) fn renewed(mut round: Arc<Self>) -> Option<Arc<Self>> {
+        let members = Arc::get_mut(&mut round)?.members.get_mut();
+        let members = members.unwrap_or_else(PoisonError::into_inner);
+        members.wakers.clear();
+        let wakers = std::mem::take(&mut members.wakers);
+        *members = Members {
+            wakers,
+            ..Members::default()
+        };
+        Some(round)
+    }
+
+    /// A place in it.
+    pub(super) fn sit(
+        this: &Arc<Self>,
+        data_only: bool,
+        file: &dyn Keep,
+        waker: Option<Waker>,
+    ) -> Seat {
+        let mut members = lock(&this.members);
+        members.wants_all |= !data_only;
+        members.waiting += 1;
+        members.kept.get_or_insert_with(|| file.keep());
+        let place = members.wakers.len();
+        members.wakers.push(waker);
+        Seat {
+            round: Arc::clone(this),
+            place,
+        }
+    }
+
+    /// Who waits for the answer.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.members).waiting
+    }
+
+    /// Begins the flush: whether it is of data only, and what it needs. `None` if all have left.
+    pub(super) fn begin(&self) -> Option<(bool, Option<Kept>)> {
+        let mut members = lock(&self.members);
+        (members.waiting > 0).then(|| (!members.wants_all, members.kept.take()))
+    }
+
+    /// Leaves the answer to everyone; how many they are, and who is to be woken.
+    pub(super) fn tell(&self, answer: Answer) -> (usize, Vec<Option<Waker>>) {
+        let mut members = lock(&self.members);
+        members.answer = Some(answer);
+        let wakers = std::mem::take(&mut members.wakers);
+        let waiting = members.waiting;
+        drop(members);
+        self.told.notify_all();
+        (waiting, wakers)
+    }
+
+    /// Takes back the memory of the wakers it has told, to be used again.
+    pub(super) fn give_back(&self, wakers: Vec<Option<Waker>>) {
+        lock(&self.members).wakers = wakers;
+    }
+}
+
+impl Seat {
+    /// Makes the flush that its host has promised, if it still has to be made.
+    pub(crate) fn lead(&self, host: HostId) -> bool {
+        let commit = self.round.commit.upgrade();
+        commit.is_some_and(|commit| commit.keep_promise(host, |_| true))
+    }
+
+    /// Has the pool make the flush that a host has promised, if it still has to be made.
+    pub(crate) fn leave_to_the_pool(&self) {
+        if let Some(commit) = self.round.commit.upgrade() {
+            commit.break_promise(&self.round);
+        }
+    }
+
+    /// The answer, if it has come.
+    pub(crate) fn answer(&self) -> Option<Answer> {
+        lock(&self.round.members).answer
+    }
+
+    /// The answer, if it has come; else the waker is kept.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Answer> {
+        let members = lock(&self.round.members);
+        if members.answer.is_some() {
+            return members.answer;
+        }
+        let known = members.wakers[self.place].as_ref();
+        if known.is_some_and(|known| known.will_wake(waker)) {
+            return None;
+        }
+        drop(members);
+        // Cloning a waker is foreign code, and so is dropping one.
+        let waker = waker.clone();
+        let mut members = lock(&self.round.members);
+        let answer = members.answer;
+        let unneeded = match answer {
+            None => members.wakers[self.place].replace(waker),
+            Some(_) => Some(waker),
+        };
+        drop(members);
+        drop(unneeded);
+        if answer.is_none() {
+            // Whoever is woken now need not be of the host that began this.
+            self.leave_to_the_pool();
+        }
+        answer
+    }
+
+    /// Blocks until the answer is there.
+    pub(crate) fn wait(self) -> Answer {
+        let mut members = lock(&self.round.members);
+        loop {
+            if let Some(answer) = members.answer {
+                return answer;
+            }
+            let waited = self.round.told.wait(members);
+            members = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The future is gone. Returns the answer, if it had come, and what is to be dropped: that may
+    /// be foreign code.
+    pub(crate) fn leave(self) -> (Option<Answer>, Option<Waker>) {
+        let mut members = lock(&self.round.members);
+        let answer = members.answer;
+        let (mut waker, mut kept) = (None, None);
+        if answer.is_none() {
+            waker = members.wakers[self.place].take();
+            members.waiting -= 1;
+            if members.waiting == 0 {
+                // If the flush has begun it has this already.
+                kept = members.kept.take();
+            }
+        }
+        drop(members);
+        drop(kept);
+        (answer, waker)
+    }
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,70 @@
+//! The flush that a run loop makes itself, when it has nothing else to do.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::{Loop, with_current};
+use crate::commit::{Commit, HostId};
+use crate::host::shared::Shared;
+use crate::policy::{LOOP_FLUSH_MAX, loop_flushes};
+
+/// What a loop has promised: the next flush of one file. Those of several files run side by side in
+/// the pool.
+pub(super) struct Promise {
+    host: HostId,
+    commit: RefCell<Option<Arc<Commit>>>,
+}
+
+/// Who may promise to make a flush that this waker waits for: the loop of this thread, if the waker
+/// is of the task that it polls. One that blocks the thread does not wake by way of the loop.
+pub(crate) fn may_promise(
+    shared: &Arc<Shared>,
+    commit: &Arc<Commit>,
+    waker: &Waker,
+) -> Option<HostId> {
+    let may = |current: &Loop<'static>| {
+        let is_task = current.polled_task(waker).is_some();
+        (is_task && Arc::ptr_eq(current.shared, shared)).then(|| current.promise.make(commit))?
+    };
+    with_current(may)?
+}
+
+impl Default for Promise {
+    fn default() -> Self {
+        Self {
+            host: HostId::new(),
+            commit: RefCell::default(),
+        }
+    }
+}
+
+impl Promise {
+    fn make(&self, commit: &Arc<Commit>) -> Option<HostId> {
+        let mut promised = self.commit.borrow_mut();
+        let promised = promised.get_or_insert_with(|| Arc::clone(commit));
+        Arc::ptr_eq(promised, commit).then_some(self.host)
+    }
+
+    /// Makes the flush that was promised, if there is one, the loop is free to be away, and no
+    /// timer is due meanwhile; else leaves it to the pool. True if it was made.
+    pub(super) fn keep(&self, is_free: bool, next_timer: Option<Instant>) -> bool {
+        let Some(commit) = self.commit.take() else {
+            return false;
+        };
+        let is_soon = |at| at <= Instant::now() + LOOP_FLUSH_MAX;
+        let is_free = is_free && !next_timer.is_some_and(is_soon);
+        commit.keep_promise(self.host, |took| is_free && loop_flushes(took))
+    }
+}
+
+impl Loop<'_> {
+    /// The task that is polled, if this is its waker.
+    #[inline]
+    pub(super) fn polled_task(&self, waker: &Waker) -> Option<u32> {
+        let (task, data, table) = self.polled.get();
+        let is_it = std::ptr::eq(waker.data(), data) && std::ptr::eq(waker.vtable(), table);
+        is_it.then_some(task)
+    }
+}

@@ -1,0 +1,56 @@
+//! When a flush begins, and who may make it.
+
+use std::time::Duration;
+
+/// How long a flush is put off for those who are expected to ask for it too, when the last one has
+/// taken so long; `None` where waiting would not pay.
+///
+/// Whoever comes too late waits for almost two flushes, so a quarter of one is not much to wait for
+/// them; and nobody waits for those who did not come the last time. Where flushes are as short as
+/// waking somebody, none is put off.
+pub(crate) fn gather_for(flush: Duration) -> Option<Duration> {
+    let at_most = (flush / 4).min(GATHER_MAX);
+    (at_most >= GATHER_MIN).then_some(at_most)
+}
+
+const GATHER_MIN: Duration = Duration::from_micros(5);
+const GATHER_MAX: Duration = Duration::from_millis(5);
+
+/// Whether a thread can sleep for so short a time: not below about 50 us (`PR_SET_TIMERSLACK`,
+/// prctl(2)).
+pub(crate) fn can_sleep(time: Duration) -> bool {
+    time >= Duration::from_micros(50)
+}
+
+/// Whether a run loop that has nothing else to do makes a flush itself, given how long the last one
+/// of the file took.
+///
+/// To hand it to a thread of the pool and hear of it takes two wake-ups, a third of the time of a
+/// fast disk's flush. While the loop makes it, it does not see what other threads bring.
+pub(crate) fn loop_flushes(took: Option<Duration>) -> bool {
+    took.is_some_and(|took| took <= LOOP_FLUSH_MAX)
+}
+
+/// The longest that a run loop is to be away.
+pub(crate) const LOOP_FLUSH_MAX: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_put_off_for_a_quarter_of_the_last_one() {
+        let us = Duration::from_micros;
+        assert_eq!(gather_for(us(19)), None);
+        assert_eq!(gather_for(us(100)), Some(us(25)));
+        assert!(!can_sleep(us(25)) && can_sleep(us(100)));
+        assert_eq!(gather_for(us(1_000_000)), Some(us(5_000)));
+    }
+
+    #[test]
+    fn a_loop_makes_flushes_that_are_known_to_be_short() {
+        assert!(!loop_flushes(None));
+        assert!(loop_flushes(Some(Duration::from_micros(90))));
+        assert!(!loop_flushes(Some(Duration::from_millis(5))));
+    }
+}

@@ -1,0 +1,234 @@
+//! Flushes that a run loop or a queue makes itself, and those that it has left to it and that
+//! somebody else needs.
+
+use std::future::{IntoFuture, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::thread;
+
+use inflight::fs::{File, Sync};
+use inflight::{AnyOp, Operation, Pending, local};
+
+use super::disk::{Mounted, mounted_or_skip};
+use super::{SYNCED, WRITTEN, open};
+use crate::support::{on_every_backend, read_write};
+
+/// This thread, as the kernel numbers it.
+fn this_thread() -> u32 {
+    let path = std::fs::read_link("/proc/thread-self").expect("it is there");
+    let number = path
+        .file_name()
+        .and_then(|name| name.to_str()?.parse().ok());
+    number.expect("its name is a number")
+}
+
+fn is_flushed_here(mounted: &Mounted) -> bool {
+    mounted.disk.flusher() == this_thread()
+}
+
+/// Polls with the waker of the task that runs.
+async fn begin(sync: &mut Pending<Sync<'_>>) {
+    poll_fn(|context| {
+        assert!(Pin::new(&mut *sync).poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// A sync that is known to be fast: the loop makes such ones only.
+async fn warm_up(file: &File) {
+    file.sync_data().await.expect("the disk is sound");
+}
+
+#[test]
+fn a_loop_with_nothing_else_to_do_makes_the_flush_itself() {
+    let name = "a_loop_with_nothing_else_to_do_makes_the_flush_itself";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let ran = engine.run(async {
+            warm_up(&file).await;
+            assert!(!is_flushed_here(&mounted), "nothing was known of it");
+            // A flush that a busy machine has made slow is followed by one of the pool.
+            for _ in 0..1000 {
+                file.sync_data().await.unwrap();
+                if is_flushed_here(&mounted) {
+                    return true;
+                }
+            }
+            false
+        });
+        assert!(ran.unwrap());
+    });
+}
+
+#[test]
+fn the_syncs_of_a_queue_are_one_flush_of_its_thread() {
+    let name = "the_syncs_of_a_queue_are_one_flush_of_its_thread";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let begun = mounted.disk.flushes();
+        let queued = engine.queue(8, |queue| {
+            (0..8).for_each(|tag| assert!(queue.push(tag, file.sync_data()).is_ok()));
+            let results = std::iter::from_fn(|| queue.next());
+            results.map(|(_, result)| result.unwrap()).count()
+        });
+        assert_eq!(queued.unwrap(), 8);
+        assert_eq!(mounted.disk.flushes() - begun, 1);
+        assert!(is_flushed_here(&mounted));
+    });
+}
+
+#[test]
+fn a_queue_that_waits_for_something_else_leaves_its_flush_to_the_pool() {
+    let name = "a_queue_that_waits_for_something_else_leaves_its_flush_to_the_pool";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let durable = read_write(engine).durable_writes(true);
+        let other = durable.open(mounted.path(WRITTEN)).unwrap();
+        let queued = engine.queue(8, |queue| {
+            let sync = || AnyOp::from(file.sync_data());
+            let write = || AnyOp::from(other.write_at(vec![1; 512], 0));
+            let operations = [sync(), write(), sync(), write()];
+            for (tag, operation) in (0..).zip(operations) {
+                assert!(queue.push(tag, operation).is_ok());
+            }
+            let results = std::iter::from_fn(|| queue.next());
+            let mut tags: Vec<u64> = results
+                .map(|(tag, (result, _))| {
+                    result.unwrap();
+                    tag
+                })
+                .collect();
+            tags.sort_unstable();
+            tags
+        });
+        assert_eq!(queued.unwrap(), [0, 1, 2, 3]);
+    });
+}
+
+/// Nobody waits for a loop or a queue that does not come back, because this thread blocks.
+#[test]
+fn whoever_else_asks_does_not_count_on_a_promise() {
+    let name = "whoever_else_asks_does_not_count_on_a_promise";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let waits: fn(&File) = |file| file.sync_all().wait().unwrap();
+    let awaits: fn(&File) = |file| pollster::block_on(file.sync_all().into_future()).unwrap();
+    for asks in [waits, awaits] {
+        on_every_backend(|engine| {
+            let file = open(engine, &mounted, SYNCED);
+            let ask = || {
+                thread::scope(|scope| scope.spawn(|| asks(&file)).join().unwrap());
+                asks(&file);
+            };
+            let ran = engine.run(async {
+                warm_up(&file).await;
+                let mut sync = file.sync_data().into_future();
+                begin(&mut sync).await;
+                ask();
+                sync.await.unwrap();
+            });
+            ran.unwrap();
+            let queued = engine.queue(2, |queue| {
+                assert!(queue.push(0, file.sync_data()).is_ok());
+                ask();
+                queue.next().unwrap().1
+            });
+            queued.unwrap().unwrap();
+        });
+    }
+}
+
+/// A future that is polled by somebody else does not depend on the loop in which it began.
+#[test]
+fn a_sync_that_was_moved_out_of_its_loop_is_made() {
+    let name = "a_sync_that_was_moved_out_of_its_loop_is_made";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let ran = engine.run(async {
+            warm_up(&file).await;
+            let mut moved = file.sync_data().into_future();
+            begin(&mut moved).await;
+            // The loop is blocked meanwhile.
+            thread::scope(|scope| {
+                let waits = scope.spawn(|| pollster::block_on(moved));
+                waits.join().unwrap().unwrap();
+            });
+            let mut left = file.sync_data().into_future();
+            begin(&mut left).await;
+            Some(left)
+        });
+        pollster::block_on(ran.unwrap().expect("it was left")).unwrap();
+    });
+}
+
+#[test]
+fn a_loop_that_is_busy_leaves_its_flush_to_the_pool() {
+    let name = "a_loop_that_is_busy_leaves_its_flush_to_the_pool";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let ran = engine.run(async {
+            warm_up(&file).await;
+            let over = std::rc::Rc::new(std::cell::Cell::new(false));
+            let is_over = std::rc::Rc::clone(&over);
+            // It never sleeps before the sync is over.
+            let busy = local::spawn(poll_fn(move |context| {
+                if is_over.get() {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }));
+            file.sync_data().await.unwrap();
+            assert!(!is_flushed_here(&mounted));
+            over.set(true);
+            busy.await;
+        });
+        ran.unwrap();
+    });
+}
+
+#[test]
+fn a_failed_flush_of_a_loop_or_a_queue_is_remembered() {
+    let name = "a_failed_flush_of_a_loop_or_a_queue_is_remembered";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        for queues in [false, true] {
+            let file = open(engine, &mounted, SYNCED);
+            pollster::block_on(warm_up(&file));
+            mounted.disk.fail(Some(libc::EIO));
+            let told = if queues {
+                let queued = engine.queue(1, |queue| {
+                    assert!(queue.push(0, file.sync_data()).is_ok());
+                    queue.next().unwrap().1
+                });
+                queued.unwrap()
+            } else {
+                engine.run(async { file.sync_data().await }).unwrap()
+            };
+            mounted.disk.fail(None);
+            assert_eq!(told.unwrap_err().raw_os_error(), Some(libc::EIO));
+            let begun = mounted.disk.flushes();
+            assert!(file.sync_data().wait().is_err());
+            assert_eq!(mounted.disk.flushes(), begun);
+        }
+    });
+}
