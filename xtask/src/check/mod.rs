@@ -58,9 +58,11 @@ pub(crate) fn run() -> Result<()> {
     })?;
     steps.step("documentation", || {
         let own = ["--workspace", "--no-deps", "--all-features"];
+        // With examples, the dependencies have the features that clippy has checked them with.
         run_to_success(
             cargo("doc")
                 .args(own)
+                .args(["--lib", "--bins", "--examples"])
                 .args(locked())
                 .env("RUSTDOCFLAGS", "-Dwarnings"),
         )
