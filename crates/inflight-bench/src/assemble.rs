@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
-use inflight_report::record::{Cell, Heat, SCHEMA, Skipped, Tool};
+use inflight_report::record::{Cell, Heat, LatencyClock, SCHEMA, Skipped, Tool};
 use inflight_report::regret;
 
 use crate::cli::Options;
@@ -76,7 +76,11 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
             io_uring_blocked,
             ..
         } = running;
-        cell.latency = latencies.store(sample_every.unwrap_or(1))?;
+        let clock = match cell.rate_per_s {
+            None => LatencyClock::Closed,
+            Some(_) => LatencyClock::Intended,
+        };
+        cell.latency = latencies.store(sample_every.unwrap_or(1), clock)?;
         cell.heat = (!heat.is_empty()).then_some(Heat { rounds: heat });
         if cell.rounds.is_empty() && cell.skipped.is_none() {
             let reason = STOPPED.to_owned();

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
+use inflight_report::open;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::Skipped;
+use inflight_report::record::{ProfileSummary, Skipped};
 
 use crate::cli::Options;
 use crate::confirm::Course;
@@ -140,6 +141,7 @@ fn measure(
             fds: &fds,
             paths: &files.paths,
             work: &work,
+            pace: None,
             share: Share::whole(),
             direct: profile.direct() && refused.is_none(),
             depth: 1,
@@ -197,13 +199,16 @@ fn begin(
             .cell
             .effective
             .insert("direct".to_owned(), yes_no(job.direct));
-        let reason = cell.strategy.unfit(profile).or(refused);
+        let unfit = cell.unfit(profile);
+        let reason = unfit.or(refused);
         running.cell.skipped = reason.map(|reason| Skipped {
             reason: reason.to_owned(),
         });
-        running
+        (running, unfit.is_none())
     });
-    cells.partition(|running| running.strategy.unfit(profile).is_none())
+    let (fit, unfit): (Vec<_>, Vec<_>) = cells.partition(|(_, fits)| *fits);
+    let running = |cells: Vec<(Running, bool)>| cells.into_iter().map(|(cell, _)| cell).collect();
+    (running(fit), running(unfit))
 }
 
 /// As people say it.
@@ -218,14 +223,22 @@ fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
+/// Whether any cell of a profile has figures that count.
+fn counts(record: &Record, profile: &ProfileSummary) -> bool {
+    let open_loop = open::cells(record, profile);
+    let mut done = open_loop.iter().filter(|cell| !cell.rounds.is_empty());
+    !Ranking::new(record, profile).ranked.is_empty()
+        || done.any(|cell| open::out(record, profile, cell).is_none())
+}
+
 fn exit_code(record: &Record, options: &Options) -> u8 {
     if record.interrupted {
         return exit::INTERRUPTED;
     }
     let nothing_ran = record.cells.iter().all(|cell| cell.rounds.is_empty());
-    let in_vain = |profile: &inflight_report::record::ProfileSummary| {
+    let in_vain = |profile: &ProfileSummary| {
         let asked = profile.direct && options.names_profile(&profile.name);
-        asked && Ranking::new(record, profile).ranked.is_empty()
+        asked && !counts(record, profile)
     };
     // `null` and the like are never ranked: to ask for them alone is no failure.
     let rankable = record

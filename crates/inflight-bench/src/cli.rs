@@ -73,6 +73,15 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_delimiter = ',', value_name = "N")]
     depth: Vec<u32>,
 
+    /// Operations due per second: an open loop, latencies from when they were due; `20k` is 20,000.
+    ///
+    /// Operations begin by the clock, however long others take, so that a stall counts for all who
+    /// would have come meanwhile. The depth is the most in flight; what finds no place waits for
+    /// one. Nothing is ranked then: rates are given, not found. Several rates have rows of their
+    /// own.
+    #[arg(long, value_delimiter = ',', value_parser = size::parse_rate, value_name = "R")]
+    rate: Vec<u64>,
+
     /// Bytes per operation, instead of those of the profile; `4k` is 4 KiB.
     #[arg(long, value_parser = size::parse_block, value_name = "SIZE")]
     block_size: Option<u32>,
@@ -142,6 +151,8 @@ pub(crate) struct Options {
     pub(crate) profiles: Vec<String>,
     pub(crate) strategies: Vec<&'static dyn Strategy>,
     pub(crate) depths: Option<Vec<u32>>,
+    /// Operations due per second; none for a closed loop.
+    pub(crate) rates: Vec<u64>,
     pub(crate) block_size_bytes: Option<u32>,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) rounds: u32,
@@ -208,6 +219,9 @@ impl BenchFlags {
         if let Some(depths) = &depths {
             check_depths(depths).map_err(|error| usage(error.to_string()))?;
         }
+        let mut rates = self.rate;
+        rates.sort_unstable();
+        rates.dedup();
         let rounds = if self.quick {
             QUICK_ROUNDS
         } else {
@@ -218,6 +232,7 @@ impl BenchFlags {
             profiles: self.profile,
             strategies,
             depths,
+            rates,
             block_size_bytes: self.block_size,
             size_bytes: self.size,
             rounds: self.rounds.unwrap_or(rounds),

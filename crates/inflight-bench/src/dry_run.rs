@@ -30,7 +30,7 @@ pub(crate) fn print(options: &Options) -> Result<u8> {
         false => target.join("inflight-fio-data"),
     };
     let mut text = summary(&plan, target, size_bytes);
-    text += &job(&plan, target, &file, size_bytes)?;
+    text += &job(options, &plan, &file, size_bytes)?;
     show::print(&text)?;
     Ok(exit::DONE)
 }
@@ -76,7 +76,11 @@ fn cells(planned: &PlannedProfile) -> Vec<String> {
             0 | 1 => String::new(),
             threads => format!("x{threads}"),
         };
-        let depth = format!("{}{threads}", cell.shape.depth);
+        let rate = match cell.rate_per_s {
+            None => String::new(),
+            Some(rate) => format!(" at {rate}/s"),
+        };
+        let depth = format!("{}{threads}{rate}", cell.shape.depth);
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, depths)) => depths.push(depth),
             None => groups.push((name, vec![depth])),
@@ -88,7 +92,12 @@ fn cells(planned: &PlannedProfile) -> Vec<String> {
 }
 
 /// The job: a section for each profile and depth, one after the other.
-fn job(plan: &Plan, target: &Path, file: &Path, size_bytes: u64) -> Result<String> {
+fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<String> {
+    let target = &options.target;
+    let rates: Vec<Option<u64>> = match options.rates.as_slice() {
+        [] => vec![None],
+        rates => rates.iter().copied().map(Some).collect(),
+    };
     let mut text = format!(
         "\n[global]\nioengine=io_uring\nfilename={}\ntime_based=1\nramp_time={}ms\n\
          runtime={}ms\nnorandommap=1\nrandrepeat=0\nrefill_buffers=1\n",
@@ -104,17 +113,24 @@ fn job(plan: &Plan, target: &Path, file: &Path, size_bytes: u64) -> Result<Strin
             continue;
         }
         for depth in &profile.asked.queue_depths {
-            text += &section(profile, *depth, size_bytes);
+            for rate in &rates {
+                text += &section(profile, *depth, *rate, size_bytes);
+            }
         }
     }
     Ok(text)
 }
 
-fn section(profile: &Profile, depth: u32, size_bytes: u64) -> String {
+fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) -> String {
+    let at_rate = rate.map_or_else(String::new, |rate| format!("-at-{rate}"));
     let mut lines = vec![
-        format!("\n[{}-{depth}]", profile.name),
+        format!("\n[{}-{depth}{at_rate}]", profile.name),
         "stonewall".to_owned(),
     ];
+    if let Some(rate) = rate {
+        lines.push("; not the same: fio counts latencies from the call".to_owned());
+        lines.push(format!("rate_iops={rate}"));
+    }
     if let Some(missing) = not_in_fio(&profile.summary()) {
         lines.push(format!("; {missing}"));
     }

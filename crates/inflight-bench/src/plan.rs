@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use inflight_report::ranking::MOST_FINALISTS;
-use inflight_report::record::Cell;
+use inflight_report::record::{Cell, Sync};
 use inflight_report::stats::FEWEST_ROUNDS;
 
 use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_DEPTH, QUICK_ROUNDS};
 use crate::measure::histogram::Latencies;
+use crate::measure::pace::Pace;
 use crate::measure::run::Running;
 use crate::profile::{self, Profile};
 use crate::strategy::{Modes, Shape, Strategy, Way};
@@ -52,6 +53,8 @@ pub(crate) struct PlannedProfile {
 pub(crate) struct PlannedCell {
     pub(crate) strategy: &'static dyn Strategy,
     pub(crate) shape: Shape,
+    /// Operations due per second, in an open loop.
+    pub(crate) rate_per_s: Option<u64>,
 }
 
 impl Plan {
@@ -67,11 +70,13 @@ impl Plan {
             }
             depths.sort_unstable();
             depths.dedup();
-            if options.quick && options.depths.is_none() {
+            // What an open loop shows is not a question of fine steps.
+            let few = options.quick || !options.rates.is_empty();
+            if few && options.depths.is_none() {
                 let (first, last) = (depths.first().copied(), depths.last().copied());
                 depths.retain(|depth| [first, Some(QUICK_DEPTH), last].contains(&Some(*depth)));
             }
-            let cells = cells(&profile, &options.strategies, cpus);
+            let cells = cells(&profile, options, cpus);
             profiles.push(PlannedProfile { profile, cells });
         }
         let measured = options
@@ -132,7 +137,7 @@ impl Plan {
 
     /// How long a cell will take in a round.
     pub(crate) fn takes(&self, cell: &PlannedCell) -> Duration {
-        self.measured + self.warmup + overhead(cell)
+        self.measured + self.warmup + overhead(cell) + after(cell, self.measured)
     }
 
     /// A hash of everything that must agree before two records may be compared.
@@ -146,9 +151,10 @@ impl Plan {
             } = &planned.profile;
             let written = write!(text, "{name} {block_bytes} {asked:?}:");
             written.expect("a string takes everything");
-            for PlannedCell { strategy, shape } in &planned.cells {
-                let Shape { depth, threads } = shape;
-                let written = write!(text, " {}/{depth}x{threads}", strategy.name());
+            for cell in &planned.cells {
+                let Shape { depth, threads } = cell.shape;
+                let rate = cell.at_rate();
+                let written = write!(text, " {}/{depth}x{threads}{rate}", cell.strategy.name());
                 written.expect("a string takes everything");
             }
         }
@@ -159,7 +165,7 @@ impl Plan {
 impl PlannedProfile {
     /// The cells that can be measured.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &PlannedCell> {
-        let fits = |cell: &&PlannedCell| cell.strategy.unfit(&self.profile).is_none();
+        let fits = |cell: &&PlannedCell| cell.unfit(&self.profile).is_none();
         self.cells.iter().filter(fits)
     }
 }
@@ -173,7 +179,28 @@ impl PlannedCell {
         } else {
             String::new()
         };
-        format!("{profile}/{}/{depth}{crew}", self.strategy.name())
+        let rate = self.at_rate();
+        format!("{profile}/{}/{depth}{crew}{rate}", self.strategy.name())
+    }
+
+    fn at_rate(&self) -> String {
+        self.rate_per_s
+            .map_or_else(String::new, |rate| format!("@{rate}"))
+    }
+
+    /// Why it has no place in a profile, if so.
+    pub(crate) fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        let by_the_clock = || match self.rate_per_s {
+            None => None,
+            Some(_) if profile.asked.batched => {
+                Some("what begins together with others does not begin by the clock")
+            }
+            Some(_) if profile.asked.sync == Sync::End => {
+                Some("one sync for all that was written is no part of any latency")
+            }
+            Some(_) => self.strategy.closed_only(),
+        };
+        self.strategy.unfit(profile).or_else(by_the_clock)
     }
 
     /// An empty cell of the record, to be filled by measuring.
@@ -189,6 +216,7 @@ impl PlannedCell {
             effective: Modes::new(),
             skipped: None,
             rounds: Vec::new(),
+            rate_per_s: self.rate_per_s,
             latency: None,
             heat: None,
         };
@@ -204,14 +232,35 @@ impl PlannedCell {
     }
 }
 
-fn cells(profile: &Profile, strategies: &[&'static dyn Strategy], cpus: u32) -> Vec<PlannedCell> {
-    let of = |&strategy: &&'static dyn Strategy| {
-        let shapes = strategy.shapes(profile, cpus).into_iter();
-        shapes
-            .map(move |shape| PlannedCell { strategy, shape })
-            .collect::<Vec<_>>()
+fn cells(profile: &Profile, options: &Options, cpus: u32) -> Vec<PlannedCell> {
+    let of = |&strategy: &&'static dyn Strategy| match options.rates.as_slice() {
+        [] => {
+            let shapes = strategy.shapes(profile, cpus).into_iter();
+            let cell = |shape| PlannedCell {
+                strategy,
+                shape,
+                rate_per_s: None,
+            };
+            shapes.map(cell).collect::<Vec<_>>()
+        }
+        rates => {
+            let shapes = strategy.open_shapes(profile, cpus).into_iter();
+            let at_each = |shape| rates.iter().map(move |rate| (shape, *rate));
+            let cell = |(shape, rate)| PlannedCell {
+                strategy,
+                shape,
+                rate_per_s: Some(rate),
+            };
+            shapes.flat_map(at_each).map(cell).collect()
+        }
     };
-    strategies.iter().flat_map(of).collect()
+    options.strategies.iter().flat_map(of).collect()
+}
+
+/// What is due and late at the end of an open loop is waited for.
+fn after(cell: &PlannedCell, measured: Duration) -> Duration {
+    cell.rate_per_s
+        .map_or(Duration::ZERO, |_| Pace::grace(measured))
 }
 
 fn overhead(cell: &PlannedCell) -> Duration {
@@ -244,8 +293,10 @@ fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
     let count = u32::try_from(cells().count()).unwrap_or(u32::MAX - fresh) + fresh;
     let overhead = cells().map(overhead).sum::<Duration>() + CELL_OVERHEAD * fresh;
     let one_round = (budget(profiles.len(), quick) / rounds).saturating_sub(overhead);
-    // A seventh of it is the warm-up.
-    let milliseconds = (one_round / count.max(1) * 6 / 7).as_millis() / 5 * 5;
+    // A seventh of it is the warm-up; an open loop may go on for half as long again.
+    let open = cells().any(|cell| cell.rate_per_s.is_some());
+    let parts = if open { 10 } else { 7 };
+    let milliseconds = (one_round / count.max(1) * 6 / parts).as_millis() / 5 * 5;
     let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
     time.clamp(SHORTEST_CELL, LONGEST_CELL)
 }

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `4k` is 4 KiB.
+//! Sizes and rates as people write them: `4k` is 4 KiB, and 4,000 operations a second.
 
 use anyhow::{Result, bail};
 
@@ -27,6 +27,32 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     match number.checked_mul(1 << shift) {
         Some(0) | None => Err(format!("`{text}` is out of range")),
         Some(bytes) => Ok(bytes),
+    }
+}
+
+/// Most operations per second that can be asked for: more than a processor can begin.
+const MOST_PER_S: u64 = 10_000_000;
+
+/// Reads a rate: a number and an optional `k` or `m`, always in powers of 1000.
+pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let scale = match &lower[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "m" => 1_000_000,
+        unit => {
+            return Err(format!(
+                "unknown unit `{unit}`; use k or m (powers of 1000)"
+            ));
+        }
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| format!("`{text}` is not a rate"))?;
+    match number.checked_mul(scale) {
+        Some(rate @ 1..=MOST_PER_S) => Ok(rate),
+        _ => Err(format!("`{text}` is outside 1..={MOST_PER_S} per second")),
     }
 }
 
@@ -65,6 +91,16 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_read_in_thousands() {
+        assert_eq!(parse_rate("500"), Ok(500));
+        assert_eq!(parse_rate("20k"), Ok(20_000));
+        assert_eq!(parse_rate("1M"), Ok(1_000_000));
+        for wrong in ["0", "", "k", "11m", "20x", "1.5k", "-1"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn units_are_powers_of_1024() {

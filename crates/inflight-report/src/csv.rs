@@ -4,11 +4,12 @@
 
 use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, failures, full_rounds, iops};
 use crate::figures::{mib_per_second, percentile};
+use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record};
 use crate::stats::compare;
 
-const TITLES: [&str; 24] = [
+const TITLES: [&str; 28] = [
     "profile",
     "strategy",
     "depth",
@@ -33,6 +34,10 @@ const TITLES: [&str; 24] = [
     "errors",
     "short",
     "out_of_ranking",
+    "due_per_s",
+    "done_per_s",
+    "backlog",
+    "unserved",
 ];
 
 /// The record as comma-separated values, with a line of titles.
@@ -49,24 +54,32 @@ pub fn cells(record: &Record) -> String {
     write(&TITLES.map(str::to_owned));
     for profile in &record.profiles {
         let ranking = Ranking::new(record, profile);
-        let rows = ranking.cells.iter().map(|cell| fields(&ranking, cell));
+        let open_loop = open::cells(record, profile);
+        let cells = ranking.cells.iter().chain(&open_loop);
+        let rows = cells.map(|cell| fields(record, &ranking, cell));
         rows.for_each(|row| write(&row));
     }
     let bytes = writer.into_inner().expect("memory takes everything");
     String::from_utf8(bytes).expect("text stays text")
 }
 
-fn fields(ranking: &Ranking<'_>, cell: &Cell) -> [String; 24] {
+fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
     let figure = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let latency = cell.latency.as_ref();
     let at = |quantile| figure(latency.and_then(|found| Some(percentile(found, quantile)? as f64)));
     let measured = full_rounds(cell) > 0;
+    let is_closed = !open::is_open(cell);
     let interval = ranking
         .baseline
+        .filter(|_| is_closed)
         .and_then(|baseline| compare(cell, baseline));
     let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
-    let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
-    let why = skipped.or(out.map(|(_, why)| why));
+    let skipped = cell.skipped.as_ref().map(|skipped| skipped.reason.clone());
+    let why = match is_closed {
+        true => skipped.or(out.map(|(_, why)| why.clone())),
+        false => open::out(record, ranking.profile, cell),
+    };
+    let kept = open::kept(cell);
     let (errors, short) = failures(cell);
     let failed = |count: u64| {
         if measured {
@@ -99,6 +112,10 @@ fn fields(ranking: &Ranking<'_>, cell: &Cell) -> [String; 24] {
         figure(device_share(cell)),
         failed(errors),
         failed(short),
-        why.cloned().unwrap_or_default(),
+        why.unwrap_or_default(),
+        figure(cell.rate_per_s.map(|rate| rate as f64)),
+        figure(kept.map(|kept| kept.done)),
+        figure(kept.map(|kept| kept.backlog)),
+        figure(kept.map(|kept| kept.unserved as f64)),
     ]
 }

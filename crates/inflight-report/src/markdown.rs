@@ -2,10 +2,11 @@
 
 use crate::compare::Comparison;
 use crate::compare::limit::{Checked, Limit};
+use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
 use crate::text::grid::Column;
-use crate::text::{compare, table};
+use crate::text::{compare, open as table_of_open_loop, table};
 use crate::units::bytes;
 use crate::verdict::verdict;
 
@@ -25,6 +26,10 @@ pub fn record(record: &Record) -> String {
         escaped(&record.started_utc)
     );
     for profile in &record.profiles {
+        text += &open_loop(record, profile);
+        if open::is_only(record, profile) {
+            continue;
+        }
         let ranking = Ranking::new(record, profile);
         text += &heading(profile);
         let titles = table::titles(ranking.profile);
@@ -33,6 +38,27 @@ pub fn record(record: &Record) -> String {
         for line in verdict(record, &ranking).lines {
             text += &format!("- **{}**: {}\n", line.label, escaped(&line.text));
         }
+    }
+    text
+}
+
+/// The table of the open loop, with what there is to say about it; empty where there is none.
+fn open_loop(record: &Record, profile: &ProfileSummary) -> String {
+    let cells = open::cells(record, profile);
+    if cells.is_empty() {
+        return String::new();
+    }
+    let titles = table_of_open_loop::titles(profile);
+    let columns: Vec<Column<'_>> = titles
+        .iter()
+        .map(|(title, right)| (title.as_str(), *right))
+        .collect();
+    let mut text = heading(profile);
+    text += &format!("{}\n\n", table_of_open_loop::TITLE);
+    text += &table_of(&columns, &table_of_open_loop::texts(profile, &cells));
+    text += "\n";
+    for (label, said, _) in table_of_open_loop::notes(record, profile, &cells) {
+        text += &format!("- **{label}**: {}\n", escaped(&said));
     }
     text
 }

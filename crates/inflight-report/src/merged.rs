@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::figures::{iops, percentile};
 use crate::histogram::{self, HistogramError};
 use crate::ranking::Ranking;
-use crate::record::{Cell, Latency, Record};
+use crate::record::{Cell, Latency, LatencyClock, Record};
 use crate::stats::median;
 
 /// The name and version of the stored format.
@@ -201,6 +201,7 @@ fn add_up(latencies: &[&Latency]) -> Result<Option<Latency>, HistogramError> {
     };
     let sample_every = latencies.iter().map(|latency| latency.sample_every).max();
     let mut together = Latency {
+        clock: LatencyClock::Closed,
         sample_every: sample_every.unwrap_or(1),
         samples: sum.len(),
         ns_p50: sum.value_at_quantile(0.5),

@@ -6,6 +6,7 @@
 //! about it is in [`crate::verdict`].
 
 use crate::figures::{confirmed_iops, iops, screened_iops, screening_rounds};
+use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Interval, Word, compare};
 use crate::strategy::{self, INFLIGHT, simplicity};
@@ -19,7 +20,8 @@ pub const MOST_FINALISTS: usize = 5;
 pub struct Ranking<'a> {
     /// The profile.
     pub profile: &'a ProfileSummary,
-    /// All its cells, in the order of the record.
+    /// All its cells of the closed loop, in the order of the record: a rate that was given is
+    /// compared with none that was found.
     pub cells: Vec<&'a Cell>,
     /// The cells that count, fastest first.
     pub ranked: Vec<&'a Cell>,
@@ -58,7 +60,7 @@ impl<'a> Ranking<'a> {
     /// Puts one profile of a record in order.
     #[must_use]
     pub fn new(record: &'a Record, profile: &'a ProfileSummary) -> Self {
-        let of_profile = |cell: &&Cell| cell.profile == profile.name;
+        let of_profile = |cell: &&Cell| cell.profile == profile.name && !open::is_open(cell);
         let cells: Vec<&Cell> = record.cells.iter().filter(of_profile).collect();
         let mut ranked = Vec::new();
         let mut out = Vec::new();

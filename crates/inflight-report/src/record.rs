@@ -365,6 +365,10 @@ pub struct Cell {
     pub skipped: Option<Skipped>,
     /// The measured rounds, in order.
     pub rounds: Vec<Round>,
+    /// Operations due per second, in an open loop: they begin by the clock, however long others
+    /// take. Absent in a closed loop, where the next begins when one ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<u64>,
     /// Latencies of all rounds together.
     pub latency: Option<Latency>,
     /// Latencies over time; absent when the strategy ran in another process.
@@ -422,6 +426,24 @@ pub struct Round {
     /// What the block device did; absent where there is none.
     #[serde(default)]
     pub device: Option<DeviceWork>,
+    /// How the clock was kept up with; in an open loop alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<OpenRound>,
+}
+
+/// One stretch of an open loop: what was due in it, and what became of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenRound {
+    /// Operations whose intended start lies in the stretch.
+    pub due: u64,
+    /// Of those, the ones that had not begun when it was over: no place was free for them.
+    pub backlog: u64,
+    /// Of those, the ones that were given up, because there was no end to them for half as long as
+    /// the stretch after it. They have no latency, and would have had the longest.
+    pub unserved: u64,
+    /// How late the clock began operations on average for which a place was free: the timer and
+    /// the scheduler, not the disk. It is part of their latency.
+    pub lag_ns: u64,
 }
 
 /// What the block device that the file system is on did in a stretch, for whomever: `stat` of
@@ -464,9 +486,24 @@ pub struct Regret {
     pub level: f64,
 }
 
-/// Latencies of a cell, from call to result, closed loop.
+/// What latencies are counted from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencyClock {
+    /// The call, in a closed loop: nothing is asked for while all wait.
+    #[default]
+    Closed,
+    /// The moment at which the operation was due, in an open loop: who had to wait for a place has
+    /// waited.
+    Intended,
+}
+
+/// Latencies of a cell, to the result.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
+    /// What they are counted from.
+    #[serde(default)]
+    pub clock: LatencyClock,
     /// Every how many operations one was timed.
     pub sample_every: u32,
     /// Number of timed operations.

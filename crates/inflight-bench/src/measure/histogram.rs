@@ -3,7 +3,7 @@
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use inflight_report::histogram;
-use inflight_report::record::Latency;
+use inflight_report::record::{Latency, LatencyClock};
 
 /// The longest latency that is told apart; anything longer counts as this.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -29,6 +29,11 @@ impl Latencies {
         self.ns.saturating_record_n(ns, count);
     }
 
+    /// How many were recorded.
+    pub(crate) fn count(&self) -> u64 {
+        self.ns.len()
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.ns.add(&other.ns).expect("equal bounds and digits");
     }
@@ -43,17 +48,27 @@ impl Latencies {
         self.quantile(1_000, 0.99)
     }
 
+    /// The share of samples that are longer than this.
+    #[cfg(test)]
+    pub(crate) fn share_above(&self, ns: u64) -> f64 {
+        let up_to = self.ns.iter_recorded();
+        let above = up_to.filter(|value| value.value_iterated_to() > ns);
+        let above: u64 = above.map(|value| value.count_at_value()).sum();
+        above as f64 / self.ns.len().max(1) as f64
+    }
+
     fn quantile(&self, least_samples: u64, quantile: f64) -> Option<u64> {
         (self.ns.len() >= least_samples).then(|| self.ns.value_at_quantile(quantile))
     }
 
     /// What is stored; nothing when nothing was timed. Percentiles that too few samples
     /// support are left out.
-    pub(crate) fn store(&self, sample_every: u32) -> Result<Option<Latency>> {
+    pub(crate) fn store(&self, sample_every: u32, clock: LatencyClock) -> Result<Option<Latency>> {
         let Some(ns_p50) = self.ns_p50() else {
             return Ok(None);
         };
         Ok(Some(Latency {
+            clock,
             sample_every,
             samples: self.ns.len(),
             ns_p50,
@@ -71,7 +86,12 @@ mod tests {
 
     #[test]
     fn nothing_timed_is_nothing_stored() {
-        assert!(Latencies::new().store(1).unwrap().is_none());
+        assert!(
+            Latencies::new()
+                .store(1, LatencyClock::Closed)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -79,11 +99,11 @@ mod tests {
         let mut latencies = Latencies::new();
         latencies.record_many(1_000, 998);
         latencies.record(5_000);
-        let stored = latencies.store(3).unwrap().unwrap();
+        let stored = latencies.store(3, LatencyClock::Closed).unwrap().unwrap();
         assert_eq!((stored.samples, stored.sample_every), (999, 3));
         assert!(stored.ns_p99.is_none() && stored.ns_p999.is_none());
         latencies.record_many(1_000, 10_000);
-        let stored = latencies.store(3).unwrap().unwrap();
+        let stored = latencies.store(3, LatencyClock::Closed).unwrap().unwrap();
         assert!(stored.ns_p99.is_some() && stored.ns_p999.is_some());
         assert!(stored.ns_max.abs_diff(5_000) <= 5);
     }
@@ -94,7 +114,7 @@ mod tests {
         a.record_many(80_000, 7);
         b.record(LONGEST_NS * 2);
         a.merge(&b);
-        let stored = a.store(1).unwrap().unwrap();
+        let stored = a.store(1, LatencyClock::Closed).unwrap().unwrap();
         let back = histogram::decode(&stored.hist_v2_b64).unwrap();
         assert_eq!(back.len(), 8);
         assert_eq!(back.value_at_quantile(0.5), stored.ns_p50);

@@ -72,8 +72,8 @@ pub(crate) struct Meter {
     clock: Clock,
     now_ns: u64,
     pub(crate) counters: Counters,
-    /// Whether latencies count: not while warming up.
-    recording: bool,
+    /// Latencies count of operations that began at this time or later: none while warming up.
+    counts_from_ns: u64,
     pub(crate) timed: Timed,
 }
 
@@ -83,7 +83,7 @@ impl Meter {
             clock,
             now_ns: clock.now_ns(),
             counters: Counters::default(),
-            recording: false,
+            counts_from_ns: u64::MAX,
             timed: Timed::new(),
         }
     }
@@ -91,7 +91,13 @@ impl Meter {
     /// Ends the warm-up: from now on latencies count, for a stretch of about this length.
     pub(crate) fn record(&mut self, measured: Duration) {
         self.timed.begin(self.now_ns, measured);
-        self.recording = true;
+        self.counts_from_ns = 0;
+    }
+
+    /// Latencies count of operations that are due from this time on, when the stretch begins.
+    pub(crate) fn record_from(&mut self, begin_ns: u64, measured: Duration) {
+        self.timed.begin(begin_ns, measured);
+        self.counts_from_ns = begin_ns;
     }
 
     /// Reads the clock and remembers the reading.
@@ -127,7 +133,7 @@ impl Meter {
     /// Records how long an operation took that ended at the last reading.
     #[inline]
     pub(crate) fn latency(&mut self, ns: u64) {
-        if self.recording {
+        if self.now_ns - ns >= self.counts_from_ns {
             self.timed.record(self.now_ns, ns);
         }
     }

@@ -1,6 +1,8 @@
 //! Measuring: plan in, rounds out. Nothing in here prints.
 
+pub(crate) mod alarm;
 pub(crate) mod alone;
+pub(crate) mod by_clock;
 pub(crate) mod clock;
 pub(crate) mod crew;
 pub(crate) mod ground;
@@ -8,6 +10,7 @@ pub(crate) mod heat;
 pub(crate) mod histogram;
 pub(crate) mod host;
 pub(crate) mod meter;
+pub(crate) mod pace;
 pub(crate) mod published;
 pub(crate) mod run;
 mod sampling;

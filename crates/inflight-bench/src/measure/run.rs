@@ -6,17 +6,18 @@
 use std::ops::Range;
 
 use anyhow::Result;
-use inflight_report::record::{Cell, DeviceWork, Round, Skipped};
+use inflight_report::record::{Cell, DeviceWork, OpenRound, Round, Skipped};
 use oorandom::Rand64;
 
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
+use crate::measure::pace::Pace;
 use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::{DeviceMeter, device_work_between};
-use crate::measure::{alone, crew, tasks};
+use crate::measure::{alone, by_clock, crew, tasks};
 use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way};
 use crate::work::{Share, mix};
 
@@ -36,6 +37,8 @@ pub(crate) struct Stretch {
     pub(crate) timed: Timed,
     pub(crate) effective: Modes,
     pub(crate) sample_every: u32,
+    /// Of an open loop.
+    pub(crate) open: Option<OpenRound>,
 }
 
 impl Stretch {
@@ -66,6 +69,7 @@ impl Stretch {
             timed,
             effective,
             sample_every,
+            open: None,
         }
     }
 
@@ -86,6 +90,7 @@ impl Stretch {
             ctxsw: self.ctxsw,
             wrong: self.counters.wrong,
             device: self.device,
+            open: self.open,
             ..begun
         }
     }
@@ -196,6 +201,14 @@ fn stretch(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> Result<Stretch> 
         depth: depth / threads.max(1),
         ..job.clone()
     };
+    if let Some(rate_per_s) = cell.cell.rate_per_s {
+        let pace = Pace::new(job.clock, rate_per_s);
+        return match cell.strategy.way() {
+            Way::Program(_) => unreachable!("no other program has an open loop here"),
+            Way::Tasks(strategy) => tasks::measure_open(strategy, &job, pace, device),
+            Way::Lanes(with_lane) => by_clock::measure(with_lane, &job, threads, &pace, device),
+        };
+    }
     let sampling = Sampling {
         known: cell.sample_every,
     };

@@ -9,16 +9,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{JoinHandle, sleep};
+use std::thread::{JoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::measure::alarm::Alarm;
 use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::host;
 use crate::measure::meter::Counters;
+use crate::measure::pace::Pace;
 use crate::measure::published::{self, Published};
 use crate::measure::run::Stretch;
 use crate::measure::sampling::{self, Sampling};
@@ -44,6 +46,8 @@ pub(crate) enum Phase {
 /// What the tasks of one stretch share with the measuring thread.
 pub(crate) struct Crowd {
     clock: Clock,
+    /// What begins the operations of an open loop.
+    alarm: Option<Arc<Alarm>>,
     phase: AtomicU8,
     sample_every: AtomicU32,
     /// One for each task. A runtime may move a task to another thread, but it runs on one at a
@@ -57,12 +61,27 @@ impl Crowd {
     fn new(depth: u32, clock: Clock, sample_every: u32) -> Self {
         Self {
             clock,
+            alarm: None,
             phase: AtomicU8::new(Phase::WarmUp as u8),
             sample_every: AtomicU32::new(sample_every),
             published: (0..depth).map(|_| Published::default()).collect(),
             timed: (0..depth.min(host::cpus()))
                 .map(|_| Mutex::new(Timed::new()))
                 .collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn alarm(&self) -> Option<&Alarm> {
+        self.alarm.as_deref()
+    }
+
+    /// Whether the latency of an operation counts that began, or was due, at this time.
+    #[inline]
+    pub(crate) fn counts(&self, began_ns: u64) -> bool {
+        match &self.alarm {
+            None => self.phase() == Phase::Measure,
+            Some(alarm) => alarm.pace.counts(began_ns),
         }
     }
 
@@ -102,7 +121,10 @@ impl Crowd {
 
     /// Ends the warm-up.
     fn begin(&self, measured: Duration) {
-        let now_ns = self.clock.now_ns();
+        self.begin_at(self.clock.now_ns(), measured);
+    }
+
+    fn begin_at(&self, now_ns: u64, measured: Duration) {
         for timed in &self.timed {
             locked(timed).begin(now_ns, measured);
         }
@@ -194,6 +216,66 @@ fn measure_within(
     })
 }
 
+/// Runs as many tasks as operations may be in flight, begun by the clock of `pace`, and measures
+/// them together.
+pub(crate) fn measure_open(
+    strategy: Runtime,
+    job: &Job<'_>,
+    pace: Pace,
+    device: &DeviceMeter,
+) -> Result<Stretch> {
+    if strategy.needs_ring() {
+        blocked::open_ring(|| io_uring::IoUring::new(1)).map(drop)?;
+    }
+    let alarm = Arc::new(Alarm::new(job.clock, pace));
+    let crowd = Arc::new(Crowd {
+        alarm: Some(Arc::clone(&alarm)),
+        ..Crowd::new(job.depth, job.clock, 1)
+    });
+    scope(|scope| {
+        std::thread::Builder::new()
+            .spawn_scoped(scope, || alarm.run())
+            .context("a thread cannot be started")?;
+        let measured = by_the_alarm(strategy, job, &alarm, &crowd, device);
+        crowd.enter(Phase::Stop);
+        alarm.close();
+        measured
+    })
+}
+
+fn by_the_alarm(
+    strategy: Runtime,
+    job: &Job<'_>,
+    alarm: &Alarm,
+    crowd: &Arc<Crowd>,
+    device: &DeviceMeter,
+) -> Result<Stretch> {
+    let pace = &alarm.pace;
+    let (runner, all_ready) = start(strategy, job, crowd)?;
+    // Nothing is ever sent: it ends when every task has dropped its end.
+    if all_ready.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+        bail!(
+            "not all of its tasks were started within {PATIENCE:?}; its threads were left behind"
+        );
+    }
+    pace.start(job.warmup, job.measured);
+    crowd.begin_at(pace.wait_for_start(), job.measured);
+    pace.sleep_through_warmup();
+    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    let backlog = pace.sleep_through_stretch();
+    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    // Tasks end when the schedule is over, which is soon.
+    let effective = end(runner, PATIENCE)?;
+    let mut timed = crowd.timed();
+    let open = pace.account(backlog, &mut timed);
+    let stretch = Stretch::between(&before, &after, timed, effective, 1);
+    Ok(Stretch {
+        syscalls: None,
+        open: Some(open),
+        ..stretch
+    })
+}
+
 /// Measures without a warm-up: what it wrote would be synced at the expense of what is measured.
 /// Starting and ending the runtime is part of the stretch, which is short beside the writing.
 fn synced_at_end(
@@ -275,6 +357,16 @@ fn calibrated(took_ns: u64, ops: u64, clock: Clock) -> u32 {
     sampling::sample_every(op_ps, clock.cost_ps())
 }
 
+/// The smallest of runtimes: it asks again and again.
+#[cfg(test)]
+pub(super) fn run_to_end(future: impl Future<Output = ()>) {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    while future.as_mut().poll(&mut context).is_pending() {
+        std::thread::yield_now();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,8 +374,6 @@ mod tests {
     use crate::strategy::tasks::{ReadJob, TaskStrategy};
     use crate::work::Share;
     use std::path::{Path, PathBuf};
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
     const BLOCK_BYTES: u32 = 512;
 
@@ -302,6 +392,7 @@ mod tests {
             fds: &[],
             paths: &[PathBuf::from("/dev/null")],
             work: &profile.work(1 << 20),
+            pace: None,
             share: Share::whole(),
             direct: false,
             depth: 2,
@@ -314,13 +405,6 @@ mod tests {
         let (device, sampling) = (DeviceMeter::open(None), Sampling { known: None });
         let ground = Ground::new(&profile, &[]);
         measure_within(patience, strategy, &job, sampling, &device, &ground)
-    }
-
-    /// The smallest of runtimes: it asks again and again.
-    fn run_to_end(future: impl Future<Output = ()>) {
-        let mut future = pin!(future);
-        let mut context = Context::from_waker(Waker::noop());
-        while future.as_mut().poll(&mut context) == Poll::Pending {}
     }
 
     fn on_two_threads(tasks: Vec<Task>, result: fn() -> std::io::Result<usize>) {
@@ -348,7 +432,7 @@ mod tests {
         assert!(counters.ops > 0);
         assert_eq!(counters.bytes, counters.ops * u64::from(BLOCK_BYTES));
         assert_eq!((counters.errors, counters.short), (0, 0));
-        assert!(stretch.timed.latencies.store(1).unwrap().is_some());
+        assert!(stretch.timed.latencies.count() > 0);
         assert_eq!(stretch.effective["threads"], "2");
         assert!(stretch.syscalls.is_none());
     }

@@ -41,6 +41,7 @@ impl<'a> Rounds<'a> {
         let planned = self.plan.takes(&PlannedCell {
             strategy: running.strategy,
             shape: running.shape,
+            rate_per_s: running.cell.rate_per_s,
         });
         let now = Instant::now();
         if ran {

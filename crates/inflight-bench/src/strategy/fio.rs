@@ -46,6 +46,10 @@ impl Strategy for Fio {
         (!same).then_some("its jobs would not be the same work")
     }
 
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("fio counts latencies of its own: it has no open loop here")
+    }
+
     fn way(&self) -> Way {
         Way::Program(run)
     }
@@ -184,5 +188,6 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
             ("version", &output.version),
         ]),
         sample_every: 1,
+        open: None,
     }
 }

@@ -14,9 +14,12 @@ use anyhow::{Context, Result};
 
 use super::cut::Cut;
 use super::one_by_one::{OneByOne, Perform};
+use super::pread::Pread;
 use super::tasks::Block;
-use super::{Body, Job, Modes, Strategy, Unavailable, Way, as_answer, modes};
+use super::threads::Threads;
+use super::{Body, Job, Modes, Shape, Strategy, Unavailable, Way, as_answer, modes};
 use super::{inflight_batch, inflight_queue};
+use crate::profile::Profile;
 use crate::work::{Kind, Step, Work, noise};
 
 /// What the library has in flight on a thread unless it is told otherwise.
@@ -27,6 +30,12 @@ pub(crate) struct Inflight;
 impl Strategy for Inflight {
     fn name(&self) -> &'static str {
         "inflight"
+    }
+
+    /// A queue waits for results and not for the clock, so that each thread has one operation, as
+    /// a server of threads does. Futures are in `inflight_tasks`.
+    fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        [Pread.shapes(profile, cpus), Threads.shapes(profile, cpus)].concat()
     }
 
     fn way(&self) -> Way {
@@ -126,7 +135,7 @@ fn by_kind<B: Block + IoBufMut>(
 ) -> Result<()> {
     if job.depth == 1 {
         let block = blocks.pop();
-        return body(&mut OneByOne::new(job, Alone { means, block }));
+        return OneByOne::new(job, Alone { means, block }).lend(job, body);
     }
     // A program that only reads has no use for operations of several kinds.
     match (job.work.batched, job.work.only_reads()) {

@@ -25,6 +25,10 @@ impl Strategy for Libaio {
         (!direct).then_some("libaio is asynchronous with direct I/O alone")
     }
 
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("an open loop was taught to io_uring and threads, not to libaio")
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

@@ -69,7 +69,7 @@ fn populated(work: &Work) -> bool {
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let maps = shared(job).context("a file cannot be mapped")?;
     let block = Arena::of(job.work, 1);
-    body(&mut OneByOne::new(job, Copy { maps, block }))
+    OneByOne::new(job, Copy { maps, block }).lend(job, body)
 }
 
 /// The maps of all files of a stretch.

@@ -22,7 +22,7 @@ mod inflight_tasks;
 mod libaio;
 mod mmap;
 mod null;
-mod one_by_one;
+pub(crate) mod one_by_one;
 mod pread;
 mod preadv2_nowait;
 mod slots;
@@ -30,6 +30,7 @@ pub(crate) mod tasks;
 mod threads;
 mod tokio;
 mod uring;
+mod uring_by_clock;
 mod uring_iopoll;
 mod uring_sqpoll;
 mod uring_tuned;
@@ -45,6 +46,7 @@ use anyhow::Result;
 
 use crate::measure::clock::Clock;
 use crate::measure::meter::Meter;
+use crate::measure::pace::Pace;
 use crate::measure::run::Stretch;
 use crate::profile::Profile;
 use crate::work::{Share, Work};
@@ -121,6 +123,8 @@ pub(crate) struct Job<'a> {
     pub(crate) fds: &'a [RawFd],
     pub(crate) paths: &'a [PathBuf],
     pub(crate) work: &'a Work,
+    /// When operations are due, in an open loop; each is timed from then.
+    pub(crate) pace: Option<&'a Pace>,
     pub(crate) share: Share,
     pub(crate) direct: bool,
     /// Operations in flight in one lane.
@@ -154,6 +158,16 @@ pub(crate) trait Strategy: Sync {
         let _ = cpus;
         let depths = profile.asked.queue_depths.iter();
         depths.map(|&depth| Shape { depth, threads: 1 }).collect()
+    }
+
+    /// The cells it has in an open loop, if other ones.
+    fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        self.shapes(profile, cpus)
+    }
+
+    /// Why it has no open loop, if so.
+    fn closed_only(&self) -> Option<&'static str> {
+        None
     }
 
     /// The modes it means to use.

@@ -27,7 +27,7 @@ impl Strategy for Null {
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let block = vec![0; usize::try_from(job.work.block_bytes)?];
-    body(&mut OneByOne::unverified(job, Nothing { block }))
+    OneByOne::unverified(job, Nothing { block }).lend(job, body)
 }
 
 struct Nothing {

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Job, Lane, Modes};
+use super::{Body, Job, Lane, Modes};
 use crate::measure::meter::Meter;
+use crate::measure::pace::Pace;
 use crate::work::{Kind, Ops, Step, stamp};
 
 /// Does one step and waits for it.
@@ -61,6 +62,14 @@ impl<P: Perform> OneByOne<P> {
         }
     }
 
+    /// Hands the lane over: one operation after the other, or by the clock of the job.
+    pub(crate) fn lend(mut self, job: &Job<'_>, body: Body<'_>) -> Result<()> {
+        match job.pace {
+            None => body(&mut self),
+            Some(pace) => body(&mut ByTheClock { lane: self, pace }),
+        }
+    }
+
     /// Does all steps of the next operation.
     #[inline]
     fn operate(&mut self, meter: &mut Meter) {
@@ -114,5 +123,33 @@ impl<P: Perform> Lane for OneByOne<P> {
 
     fn effective(&self) -> Modes {
         self.performer.effective()
+    }
+}
+
+/// The same lane in an open loop: what is due next is waited for, or is late already.
+struct ByTheClock<'p, P> {
+    lane: OneByOne<P>,
+    pace: &'p Pace,
+}
+
+impl<P: Perform> Lane for ByTheClock<'_, P> {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+        let Some(due_ns) = self.pace.take(meter.read_clock()) else {
+            return Ok(());
+        };
+        self.pace.wait(due_ns);
+        self.lane.operate(meter);
+        let end_ns = meter.read_clock();
+        meter.latency(end_ns - due_ns);
+        Ok(())
+    }
+
+    /// Those who count their own do so for all lanes together.
+    fn knows_syscalls(&self) -> bool {
+        self.lane.performer.all_syscalls().is_none()
+    }
+
+    fn effective(&self) -> Modes {
+        self.lane.effective()
     }
 }

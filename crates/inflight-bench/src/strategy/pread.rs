@@ -33,7 +33,7 @@ pub(crate) fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
         fds: job.fds.to_vec(),
         block: Arena::of(job.work, 1),
     };
-    body(&mut OneByOne::new(job, call))
+    OneByOne::new(job, call).lend(job, body)
 }
 
 struct Call {

@@ -49,7 +49,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
         waited: 0,
         refused: false,
     };
-    body(&mut OneByOne::new(job, attempt))
+    OneByOne::new(job, attempt).lend(job, body)
 }
 
 struct Attempt {

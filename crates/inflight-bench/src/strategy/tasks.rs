@@ -249,7 +249,13 @@ impl Task {
         yield_once().await;
         let (mut block, mut counters) = (block, Counters::default());
         while self.crowd.phase() != Phase::Stop {
-            self.timing.begin(&self.crowd);
+            match self.crowd.alarm() {
+                None => self.timing.begin(&self.crowd),
+                Some(alarm) => match alarm.next(self.index).await {
+                    Some(due_ns) => self.timing.begin_at(due_ns),
+                    None => break,
+                },
+            }
             let mut step = self.ops.next();
             loop {
                 prepare(&mut block, &step);
@@ -350,6 +356,11 @@ impl Timing {
         self.began_ns = Some(just_ended_ns.unwrap_or_else(|| crowd.now_ns()));
     }
 
+    /// Begins an operation of an open loop, at the time when it was due.
+    fn begin_at(&mut self, due_ns: u64) {
+        self.began_ns = Some(due_ns);
+    }
+
     #[inline]
     fn end(&mut self, crowd: &Crowd, index: usize) {
         let Some(began_ns) = self.began_ns.take() else {
@@ -357,7 +368,7 @@ impl Timing {
         };
         let now_ns = crowd.now_ns();
         self.ended_ns = (self.until_timed == 0).then_some(now_ns);
-        if crowd.phase() == Phase::Measure {
+        if crowd.counts(began_ns) {
             self.samples_ns.push((now_ns, now_ns - began_ns));
             if self.samples_ns.len() == Self::SAMPLES {
                 self.hand_over(crowd, index);

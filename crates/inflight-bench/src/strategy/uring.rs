@@ -7,6 +7,7 @@ use io_uring::{IoUring, SubmissionQueue, opcode, squeue, types};
 
 use super::blocked::open_ring;
 use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
+use super::uring_by_clock::ByTheClock;
 use super::{Body, Job, Lane, Modes, Strategy, Way};
 use crate::measure::meter::Meter;
 use crate::work::Kind;
@@ -48,6 +49,9 @@ pub(super) fn run(
         calls,
         effective,
     };
+    if let Some(pace) = job.pace {
+        return body(&mut ByTheClock::new(lane, pace));
+    }
     lane.fill(job.clock.now_ns());
     body(&mut lane)
 }
@@ -61,11 +65,11 @@ pub(super) enum Calls {
     OnlyToWait,
 }
 
-struct Plain {
-    ring: IoUring,
-    files: Vec<types::Fd>,
-    slots: Option<Slots>, // taken only on drop
-    in_flight: u32,
+pub(super) struct Plain {
+    pub(super) ring: IoUring,
+    pub(super) files: Vec<types::Fd>,
+    pub(super) slots: Option<Slots>, // taken only on drop
+    pub(super) in_flight: u32,
     calls: Calls,
     effective: Modes,
 }
@@ -88,7 +92,7 @@ fn entry(files: &[types::Fd], place: &Place) -> squeue::Entry {
 }
 
 /// Queues what a slot does next.
-fn push(queue: &mut SubmissionQueue<'_>, files: &[types::Fd], slot: u32, place: &Place) {
+pub(super) fn push(queue: &mut SubmissionQueue<'_>, files: &[types::Fd], slot: u32, place: &Place) {
     let entry = entry(files, place).user_data(u64::from(slot));
     // SAFETY: the buffer belongs to this slot alone and stays until the completion is
     // collected: dropping the lane waits for everything in flight.

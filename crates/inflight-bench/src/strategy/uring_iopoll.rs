@@ -43,6 +43,10 @@ impl Strategy for UringIopoll {
         synced.then_some("a ring that polls takes no syncs alone")
     }
 
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("a ring that polls cannot wait for the clock")
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

@@ -28,6 +28,10 @@ impl Strategy for UringSqpoll {
         modes(&[("ring-flags", "sqpoll")])
     }
 
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("an open loop was taught to the plain ring only: see uring")
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

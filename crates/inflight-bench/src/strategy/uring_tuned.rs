@@ -35,6 +35,10 @@ impl Strategy for UringTuned {
         requested
     }
 
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("waiting for several results at once is nothing for an open loop: see uring")
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

@@ -6,6 +6,7 @@
 mod confirmed;
 mod doctor;
 mod interrupts;
+mod open_loop;
 mod pitfalls;
 mod printed;
 mod programs;

@@ -4,6 +4,7 @@
 
 use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, failures, iops};
 use crate::figures::{mib_per_second, percentile};
+use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record};
 use crate::strategy::{FIO, NULL};
@@ -37,13 +38,15 @@ enum Key {
     Strategy,
     Depth,
     Threads,
+    Rate,
 }
 
-const KEYS: [(&str, Key); 4] = [
+const KEYS: [(&str, Key); 5] = [
     ("profile", Key::Profile),
     ("strategy", Key::Strategy),
     ("depth", Key::Depth),
     ("threads", Key::Threads),
+    ("rate", Key::Rate),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,11 +195,11 @@ impl Limit {
         for profile in &record.profiles {
             let ranking = Ranking::new(record, profile);
             let judged = |cell: &&Cell| ![NULL, FIO].contains(&cell.strategy.as_str());
-            let selected = ranking.cells.iter().copied().filter(judged);
-            for cell in selected.filter(|cell| self.selects(cell)) {
-                let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
-                let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
-                match skipped.or(out.map(|(_, why)| why)) {
+            let open_loop = open::cells(record, profile);
+            let all = ranking.cells.iter().chain(&open_loop).copied();
+            let selected = all.filter(judged).filter(|cell| self.selects(cell));
+            for cell in selected {
+                match open::out(record, profile, cell) {
                     // Whoever names nothing does not ask for what could not be measured.
                     Some(_) if self.selectors.is_empty() => {}
                     Some(why) => checked.push(Checked {
@@ -215,6 +218,14 @@ impl Limit {
     }
 
     fn check_cell<'a>(&self, cell: &'a Cell) -> Checked<'a> {
+        let timed = matches!(self.metric, Metric::Latency(_) | Metric::Max);
+        if timed && open::kept(cell).is_some_and(|kept| kept.is_saturated()) {
+            return Checked {
+                cell,
+                figure: "without end: the rate was not kept".to_owned(),
+                kept: false,
+            };
+        }
         let Some(figure) = self.metric.of(cell) else {
             let samples = cell.latency.as_ref().map_or(0, |latency| latency.samples);
             let figure = match self.metric {
@@ -240,6 +251,9 @@ impl Limit {
             Key::Strategy => cell.strategy == *value,
             Key::Depth => cell.depth.to_string() == *value,
             Key::Threads => cell.threads.to_string() == *value,
+            Key::Rate => cell
+                .rate_per_s
+                .is_some_and(|rate| rate.to_string() == *value),
         })
     }
 }
@@ -252,7 +266,7 @@ fn parse_selectors(text: &str) -> Result<Vec<(Key, String)>, String> {
             Some((_, key)) if !value.trim().is_empty() => Ok((*key, value.trim().to_owned())),
             _ => Err(format!(
                 "`{part}` selects nothing; write it as `strategy=inflight`, with profile, \
-                 strategy, depth or threads"
+                 strategy, depth, threads or rate"
             )),
         }
     };

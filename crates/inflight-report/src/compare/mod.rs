@@ -6,6 +6,7 @@
 
 pub mod limit;
 
+use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Record};
 use crate::stats::{Interval, Word, rank_sum, rate};
@@ -85,6 +86,10 @@ impl<'a> Comparison<'a> {
             if !after.iter().any(|(other, _)| other.id == cell.id) {
                 left_out.push((*cell, "is only in the old record".to_owned()));
             }
+        }
+        for cell in new.cells.iter().filter(|cell| open::is_open(cell)) {
+            let why = "has a rate that was given, not found: hold its latencies to a limit";
+            left_out.push((cell, why.to_owned()));
         }
         Self {
             old,

@@ -2,8 +2,8 @@
 //!
 //! A pure function of the record. In order of flow: `view` picks what of a profile is shown,
 //! `overview` and `machine` say in words
-//! what was found, and where; `depth`, `spread`, `heatmap`, `bars`, `rounds` and
-//! `regret` draw, on `plot` and `scale`, each chart with a table of the same figures; `look` and
+//! what was found, and where; `open` has the tables of an open loop; `depth`, `spread`, `heatmap`,
+//! `bars`, `rounds` and `regret` draw, on `plot` and `scale`, each chart with a table of the same figures; `look` and
 //! the style sheet say how. Deliberately absent: a library for charts. What is drawn here is few
 //! and plain, and most of it (nines, maps over time on one scale) no such library has.
 
@@ -13,6 +13,7 @@ mod heatmap;
 mod look;
 mod machine;
 mod markup;
+mod open;
 mod overview;
 mod plot;
 mod regret;
@@ -33,21 +34,26 @@ use view::View;
 pub fn page(record: &Record) -> String {
     let views: Vec<View<'_>> = (1..)
         .zip(&record.profiles)
+        .filter(|(_, profile)| !crate::open::is_only(record, profile))
         .map(|(number, profile)| View::new(record, profile, number))
         .collect();
     let regret = regret::section(record);
+    let open_loop = open::section(record);
     let mut html = head(record);
     html += "<body><a class=\"skip\" href=\"#main\">Skip to the verdict</a>\n";
     html += &look::definitions();
     html += &overview::header(record);
-    html += &overview::navigation(&views, regret.is_some());
+    html += &overview::navigation(&views, regret.is_some(), open_loop.is_some());
     html += "<main id=\"main\">\n";
-    html += &overview::verdicts(record, &views);
+    if !views.is_empty() {
+        html += &overview::verdicts(record, &views);
+    }
     html += &overview::findings(record);
     html += &regret.unwrap_or_default();
     for view in &views {
         html += &profile(view);
     }
+    html += &open_loop.unwrap_or_default();
     html += &machine::section(record);
     html += "</main>\n";
     html += &foot(record);

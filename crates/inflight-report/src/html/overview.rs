@@ -61,15 +61,20 @@ pub(super) fn title(record: &Record) -> String {
 }
 
 /// The way around the page, where it has more than one profile.
-pub(super) fn navigation(views: &[View<'_>], has_regret: bool) -> String {
+pub(super) fn navigation(views: &[View<'_>], has_regret: bool, has_open: bool) -> String {
     let mut html = String::from("<nav aria-label=\"Contents\"><ul>");
-    html += "<li><a href=\"#verdict\">Verdict</a></li>";
+    if !views.is_empty() {
+        html += "<li><a href=\"#verdict\">Verdict</a></li>";
+    }
     if has_regret {
         html += "<li><a href=\"#regret\">Regret</a></li>";
     }
     for view in views {
         let name = esc(&view.ranking.profile.name);
         put!(&mut html, "<li><a href=\"#{}\">{name}</a></li>", view.id);
+    }
+    if has_open {
+        html += "<li><a href=\"#open\">Open loop</a></li>";
     }
     html += "<li><a href=\"#machine\">Machine</a></li></ul></nav>\n";
     html

@@ -8,6 +8,7 @@ pub mod doctor;
 pub(crate) mod grid;
 mod merged;
 mod notes;
+pub(crate) mod open;
 mod paint;
 mod side_by_side;
 pub(crate) mod table;
@@ -51,8 +52,11 @@ impl Default for Style {
 pub fn screen(record: &Record, style: Style) -> String {
     let mut screen = Screen::new(style);
     header(&mut screen, record);
-    let of_profile = |profile| Ranking::new(record, profile);
-    let rankings: Vec<_> = record.profiles.iter().map(of_profile).collect();
+    let closed = record.profiles.iter();
+    let closed = closed.filter(|profile| !crate::open::is_only(record, profile));
+    let rankings: Vec<_> = closed
+        .map(|profile| Ranking::new(record, profile))
+        .collect();
     for ranking in &rankings {
         screen.blank();
         screen.prose(&title(ranking), 1, Paint::Bold);
@@ -60,7 +64,12 @@ pub fn screen(record: &Record, style: Style) -> String {
         notes::draw(&mut screen, ranking);
     }
     side_by_side::draw(&mut screen, &rankings);
-    legend(&mut screen, record);
+    for profile in &record.profiles {
+        open::draw(&mut screen, record, profile);
+    }
+    if !rankings.is_empty() {
+        legend(&mut screen, record);
+    }
     findings(&mut screen, record);
     for ranking in &rankings {
         screen.blank();

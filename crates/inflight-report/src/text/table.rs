@@ -185,7 +185,7 @@ fn marked_name(ranking: &Ranking<'_>, cell: &Cell) -> String {
 }
 
 /// The share that the device served or took; what does no I/O has none.
-fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
+pub(super) fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
     let (read, written) = (device_share(cell), written_share(cell));
     let share = match (profile.access.reads(), profile.access.writes()) {
         (true, true) => read.zip(written).map(|(read, written)| read + written),

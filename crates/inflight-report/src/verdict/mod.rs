@@ -7,6 +7,7 @@
 pub(crate) mod answers;
 
 use crate::figures::{full_rounds, screening_rounds};
+use crate::open;
 use crate::ranking::{Outcome, Ranking};
 use crate::record::{Cell, ProfileSummary, Record};
 use crate::stats::{Word, ahead, compare, is_confirmed, signed_rank};
@@ -36,11 +37,14 @@ pub struct Line {
     pub text: String,
 }
 
-/// The verdicts of a record, in the order of its profiles.
+/// The verdicts of a record, in the order of its profiles, without those of an open loop alone:
+/// nobody was the fastest there.
 #[must_use]
 pub fn verdicts(record: &Record) -> Vec<Verdict> {
     let of_profile = |profile| verdict(record, &Ranking::new(record, profile));
-    record.profiles.iter().map(of_profile).collect()
+    let profiles = record.profiles.iter();
+    let profiles = profiles.filter(|profile| !open::is_only(record, profile));
+    profiles.map(of_profile).collect()
 }
 
 /// The verdict of one profile that has been put in order.

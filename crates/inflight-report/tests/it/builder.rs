@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use inflight_report::record::{
-    Cell, Device, Latency, Machine, ProfileSummary, Record, Round, SCHEMA, Skipped, Target, Tool,
+    Cell, Device, Latency, LatencyClock, Machine, ProfileSummary, Record, Round, SCHEMA, Skipped,
+    Target, Tool,
 };
 
 /// Bytes of one operation in every synthetic cell.
@@ -112,7 +113,9 @@ pub(crate) fn cell(strategy: &str, depth: u32, iops: u64, cpu_ns: u64, rounds: u
         effective: BTreeMap::new(),
         skipped: None,
         rounds: (0..rounds).map(round).collect(),
+        rate_per_s: None,
         latency: Some(Latency {
+            clock: LatencyClock::Closed,
             sample_every: 1,
             samples: 50_000,
             ns_p50: wait_ns,

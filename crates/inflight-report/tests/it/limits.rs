@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use inflight_report::compare::limit::Limit;
 use inflight_report::figures::percentile;
 use inflight_report::histogram::encode;
-use inflight_report::record::{Latency, Record};
+use inflight_report::record::{Latency, LatencyClock, Record};
 
 use crate::builder::{disk, find, skip};
 
@@ -23,6 +23,7 @@ pub(crate) fn latency(samples: u64) -> Latency {
         histogram.record(at * 1_000).expect("within bounds");
     }
     Latency {
+        clock: LatencyClock::Closed,
         samples,
         hist_v2_b64: encode(&histogram).expect("it fits"),
         ..disk(8).cells[0].latency.clone().expect("it has one")
@@ -109,7 +110,7 @@ fn nonsense_is_refused_with_what_is_known() {
         ("disk>0.9", "needs a unit: %"),
         ("inflight:p99<1us", "strategy=inflight"),
         ("strategy=:p99<1us", "selects nothing"),
-        ("size=3:p99<1us", "profile, strategy, depth or threads"),
+        ("size=3:p99<1us", "profile, strategy, depth, threads or rate"),
     ] {
         let error = Limit::parse(limit).expect_err(limit);
         assert!(error.contains(told), "{limit}: {error}");

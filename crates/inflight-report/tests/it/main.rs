@@ -11,6 +11,7 @@ mod histogram;
 mod html;
 mod limits;
 mod merged;
+mod open;
 mod regret;
 mod rounds;
 mod schema;

@@ -2,12 +2,21 @@
 
 use inflight_report::{doctor_schema, merged_schema, schema};
 
+use inflight_report::record::OpenRound;
+
 use crate::builder::{disk, skip};
 
 #[test]
 fn a_record_obeys_its_schema_and_survives_being_stored() {
     let mut record = disk(8);
     skip(&mut record, &["uring-tuned"], "no registered buffers");
+    record.cells[1].rate_per_s = Some(20_000);
+    record.cells[1].rounds[0].open = Some(OpenRound {
+        due: 10_000,
+        backlog: 7,
+        unserved: 3,
+        lag_ns: 60_000,
+    });
     let stored = serde_json::to_value(&record).unwrap();
     let validator = jsonschema::validator_for(&schema()).unwrap();
     let errors: Vec<String> = validator

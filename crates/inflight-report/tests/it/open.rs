@@ -1,0 +1,171 @@
+//! The open loop: a table of its own, and no place in any ranking.
+
+use inflight_report::compare::Comparison;
+use inflight_report::compare::limit::Limit;
+use inflight_report::open::{cells, is_only, kept};
+use inflight_report::ranking::Ranking;
+use inflight_report::record::{Cell, LatencyClock, OpenRound, Record};
+use inflight_report::text::{Style, screen};
+use inflight_report::{csv, html, markdown, record, regret, verdict};
+
+use crate::builder::{cell, disk, empty};
+use crate::limits::latency;
+
+/// A cell of so many operations due and done per second, in rounds of half a second.
+fn by_clock(strategy: &str, due: u64, done: u64) -> Cell {
+    let mut cell = cell(strategy, 1, done, 1_000, 8);
+    for round in &mut cell.rounds {
+        round.ops = done / 2;
+        round.open = Some(OpenRound {
+            due: due / 2,
+            backlog: (due - done) / 2,
+            unserved: (due - done) / 4,
+            lag_ns: 60_000,
+        });
+    }
+    cell.id = format!("{}@{due}", cell.id);
+    cell.rate_per_s = Some(due);
+    cell.latency = Some(latency(10_000));
+    cell.latency.as_mut().expect("just set").clock = LatencyClock::Intended;
+    cell
+}
+
+/// Two rates, one of which was too much; and a closed loop beside them if that is wanted.
+fn measured(beside: Record) -> Record {
+    let mut record = beside;
+    record.cells.extend([
+        by_clock("uring", 20_000, 20_000),
+        by_clock("pread", 20_000, 15_000),
+        by_clock("pread", 10_000, 9_950),
+    ]);
+    record
+}
+
+fn drawn(record: &Record) -> String {
+    let style = Style {
+        width: 160,
+        colour: false,
+    };
+    screen(record, style)
+}
+
+#[test]
+fn a_rate_that_was_given_is_neither_ranked_nor_regretted() {
+    let (closed, both) = (disk(8), measured(disk(8)));
+    let ids = |record: &Record| {
+        let ranking = Ranking::new(record, &record.profiles[0]);
+        let ranked = ranking.cells.iter().chain(&ranking.ranked);
+        ranked.map(|cell| cell.id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&closed), ids(&both));
+    assert_eq!(regret::regrets(&closed), regret::regrets(&both));
+    assert!(!is_only(&both, &both.profiles[0]));
+    // What the closed loop says is what it says without them.
+    let text = drawn(&both);
+    let beginning = drawn(&closed);
+    let table = beginning.split("vs pread: ratio").next().unwrap();
+    assert!(text.starts_with(table.trim_end()), "{text}");
+}
+
+#[test]
+fn what_was_kept_and_what_was_not_is_told_with_the_backlog() {
+    let record = measured(empty(8));
+    let profile = &record.profiles[0];
+    assert!(is_only(&record, profile));
+    let rates: Vec<_> = cells(&record, profile)
+        .iter()
+        .map(|cell| cell.rate_per_s)
+        .collect();
+    assert_eq!(rates, [Some(10_000), Some(20_000), Some(20_000)]);
+    let figures = kept(&by_clock("pread", 20_000, 15_000)).unwrap();
+    assert!(figures.is_saturated());
+    assert_eq!((figures.done, figures.backlog), (15_000.0, 2_500.0));
+    assert_eq!(figures.unserved, 8 * 1_250);
+    assert!(
+        !kept(&by_clock("pread", 20_000, 19_900))
+            .unwrap()
+            .is_saturated()
+    );
+    let text = drawn(&record);
+    assert!(
+        text.contains("open loop: latencies from when operations were due"),
+        "{text}"
+    );
+    let row = |done: &str| {
+        let mut lines = text.lines().filter(|line| line.contains(done));
+        lines.next().unwrap_or_else(|| panic!("no {done}: {text}"))
+    };
+    assert!(
+        row("9.95 k").ends_with("kept") && row("9.95 k").contains("222 ns"),
+        "{text}"
+    );
+    assert!(row("15.0 k").ends_with("saturated"), "{text}");
+    assert!(
+        !row("15.0 k").contains("111 ns"),
+        "a percentile of the length of the round: {text}"
+    );
+    assert!(
+        text.contains("up to 2.50 k had not begun when a round was over"),
+        "{text}"
+    );
+    assert!(text.contains("up to 60.0 µs late on average"), "{text}");
+    assert!(
+        !text.contains("Verdict") && !text.contains("vs pread"),
+        "{text}"
+    );
+    assert!(verdict::verdicts(&record).is_empty());
+}
+
+#[test]
+fn other_forms_have_the_open_loop_too() {
+    let record = measured(disk(8));
+    let markdown = markdown::record(&record);
+    assert!(
+        markdown.contains("| due/s |") && markdown.contains("**saturated**"),
+        "{markdown}"
+    );
+    let text = csv::cells(&record);
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let titles = reader.headers().unwrap().clone();
+    let at = |title: &str| titles.iter().position(|known| known == title).unwrap();
+    let rows: Vec<_> = reader.records().collect::<Result<_, _>>().unwrap();
+    assert_eq!(rows.len(), record.cells.len());
+    let open: Vec<_> = rows
+        .iter()
+        .filter(|row| !row[at("due_per_s")].is_empty())
+        .collect();
+    assert_eq!(open.len(), 3);
+    for row in open {
+        assert_eq!(&row[at("ratio_to_pread")], "");
+        assert!(row[at("ns_p99")].parse::<f64>().unwrap() > 0.0);
+    }
+    for record in [record, measured(empty(8))] {
+        let page = html::page(&record);
+        assert!(
+            page.contains("id=\"open\"") && page.contains("#open"),
+            "no section"
+        );
+        let back = record::load(&page).unwrap();
+        assert_eq!(back.cells[0].rate_per_s, record.cells[0].rate_per_s);
+    }
+}
+
+#[test]
+fn a_limit_holds_for_the_open_loop_and_is_broken_by_a_rate_that_was_not_kept() {
+    let record = measured(empty(8));
+    let broken = |limit: &str| {
+        let limit = Limit::parse(limit).unwrap();
+        let checked = limit.check(&record).unwrap();
+        let broken = checked.iter().filter(|checked| !checked.kept);
+        broken
+            .map(|checked| checked.cell.id.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(broken("p99<1s"), ["direct-random-read/pread/1@20000"]);
+    assert!(broken("rate=10000:p99<1s").is_empty());
+    assert_eq!(broken("rate=10000:p99<1ms").len(), 1);
+    let compared = Comparison::new(&record, &record);
+    assert!(compared.rows.is_empty());
+    assert_eq!(compared.left_out.len(), 3);
+    assert!(compared.left_out[0].1.contains("given, not found"));
+}
