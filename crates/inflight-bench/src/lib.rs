@@ -31,6 +31,7 @@ mod strategy;
 mod assemble;
 mod bench;
 mod confirm;
+mod denied;
 mod dry_run;
 mod exports;
 mod findings;

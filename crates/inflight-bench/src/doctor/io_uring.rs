@@ -3,6 +3,7 @@
 use super::explain::Topic;
 use super::probe::Ring;
 use super::{Found, Site};
+use crate::denied::{self, Denial, Facts};
 use crate::measure::host;
 
 const BLOCKED: &str = "io-uring-blocked";
@@ -38,13 +39,6 @@ pub(super) const TOPICS: &[Topic] = &[
             word over what a program asks for. In a program, Engine::backend tells the same.",
     },
 ];
-
-/// Who says no, as far as `/proc` tells.
-struct Facts {
-    /// `kernel.io_uring_disabled`.
-    disabled: Option<u32>,
-    filtered: bool,
-}
 
 /// Blocked or not, the features, and what the library makes of it.
 pub(super) fn check(site: &Site) -> Vec<Found> {
@@ -88,40 +82,7 @@ fn judge(ring: &Ring, facts: &Facts) -> Found {
 }
 
 fn refused(errno: i32, facts: &Facts) -> Found {
-    let cause = std::io::Error::from_raw_os_error(errno);
-    let denied = matches!(errno, libc::EPERM | libc::EACCES);
-    let also = match facts.filtered {
-        true => "; there is a seccomp filter as well, which may say no next",
-        false => "",
-    };
-    let (finding, fix) = match (errno, facts.disabled) {
-        (_, Some(2)) if denied => (
-            format!("io_uring is switched off: kernel.io_uring_disabled is 2{also}"),
-            "sudo sysctl kernel.io_uring_disabled=0",
-        ),
-        (_, Some(1)) if denied => (
-            format!("io_uring is for one group only: kernel.io_uring_disabled is 1{also}"),
-            "sudo sysctl kernel.io_uring_group=$(id -g)",
-        ),
-        (libc::EPERM | libc::EACCES | libc::ENOSYS, _) if facts.filtered => (
-            format!("a seccomp filter refuses io_uring ({cause})"),
-            "docker run --security-opt seccomp=PROFILE.json # one that allows io_uring_setup, \
-             io_uring_enter and io_uring_register",
-        ),
-        (libc::ENOSYS, _) => (
-            "this kernel has no io_uring".to_owned(),
-            "a kernel from 6.1 on with CONFIG_IO_URING",
-        ),
-        (libc::ENOMEM, _) => (
-            "there is no memory for even a small ring".to_owned(),
-            "sudo prlimit --memlock=unlimited --pid $$",
-        ),
-        _ if denied => (
-            format!("something refuses io_uring ({cause}): no sysctl and no seccomp filter"),
-            "sudo ausearch -m avc -ts recent # a security module leaves a trace there",
-        ),
-        _ => (format!("a ring cannot be set up: {cause}"), ""),
-    };
+    let Denial { finding, fix } = denied::explain(errno, facts);
     Found::problem(BLOCKED, finding)
         .so("The library uses threads instead, at a higher cost for each operation")
         .fix(fix)
@@ -166,36 +127,11 @@ mod tests {
         filtered: false,
     };
 
-    fn answered(errno: i32, facts: &Facts) -> String {
-        let found = judge(&Ring::said(&format!("setup={errno}\n"), 0), facts);
-        assert_eq!(found.line.status, Status::Problem);
-        found.line.finding + " -> " + &found.line.fix
-    }
-
     #[test]
-    fn sysctl_filter_and_kernel_are_told_apart() {
-        let off = |filtered| Facts {
-            disabled: Some(2),
-            filtered,
-        };
-        let filter = Facts {
-            disabled: Some(0),
-            filtered: true,
-        };
-        let group = Facts {
-            disabled: Some(1),
-            filtered: false,
-        };
-        let sysctl = answered(libc::EPERM, &off(false));
-        assert!(sysctl.contains("io_uring_disabled=0") && !sysctl.contains("seccomp"));
-        assert!(answered(libc::EPERM, &off(true)).contains("seccomp filter as well"));
-        assert!(answered(libc::EPERM, &group).contains("io_uring_group"));
-        assert!(answered(libc::EPERM, &filter).contains("security-opt"));
-        assert!(answered(libc::ENOSYS, &filter).contains("security-opt"));
-        // The sysctl answers EPERM, never ENOSYS.
-        assert!(answered(libc::ENOSYS, &off(false)).contains("CONFIG_IO_URING"));
-        assert!(answered(libc::EPERM, &FREE).contains("no sysctl and no seccomp"));
-        assert!(answered(libc::ENOMEM, &FREE).contains("--memlock"));
+    fn a_refusal_is_a_problem_with_a_fix() {
+        let found = judge(&Ring::said(&format!("setup={}\n", libc::EPERM), 0), &FREE);
+        assert_eq!(found.line.status, Status::Problem);
+        assert!(found.line.finding.contains("no sysctl") && !found.line.fix.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a ring cannot be set up: sysctl, seccomp and memlock told apart, each with its remedy.
+//! Setting a ring up, and the reason if there is none.
 //!
 //! With `INFLIGHT_BACKEND=threads` no ring is even tried: there are sandboxes that kill for it.
 
@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::Unavailable;
+use crate::denied::{self, Denial, Facts};
 use crate::measure::host;
 
 /// Sets a ring up. The kernel refunds the memory of closed rings late, so that ENOMEM is
@@ -44,68 +45,15 @@ fn explain(error: &io::Error) -> Unavailable {
     let facts = Facts {
         disabled: host::io_uring_disabled(),
         filtered: host::seccomp() == Some(2),
-        memlock_bytes: host::memlock_bytes(),
+    };
+    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+    let Denial { finding, fix } = denied::explain(errno, &facts);
+    let reason = match fix {
+        "" => finding,
+        fix => format!("{finding}; {fix}"),
     };
     Unavailable {
-        reason: reason(error, &facts),
+        reason,
         io_uring_blocked: true,
-    }
-}
-
-struct Facts {
-    disabled: Option<u32>,
-    filtered: bool,
-    memlock_bytes: Option<u64>,
-}
-
-fn reason(error: &io::Error, facts: &Facts) -> String {
-    match (error.raw_os_error(), facts.disabled) {
-        (Some(libc::EPERM), Some(2)) => "io_uring is switched off on this machine: \
-            `sysctl kernel.io_uring_disabled=0` allows it"
-            .to_owned(),
-        (Some(libc::EPERM), Some(1)) => "io_uring is allowed to one group only: \
-            `sysctl kernel.io_uring_disabled=0`, or join the group in kernel.io_uring_group"
-            .to_owned(),
-        (Some(libc::EPERM | libc::ENOSYS | libc::EACCES), _) if facts.filtered => format!(
-            "io_uring is blocked by a seccomp filter ({error}), as container runtimes set by \
-             default: allow io_uring_setup, io_uring_enter and io_uring_register in its profile"
-        ),
-        (Some(libc::EPERM | libc::EACCES), _) => {
-            format!("io_uring is forbidden ({error}), probably by a security module")
-        }
-        (Some(libc::ENOSYS), _) => "this kernel has no io_uring".to_owned(),
-        (Some(libc::ENOMEM), _) => {
-            let limit = match facts.memlock_bytes {
-                Some(bytes) => format!("RLIMIT_MEMLOCK is {bytes} bytes"),
-                None => "memory is short".to_owned(),
-            };
-            format!("io_uring got no memory ({limit}): raise it with `ulimit -l`")
-        }
-        _ => format!("io_uring cannot be set up: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(errno: i32, disabled: Option<u32>, filtered: bool) -> String {
-        let facts = Facts {
-            disabled,
-            filtered,
-            memlock_bytes: Some(65536),
-        };
-        reason(&io::Error::from_raw_os_error(errno), &facts)
-    }
-
-    #[test]
-    fn causes_are_told_apart() {
-        assert!(told(libc::EPERM, Some(2), true).contains("sysctl kernel.io_uring_disabled=0"));
-        assert!(told(libc::EPERM, Some(1), false).contains("io_uring_group"));
-        assert!(told(libc::EPERM, Some(0), true).contains("seccomp"));
-        assert!(told(libc::ENOSYS, None, true).contains("seccomp"));
-        assert!(told(libc::ENOSYS, None, false).contains("no io_uring"));
-        assert!(told(libc::EPERM, Some(0), false).contains("security module"));
-        assert!(told(libc::ENOMEM, Some(0), false).contains("65536"));
     }
 }
