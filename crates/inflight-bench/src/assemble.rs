@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::record::{Cell, Heat, LatencyClock, SCHEMA, Skipped, Tool};
-use inflight_report::regret;
+use inflight_report::{regret, unsteady};
 
 use crate::cli::Options;
 use crate::doctor::{self, Site};
@@ -14,7 +14,6 @@ use crate::measure::clock::Clock;
 use crate::measure::run::Running;
 use crate::measure::{host, storage};
 use crate::plan::Plan;
-use crate::profile::Profile;
 use crate::target::TestData;
 
 /// Why a cell has no round when the run was stopped.
@@ -59,13 +58,14 @@ pub(crate) fn blank(
             .map(|planned| planned.profile.summary())
             .collect(),
         findings: Vec::new(),
+        reread: None,
         cells: Vec::new(),
         regrets: Vec::new(),
     })
 }
 
 /// Puts what was measured into the record.
-pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -> Result<()> {
+pub(crate) fn finish(record: &mut Record, measured: Vec<Running>) -> Result<()> {
     let mut blocked = Vec::new();
     for running in measured {
         let Running {
@@ -91,30 +91,18 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>, plan: &Plan) -
         }
         record.cells.push(cell);
     }
-    let ids = |wanted: fn(&Profile) -> bool| {
-        let names: Vec<&String> = plan
-            .profiles
-            .iter()
-            .filter(|planned| wanted(&planned.profile))
-            .map(|planned| &planned.profile.name)
-            .collect();
-        let cells = record
-            .cells
-            .iter()
-            .filter(|cell| names.contains(&&cell.profile));
-        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
-    };
     let facts = Facts {
         machine: &record.machine,
         target: &record.target,
         cells: &record.cells,
-        direct: ids(Profile::direct),
-        cached: ids(Profile::cached),
+        profiles: &record.profiles,
+        reread: record.reread.as_ref(),
+        unsteady: unsteady::findings(record),
         blocked,
     };
     let place = Path::new(&record.target.path);
     let site = Site::of(place, record.machine.clone(), record.target.clone());
-    record.findings = findings::all(&facts, doctor::cheap(&site));
+    record.findings = findings::all(facts, doctor::cheap(&site));
     record.regrets = regret::regrets(record);
     record.tool.backend = backend(&record.cells);
     Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::open;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::{ProfileSummary, Skipped};
+use inflight_report::record::{ProfileSummary, Reread, Skipped};
 
 use crate::cli::Options;
 use crate::confirm::Course;
@@ -23,9 +23,9 @@ use crate::profile::Profile;
 use crate::progress::{Progress, Rounds};
 use crate::size::human;
 use crate::strategy::{self, Job, Modes};
-use crate::target::{self, Place, TestData};
+use crate::target::{self, Files, Place, TestData};
 use crate::work::{Share, mix};
-use crate::{assemble, exit, leftover, show, signals};
+use crate::{assemble, exit, explain, leftover, reread, show, signals};
 
 /// Runs the benchmark and returns the exit code.
 pub(crate) fn bench(options: &Options) -> Result<u8> {
@@ -38,8 +38,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let started_utc = utc_now();
     let plan = Plan::new(options, host::cpus())?;
     if options.explain {
-        show::reasons(&plan.asked())?;
-        return Ok(exit::DONE);
+        return explain::print(options, &plan);
     }
     check_before_writing(options)?;
     signals::watch(Arc::clone(progress))?;
@@ -58,11 +57,12 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
-    let measured = measure(options, &plan, &mut data, &record, clock, progress)?;
+    let (measured, reread) = measure(options, &plan, &mut data, &record, clock, progress)?;
+    record.reread = reread;
     progress.rest();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
-    assemble::finish(&mut record, measured, &plan)?;
+    assemble::finish(&mut record, measured)?;
     if options.keep_file {
         for path in data.keep()? {
             progress.say(&format!("kept {}", path.display()));
@@ -119,7 +119,8 @@ fn measure(
     blank: &Record,
     clock: Clock,
     progress: &Progress,
-) -> Result<Vec<Running>> {
+) -> Result<(Vec<Running>, Option<Reread>)> {
+    let mut reread = None;
     let began = Instant::now();
     let stat = storage::stat_of(&blank.target);
     let mut done = Vec::new();
@@ -155,6 +156,10 @@ fn measure(
         if !signals::interrupted() {
             target::prepare_cache(&files, profile)?;
         }
+        let asks = profile.direct() && profile.asked.access.reads();
+        if reread.is_none() && refused.is_none() && asks && !signals::interrupted() {
+            reread = read_twice(profile, &files, &job)?;
+        }
         let mut watch = Rounds::begin(progress, plan, usize::try_from(number)?);
         let place = run::Place {
             device: DeviceMeter::open(stat.as_deref()),
@@ -165,7 +170,16 @@ fn measure(
         course.run(&mut cells, &job, &place, &mut watch)?;
         done.extend(cells.into_iter().chain(unfit));
     }
-    Ok(done)
+    Ok((done, reread))
+}
+
+/// Before anybody reads of a file: whether what was read once is there sooner.
+fn read_twice(profile: &Profile, files: &Files, job: &Job<'_>) -> Result<Option<Reread>> {
+    let Some(file) = files.handles().first() else {
+        return Ok(None);
+    };
+    reread::reread(&profile.name, file, files.file_bytes, job.seed, job.clock)
+        .context("reading some blocks twice")
 }
 
 /// The cells of a profile that cannot be measured here at all.

@@ -118,7 +118,7 @@ pub(crate) struct BenchFlags {
     /// Print the plan, and the same as a job for fio; measure nothing and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Say why each profile is there, and measure nothing.
+    /// Say why each profile is there, and which way the library would take; measure nothing.
     #[arg(long)]
     explain: bool,
 

@@ -1,35 +1,67 @@
 //! What the reader has to know before trusting the figures, from facts and from what happened.
 
 use inflight_report::doctor::Status;
-use inflight_report::record::{Cell, Finding, Machine, Severity, Target};
+use inflight_report::record::{
+    Access, Cell, Finding, Machine, ProfileSummary, Reread, Severity, Sync, Target,
+};
+use inflight_report::units::nanos;
 
 use crate::doctor::{self, Found, Spoils};
 use crate::measure::host;
 use crate::size::human;
+
+/// The name of the finding that something below answers from memory.
+pub(crate) const CACHE_BELOW: &str = "cache-below";
 
 /// Everything that a finding can be made from.
 pub(crate) struct Facts<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) target: &'a Target,
     pub(crate) cells: &'a [Cell],
-    /// Ids of direct cells, and of cached ones.
-    pub(crate) direct: Vec<String>,
-    pub(crate) cached: Vec<String>,
+    pub(crate) profiles: &'a [ProfileSummary],
+    pub(crate) reread: Option<&'a Reread>,
+    /// What the rounds say about their own steadiness.
+    pub(crate) unsteady: Vec<Finding>,
     /// Ids of the cells that had no ring, and why.
     pub(crate) blocked: Vec<(String, String)>,
 }
 
+impl Facts<'_> {
+    /// Ids of the cells of those profiles that do I/O.
+    fn of_profiles(&self, wanted: impl Fn(&ProfileSummary) -> bool) -> Vec<String> {
+        self.of_cells(|_, profile| wanted(profile))
+    }
+
+    /// Ids of the cells that do I/O, by the cell and its profile.
+    fn of_cells(&self, wanted: impl Fn(&Cell, &ProfileSummary) -> bool) -> Vec<String> {
+        let is_wanted = |cell: &&Cell| {
+            let mut profiles = self.profiles.iter();
+            let profile = profiles.find(|profile| profile.name == cell.profile);
+            // `null` does no I/O that could be spoiled.
+            cell.strategy != "null" && profile.is_some_and(|profile| wanted(cell, profile))
+        };
+        let cells = self.cells.iter().filter(is_wanted);
+        cells.map(|cell| cell.id.clone()).collect()
+    }
+}
+
+/// Whether the requests of a profile get as far as the device.
+fn reaches_device(profile: &ProfileSummary) -> bool {
+    profile.direct || profile.cold || profile.sync != Sync::None
+}
+
 /// All findings, the worst first.
-pub(crate) fn all(facts: &Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = [
+pub(crate) fn all(mut facts: Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
+    let mut findings = std::mem::take(&mut facts.unsteady);
+    let facts = &facts;
+    let from_facts = [
         io_uring_blocked(facts),
         not_registered(facts),
         queue_too_short(facts),
         cache_too_small(facts),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+        cache_below(facts),
+    ];
+    findings.extend(from_facts.into_iter().flatten());
     for found in found {
         // What happened in the run says more than what a check expected of it.
         let known = findings.iter().any(|finding| finding.id == found.line.id);
@@ -47,22 +79,23 @@ pub(crate) fn all(facts: &Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
 
 /// What a check found, tied to the cells that it spoils; nothing if there are none.
 fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
-    let ids = |wanted: &dyn Fn(&Cell) -> bool| {
-        // `null` does no I/O that could be spoiled.
-        let cells = facts.cells.iter().filter(|cell| cell.strategy != "null");
-        let cells = cells.filter(|cell| wanted(cell));
-        cells.map(|cell| cell.id.clone()).collect::<Vec<_>>()
-    };
-    let is_direct = |cell: &Cell| facts.direct.contains(&cell.id);
     let has_ring = |cell: &Cell| {
         let names = ["uring", "inflight"];
         names.iter().any(|name| cell.strategy.starts_with(name))
     };
+    let reads_ahead = |profile: &ProfileSummary| {
+        profile.access == Access::SequentialRead && !profile.direct && !profile.cached
+    };
+    let has_map = |cell: &Cell| ["mmap", "inflight-mapped"].contains(&cell.strategy.as_str());
     let affects = match found.spoils {
         Spoils::Everything => Vec::new(),
-        Spoils::Direct => ids(&is_direct),
-        Spoils::Buffered => ids(&|cell| !is_direct(cell)),
-        Spoils::Rings => ids(&has_ring),
+        Spoils::Direct => facts.of_profiles(|profile| profile.direct),
+        Spoils::Device => facts.of_profiles(reaches_device),
+        Spoils::Syncs => facts.of_profiles(|profile| profile.sync != Sync::None),
+        Spoils::ReadAhead => facts.of_profiles(reads_ahead),
+        Spoils::ColdMaps => facts.of_cells(|cell, profile| profile.cold && has_map(cell)),
+        Spoils::Buffered => facts.of_profiles(|profile| !profile.direct),
+        Spoils::Rings => facts.of_cells(|cell, _| has_ring(cell)),
         Spoils::Nothing => return None,
     };
     if affects.is_empty() && found.spoils != Spoils::Everything {
@@ -125,13 +158,7 @@ fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
 fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
     let device = facts.target.stack.first()?;
     let requests = device.nr_requests?;
-    let deeper = |cell: &&Cell| facts.direct.contains(&cell.id) && cell.depth > requests;
-    let affects: Vec<String> = facts
-        .cells
-        .iter()
-        .filter(deeper)
-        .map(|cell| cell.id.clone())
-        .collect();
+    let affects = facts.of_cells(|cell, profile| profile.direct && cell.depth > requests);
     (!affects.is_empty()).then(|| Finding {
         id: "depth-above-nr-requests".to_owned(),
         severity: Severity::Hint,
@@ -146,7 +173,8 @@ fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
     let available_bytes = host::memory_available_bytes()?;
     // The file is cached already when this is asked, and cached pages count as available.
     let too_small = facts.target.size_bytes > available_bytes;
-    (too_small && !facts.cached.is_empty()).then(|| Finding {
+    let cached = facts.of_profiles(|profile| profile.cached);
+    (too_small && !cached.is_empty()).then(|| Finding {
         id: "page-cache-too-small".to_owned(),
         severity: Severity::Warning,
         what: format!(
@@ -156,6 +184,96 @@ fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
         ),
         why_it_matters: "The data does not stay in the page cache".to_owned(),
         fix: "choose a smaller --size".to_owned(),
-        affects: facts.cached.clone(),
+        affects: cached,
     })
+}
+
+fn cache_below(facts: &Facts<'_>) -> Option<Finding> {
+    let found = facts.reread.filter(|found| found.cached)?;
+    let [first, second] = [found.ns_first, found.ns_second].map(|ns| nanos(ns as f64));
+    Some(Finding {
+        id: CACHE_BELOW.to_owned(),
+        severity: Severity::Warning,
+        what: format!(
+            "A cache below this machine answers: blocks read past the page cache took {first}, and \
+             {second} when they were read again"
+        ),
+        why_it_matters: "Figures are of that cache, as far as it holds the test data: of a \
+                         hypervisor, a controller, or a file that a device is made of"
+            .to_owned(),
+        fix: "choose a --size that is larger than the cache, or switch it off".to_owned(),
+        affects: facts.of_profiles(|profile| profile.access.reads() && reaches_device(profile)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::PlannedCell;
+    use crate::profile::load;
+    use crate::strategy::{ALONE, Modes, STRATEGIES};
+
+    fn cells(profiles: &[ProfileSummary]) -> Vec<Cell> {
+        let of_profile = |profile: &ProfileSummary| {
+            let begin = |strategy: &&'static dyn crate::strategy::Strategy| {
+                let planned = PlannedCell {
+                    strategy: *strategy,
+                    shape: ALONE,
+                    rate_per_s: None,
+                };
+                planned.begin(&profile.name, Modes::new()).cell
+            };
+            STRATEGIES.iter().map(begin).collect::<Vec<_>>()
+        };
+        profiles.iter().flat_map(of_profile).collect()
+    }
+
+    #[test]
+    fn each_kind_of_finding_spoils_its_own_rows() {
+        let names = "direct-random-read,cached-random-read,cold-random-read,durable-append,\
+                     buffered-sequential-read";
+        let names: Vec<String> = names.split(',').map(str::to_owned).collect();
+        let profiles = load(&names).unwrap();
+        let profiles: Vec<ProfileSummary> = profiles.iter().map(|one| one.summary()).collect();
+        let cells = cells(&profiles);
+        let facts = Facts {
+            machine: &Machine::default(),
+            target: &Target::default(),
+            cells: &cells,
+            profiles: &profiles,
+            reread: None,
+            unsteady: Vec::new(),
+            blocked: Vec::new(),
+        };
+        let spoiled = |spoils| {
+            let found = Found::warning("scheduler", "").spoils(spoils);
+            let affects = tied(&facts, found).map(|finding| finding.affects);
+            let affects = affects.unwrap_or_default();
+            assert!(affects.iter().all(|id| !id.contains("/null/")));
+            let profile = |id: &String| id.split('/').next().unwrap_or("").to_owned();
+            let mut profiles: Vec<String> = affects.iter().map(profile).collect();
+            profiles.dedup();
+            (profiles.join(" "), affects)
+        };
+        assert_eq!(spoiled(Spoils::Direct).0, "direct-random-read");
+        let (device, all) = (spoiled(Spoils::Device).0, spoiled(Spoils::Everything).0);
+        let first = "direct-random-read cold-random-read durable-append buffered-sequential-read";
+        assert!(
+            device.starts_with(first) && !device.contains("cached"),
+            "{device}"
+        );
+        assert_eq!(all, "", "no rows are named where all are meant");
+        assert_eq!(spoiled(Spoils::Syncs).0, "durable-append");
+        assert!(
+            spoiled(Spoils::ReadAhead)
+                .0
+                .starts_with("buffered-sequential-read")
+        );
+        let maps = spoiled(Spoils::ColdMaps).1;
+        let is_map = |id: &String| id.ends_with("/mmap/1") || id.ends_with("/inflight-mapped/1");
+        assert!(maps.contains(&"cold-random-read/mmap/1".to_owned()));
+        let cached = |id: &String| id.starts_with("cached");
+        assert!(maps.iter().all(|id| is_map(id) && !cached(id)), "{maps:?}");
+        assert_eq!(spoiled(Spoils::Nothing).0, "");
+    }
 }

@@ -33,9 +33,11 @@ mod bench;
 mod confirm;
 mod denied;
 mod dry_run;
+mod explain;
 mod exports;
 mod findings;
 mod progress;
+mod reread;
 mod show;
 mod terminal;
 

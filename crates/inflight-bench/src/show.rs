@@ -7,8 +7,6 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::text::{self, Style};
 
-use crate::profile::Profile;
-
 use crate::exports::Exports;
 use crate::terminal;
 
@@ -34,21 +32,6 @@ pub(crate) fn style() -> Style {
         width: terminal::columns(stdout()),
         colour: colour(),
     }
-}
-
-/// Says what each profile asks and why it is there.
-pub(crate) fn reasons(profiles: &[Profile]) -> Result<()> {
-    for profile in profiles {
-        let told = profile.summary();
-        writeln!(
-            stdout(),
-            "{}: {}\n    {}",
-            told.name,
-            told.title,
-            told.reason
-        )?;
-    }
-    Ok(())
 }
 
 /// As the terminal and NO_COLOR and its relatives want it.

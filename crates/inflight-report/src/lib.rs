@@ -2,11 +2,12 @@
 //!
 //! Everything here is a pure function of a [`Record`]: nothing measures, reads a file or prints.
 //! In order of flow: [`record`] is the stored format; [`histogram`], [`heat`], [`figures`] and
-//! [`stats`] make figures of it; [`truth`] says which of them count; [`open`] has those of an
-//! open loop apart; [`ranking`] puts the others in order, [`regret`] compares the library with the
-//! best of the others, [`verdict`] says in words what follows. [`compare`] holds two records against each other and [`merged`] puts many
-//! machines together. [`text`] draws the screens and [`html`] the page, [`csv`] and [`markdown`]
-//! are for other programs.
+//! [`stats`] make figures of it; [`truth`] says which of them count; [`unsteady`] which are of a
+//! moment; [`open`] has those of an open loop apart; [`ranking`] puts the others in order,
+//! [`regret`] compares the library with the best of the others, [`verdict`] says in words what
+//! follows. [`compare`] holds two records against each other and [`merged`] puts many machines
+//! together. [`text`] draws the screens and [`html`] the page, [`csv`] and [`markdown`] are for
+//! other programs.
 //! [`doctor`] is the stored format of an examination of a machine.
 
 pub mod doctor;
@@ -21,6 +22,7 @@ pub mod open;
 pub mod ranking;
 pub mod regret;
 pub mod truth;
+pub mod unsteady;
 pub mod verdict;
 
 pub mod compare;

@@ -136,11 +136,38 @@ pub struct Record {
     pub profiles: Vec<ProfileSummary>,
     /// What the reader has to know before trusting a figure.
     pub findings: Vec<Finding>,
+    /// Whether a cache below this machine answers; absent where nothing was read past the page
+    /// cache, or too little.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reread: Option<Reread>,
     /// Every profile x strategy x depth.
     pub cells: Vec<Cell>,
     /// How far the library is behind the best of the others, from the rounds of the cells.
     #[serde(default)]
     pub regrets: Vec<Regret>,
+}
+
+/// Blocks that nobody had read in the run, read past the page cache, and then once more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reread {
+    /// Name of the profile before which it was done.
+    pub profile: String,
+    /// How many blocks were read twice.
+    pub blocks: u64,
+    /// Median latency of the first reading.
+    pub ns_first: u64,
+    /// Median latency of the second.
+    pub ns_second: u64,
+    /// How many times as fast the second was, of the same blocks.
+    pub ratio: f64,
+    /// Lower end of its interval.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+    /// Achieved level of the interval, from 0 to 1.
+    pub level: f64,
+    /// Whether that is so much faster that a cache must have answered.
+    pub cached: bool,
 }
 
 /// The program that measured.

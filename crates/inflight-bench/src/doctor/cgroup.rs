@@ -100,7 +100,7 @@ fn limited(disk: &str, (what, fix): (String, String)) -> Found {
     Found::warning(IO, format!("a control group limits {disk} to {what}"))
         .so("What is measured is this limit, not the disk")
         .fix(fix)
-        .spoils(Spoils::Direct)
+        .spoils(Spoils::Device)
 }
 
 /// The limit of version 2, and how it is lifted: `254:0 rbps=max wbps=1048576 riops=max wiops=max`.

@@ -3,18 +3,53 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use inflight_report::unsteady::{DRIFTED, UNSETTLED};
 
 use super::{
     cgroup, clock, device, direct_io, file_system, governor, io_uring, iopoll, kernel, memlock,
     numa, queue, read_ahead, scheduler, space, write_cache,
 };
 use crate::exit::usage;
+use crate::findings::CACHE_BELOW;
 
 /// An id, and what there is to say about it beyond one line.
 pub(super) struct Topic {
     pub(super) id: &'static str,
     pub(super) text: &'static str,
 }
+
+/// What only a benchmark finds.
+const OF_RUNS: &[Topic] = &[
+    Topic {
+        id: CACHE_BELOW,
+        text: "Before the first profile that reads past the page cache, a few hundred blocks that \
+            nobody had read in the run were read, each group of them twice. A disk takes as long \
+            for the second reading. Where that was clearly faster, something below keeps what it \
+            has read: the page cache of a hypervisor (cache=writeback or unsafe of a virtual \
+            disk), the memory of a controller, or that of the file a loop device is made of. \
+            Then a benchmark that reads the same data again and again measures this cache. Data \
+            that is much larger than it, or cache=none, shows the disk. What was written just \
+            before may be in such a cache as a whole: then nothing is seen, so test with a file \
+            that is old.",
+    },
+    Topic {
+        id: DRIFTED,
+        text: "The rates of these cells went up or down from round to round by more than 3 %, in \
+            an order that chance alone brings about in one run of twenty over all cells of a \
+            profile (Spearman's rank correlation with time, counted exactly). A disk that gets \
+            warm, a neighbour, credits of a cloud disk that run out, or garbage collection of an \
+            SSD do that. Ratios hurt little, because they are of rounds that ran side by side; \
+            rates do. Run again when the machine is quiet, or longer.",
+    },
+    Topic {
+        id: UNSETTLED,
+        text: "A solid state disk that was not written to for a while has room to write fast, and \
+            loses it. SNIA's test specification calls a disk steady when five rounds are within 20 \
+            % of their mean and the line through them moves by 10 % at most. The last five rounds \
+            of these cells are not. More rounds, after the disk was written over twice, show what \
+            it does for long; a rate of this run is of its first minutes.",
+    },
+];
 
 /// In the order of the checks.
 const TOPICS: &[&[Topic]] = &[
@@ -34,6 +69,7 @@ const TOPICS: &[&[Topic]] = &[
     governor::TOPICS,
     clock::TOPICS,
     numa::TOPICS,
+    OF_RUNS,
 ];
 
 /// Columns of the paragraphs.

@@ -16,6 +16,14 @@ pub(crate) enum Spoils {
     Everything,
     /// Those that pass the page cache by.
     Direct,
+    /// Those whose requests get as far as the device: past the page cache, cold, or synced.
+    Device,
+    /// Those that bring what they have written to the device.
+    Syncs,
+    /// Those that read one block after the other through a page cache that holds none.
+    ReadAhead,
+    /// Those that read through a map of what is not in the page cache.
+    ColdMaps,
     /// Those that go through the page cache.
     Buffered,
     /// Those that use a ring.
@@ -49,7 +57,7 @@ impl Found {
     }
 
     /// Costs speed, or deceives.
-    pub(super) fn warning(id: &str, finding: impl Into<String>) -> Self {
+    pub(crate) fn warning(id: &str, finding: impl Into<String>) -> Self {
         Self::new(Status::Warning, id, finding)
     }
 
@@ -76,7 +84,7 @@ impl Found {
     }
 
     /// Which figures it spoils, if not all.
-    pub(super) fn spoils(mut self, spoils: Spoils) -> Self {
+    pub(crate) fn spoils(mut self, spoils: Spoils) -> Self {
         self.spoils = spoils;
         self
     }

@@ -35,10 +35,10 @@ pub(super) fn check(site: &Site) -> Vec<Found> {
     let found = match kib {
         0 => Found::warning(ID, finding)
             .so("Sequential buffered reads wait for each block")
-            .spoils(Spoils::Buffered),
+            .spoils(Spoils::ReadAhead),
         MUCH_KIB.. => Found::note(ID, finding)
             .so("Random faults of a memory map that is not cached read as much around each")
-            .spoils(Spoils::Nothing),
+            .spoils(Spoils::ColdMaps),
         _ => return vec![Found::ok(ID, finding)],
     };
     vec![found.fix(fix)]

@@ -46,7 +46,7 @@ fn judge(site: &Site, disk: &str, choices: &str) -> Found {
     found
         .so("Each request takes a lock and may be held back, which costs where the disk is fast")
         .fix(fix)
-        .spoils(Spoils::Direct)
+        .spoils(Spoils::Device)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) fn check(site: &Site) -> Vec<Found> {
             "write through" => Found::ok(ID, format!("{name} needs no flush (write through)")),
             _ => Found::note(ID, format!("{name} has a volatile cache ({cache})"))
                 .so("Every fsync waits for it to be flushed")
-                .spoils(Spoils::Nothing),
+                .spoils(Spoils::Syncs),
         })
     };
     site.disks()

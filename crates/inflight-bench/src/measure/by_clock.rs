@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::scope;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::measure::heat::Timed;
 use crate::measure::meter::Meter;
@@ -60,6 +60,10 @@ pub(crate) fn measure(
             knows_syscalls &= done.knows_syscalls;
         }
         let open = pace.account(backlog, &mut timed);
+        ensure!(
+            timed.latencies.count() == open.due,
+            "it did not begin by the clock"
+        );
         let stretch = Stretch::between(&before, &after, timed, effective, 1);
         Ok(Stretch {
             syscalls: stretch.syscalls.filter(|_| knows_syscalls),

@@ -53,7 +53,7 @@ impl<'f> Ground<'f> {
 }
 
 /// Throws a file out of the page cache, and looks whether it is gone.
-fn empty_cache(file: &File) -> Result<()> {
+pub(crate) fn empty_cache(file: &File) -> Result<()> {
     let mut left = (0, 1);
     for _ in 0..TRIES {
         drop_cache(file);

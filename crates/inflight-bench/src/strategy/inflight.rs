@@ -15,9 +15,10 @@ use anyhow::{Context, Result};
 use super::cut::Cut;
 use super::one_by_one::{OneByOne, Perform};
 use super::pread::Pread;
+use super::road::{self, Host};
 use super::tasks::Block;
 use super::threads::Threads;
-use super::{Body, Job, Modes, Shape, Strategy, Unavailable, Way, as_answer, modes};
+use super::{Body, Job, Modes, Road, Shape, Strategy, Unavailable, Way, as_answer, modes};
 use super::{inflight_batch, inflight_queue};
 use crate::profile::Profile;
 use crate::work::{Kind, Step, Work, noise};
@@ -36,6 +37,11 @@ impl Strategy for Inflight {
     /// a server of threads does. Futures are in `inflight_tasks`.
     fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
         [Pread.shapes(profile, cpus), Threads.shapes(profile, cpus)].concat()
+    }
+
+    fn road(&self, on: &Road<'_>) -> Option<Result<String>> {
+        let host = Host::of_depth(on.depth);
+        Some(road::at_first(on.paths, on.direct, on.work, host))
     }
 
     fn way(&self) -> Way {
@@ -61,6 +67,8 @@ pub(super) struct Means {
     pub(super) engine: Engine,
     pub(super) files: Vec<File>,
     calls_before: u64,
+    work: Work,
+    host: Host,
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
@@ -83,6 +91,8 @@ pub(super) fn with_files(
         files: open(&engine)?,
         calls_before: calls(&engine),
         engine,
+        work: job.work.clone(),
+        host: Host::of_depth(job.depth),
     };
     if job.work.varies() {
         let blocks = (0..job.depth).map(|_| Cut::of(job.work)).collect();
@@ -214,6 +224,7 @@ impl Means {
         let backend = self.engine.backend();
         let fallbacks = self.engine.stats().fallbacks;
         let mut effective = modes(&[("backend", &format!("{}: {}", backend.kind, backend.reason))]);
+        effective.extend(road::mode(&self.files, &self.work, self.host));
         if !fallbacks.is_empty() {
             let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();
             effective.extend(modes(&[("fallbacks", &told.join("; "))]));

@@ -11,7 +11,7 @@ use ::inflight::Engine;
 use ::inflight::fs::{File, OpenOptions};
 use anyhow::{Context, Result};
 
-use super::inflight::with_files;
+use super::inflight::{Inflight, with_files};
 use super::{Body, Job, Modes, Shape, Strategy, Way, modes};
 use crate::profile::Profile;
 
@@ -33,6 +33,11 @@ impl Strategy for InflightMapped {
             threads: if depth.is_multiple_of(cpus) { cpus } else { 1 },
         };
         profile.asked.queue_depths.iter().map(shape).collect()
+    }
+
+    /// As the library waited for: one operation in each thread.
+    fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        Inflight.open_shapes(profile, cpus)
     }
 
     fn requested(&self, _job: &Job<'_>) -> Modes {

@@ -17,25 +17,29 @@ use anyhow::Result;
 
 use super::cut::Cut;
 use super::inflight::{open_all, pool_blocks};
+use super::road::{self, Host};
 use super::tasks::{Block, StepJob, StepStrategy, Task};
 use super::tokio::finish;
 use super::{Modes, modes};
 use crate::measure::host;
-use crate::work::{Kind, Step};
+use crate::work::{Kind, Step, Work};
 
 pub(crate) const LOCAL: StepStrategy = StepStrategy {
     name: "inflight-local",
     run: in_a_run_loop,
+    awaits_library: true,
 };
 
 pub(crate) const ASYNC: StepStrategy = StepStrategy {
     name: "inflight-async",
     run: on_many_workers,
+    awaits_library: true,
 };
 
 pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
     name: "inflight-async-1",
     run: on_one_thread,
+    awaits_library: true,
 };
 
 /// What all of them work with.
@@ -64,11 +68,13 @@ impl Means {
         }
     }
 
-    fn modes(&self, workers: u32) -> Modes {
-        modes(&[
+    fn modes(&self, work: &Work, workers: u32) -> Modes {
+        let mut effective = modes(&[
             ("backend", &self.engine.backend().kind.to_string()),
             ("worker-threads", &workers.to_string()),
-        ])
+        ]);
+        effective.extend(road::mode(&self.files, work, Host::Awaited));
+        effective
     }
 }
 
@@ -107,7 +113,7 @@ fn in_loop<B: Block + IoBufMut + Send + 'static>(
             task.await;
         }
     })?;
-    Ok(means.modes(1))
+    Ok(means.modes(&job.work, 1))
 }
 
 fn on_many_workers(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
@@ -142,5 +148,5 @@ fn on_runtime<B: Block + IoBufMut + Send + 'static>(
         task.run_steps(block, perform)
     };
     finish(runtime, tasks.into_iter().zip(blocks).map(working))?;
-    Ok(means.modes(workers))
+    Ok(means.modes(&job.work, workers))
 }

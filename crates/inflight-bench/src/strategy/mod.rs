@@ -25,6 +25,7 @@ mod null;
 pub(crate) mod one_by_one;
 mod pread;
 mod preadv2_nowait;
+mod road;
 mod slots;
 pub(crate) mod tasks;
 mod threads;
@@ -137,6 +138,15 @@ pub(crate) struct Job<'a> {
     pub(crate) measured: Duration,
 }
 
+/// What the library is asked about.
+pub(crate) struct Road<'a> {
+    pub(crate) paths: &'a [PathBuf],
+    pub(crate) work: &'a Work,
+    pub(crate) direct: bool,
+    /// Operations in flight on one thread.
+    pub(crate) depth: u32,
+}
+
 /// One operation at a time, on one thread.
 pub(crate) const ALONE: Shape = Shape {
     depth: 1,
@@ -177,6 +187,12 @@ pub(crate) trait Strategy: Sync {
 
     /// Why it has no place in a profile, if so.
     fn unfit(&self, _profile: &Profile) -> Option<&'static str> {
+        None
+    }
+
+    /// The way that the library takes at first on files of which it knows nothing; nothing for
+    /// strategies that are not the library's.
+    fn road(&self, _on: &Road<'_>) -> Option<Result<String>> {
         None
     }
 

@@ -20,7 +20,8 @@ use std::task::Poll;
 
 use anyhow::{Context, Result};
 
-use super::{Modes, Strategy, Way, as_answer};
+use super::road::{self, Host};
+use super::{Modes, Road, Strategy, Way, as_answer};
 use crate::measure::meter::Counters;
 use crate::measure::tasks::{Crowd, Phase};
 use crate::profile::Profile;
@@ -66,6 +67,8 @@ pub(crate) struct StepStrategy {
     pub(crate) name: &'static str,
     /// As that of a [`TaskStrategy`].
     pub(crate) run: fn(&StepJob, Vec<Task>) -> Result<Modes>,
+    /// Whether its futures are those of the library.
+    pub(crate) awaits_library: bool,
 }
 
 impl Strategy for StepStrategy {
@@ -75,6 +78,11 @@ impl Strategy for StepStrategy {
 
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         no_batches(profile)
+    }
+
+    fn road(&self, on: &Road<'_>) -> Option<Result<String>> {
+        let told = || road::at_first(on.paths, on.direct, on.work, Host::Awaited);
+        self.awaits_library.then(told)
     }
 
     fn way(&self) -> Way {

@@ -28,7 +28,11 @@ use crate::work::{Kind, Step};
 /// What tokio's documentation names as its default, made explicit, so that the record is true.
 const BLOCKING_THREADS: usize = 512;
 
-pub(crate) const TOKIO: StepStrategy = StepStrategy { name: "tokio", run };
+pub(crate) const TOKIO: StepStrategy = StepStrategy {
+    name: "tokio",
+    run,
+    awaits_library: false,
+};
 
 fn run(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let workers = host::cpus();

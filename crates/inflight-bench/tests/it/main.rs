@@ -17,5 +17,6 @@ mod results;
 mod scratch_file;
 #[cfg(feature = "live")]
 mod screen;
+mod slow_disk;
 mod support;
 mod workloads;

@@ -1,7 +1,9 @@
 //! Starting the command and looking at what it leaves behind.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -127,4 +129,31 @@ impl Running {
     pub(crate) fn end(self) -> Output {
         self.child.wait_with_output().unwrap()
     }
+}
+
+/// Memory that a file is mapped to and that stays there.
+pub(crate) struct Held {
+    start: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and nobody looks at it.
+        unsafe { libc::munmap(self.start, self.bytes) };
+    }
+}
+
+/// Keeps the pages of a file in memory, if that is allowed.
+pub(crate) fn hold_in_memory(file: &File, bytes: usize) -> Option<Held> {
+    let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let start = unsafe { libc::mmap(null, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let held = Held { start, bytes };
+    // SAFETY: the range was mapped just now with this length.
+    let locked = unsafe { libc::mlock(start, bytes) };
+    (locked == 0).then_some(held)
 }

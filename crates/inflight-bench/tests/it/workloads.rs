@@ -218,7 +218,39 @@ fn each_profile_says_why_it_is_there_and_nothing_is_measured() {
         "{told}"
     );
     assert!(told.contains("waits for the disk"), "{told}");
+    let roads = "inflight, run loop at depth 1";
+    assert!(
+        told.contains(roads) && told.contains(", because it "),
+        "{told}"
+    );
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn each_cell_of_the_library_is_stored_with_its_road_and_no_other_is() {
+    let directory = directory();
+    let args = ["--strategy", "pread,inflight,inflight-async,tokio"];
+    let which = [
+        "--profile",
+        "cached-random-read,durable-append",
+        "--depth",
+        "1,8",
+    ];
+    let (_, record) = record(directory.path(), &[TINY, &args, &which].concat());
+    for cell in record.cells.iter().filter(|cell| !cell.rounds.is_empty()) {
+        let road = cell.effective.get("road");
+        let of_library = cell.strategy.starts_with("inflight");
+        assert_eq!(road.is_some(), of_library, "{}: {road:?}", cell.id);
+        assert!(
+            road.is_none_or(|road| road.contains(", because ")),
+            "{road:?}"
+        );
+    }
+    let cached = of(&record, "inflight");
+    assert!(
+        cached.effective["road"].starts_with("a plain call"),
+        "{cached:?}"
+    );
 }
 
 #[test]

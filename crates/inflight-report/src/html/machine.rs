@@ -1,8 +1,8 @@
 //! The machine, what was read or written, and the command that did it.
 
 use super::markup::esc;
-use crate::record::{Device, Record};
-use crate::units::{MISSING, bytes};
+use crate::record::{Device, Record, Reread};
+use crate::units::{MISSING, bytes, nanos};
 
 type Row = (&'static str, String);
 
@@ -59,7 +59,21 @@ fn machine(record: &Record) -> Vec<Row> {
         ("library", record.tool.backend.clone()),
         ("target", format!("{} ({size})", target.path)),
         ("file system", format!("{}, {options}", target.fs)),
+        ("read twice", reread(record)),
     ]
+}
+
+/// What reading the same blocks twice past the page cache took.
+fn reread(record: &Record) -> String {
+    let told = |found: &Reread| {
+        let [first, second] = [found.ns_first, found.ns_second].map(|ns| nanos(ns as f64));
+        let cache = match found.cached {
+            true => "a cache below answers",
+            false => "no cache below was seen",
+        };
+        format!("{first}, then {second}: {cache}")
+    };
+    record.reread.as_ref().map_or(MISSING.to_owned(), told)
 }
 
 fn device(device: &Device) -> String {

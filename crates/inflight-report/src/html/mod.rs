@@ -1,10 +1,10 @@
 //! The page: one file that needs no network, with the record inside.
 //!
 //! A pure function of the record. In order of flow: `view` picks what of a profile is shown,
-//! `overview` and `machine` say in words
-//! what was found, and where; `open` has the tables of an open loop; `depth`, `spread`, `heatmap`,
-//! `bars`, `rounds` and `regret` draw, on `plot` and `scale`, each chart with a table of the same figures; `look` and
-//! the style sheet say how. Deliberately absent: a library for charts. What is drawn here is few
+//! `overview` and `machine` say in words what was found, and where; `open` has the tables of an
+//! open loop; `depth`, `spread`, `heatmap`, `bars`, `rounds` and `regret` draw, on `plot` and
+//! `scale`, each chart with a table of the same figures; `look` and the style sheet say how.
+//! Deliberately absent: a library for charts. What is drawn here is few
 //! and plain, and most of it (nines, maps over time on one scale) no such library has.
 
 mod bars;

@@ -1,12 +1,11 @@
-//! Notes below a table: cells that did not run, do not count, failed, drifted or did not settle.
+//! Notes below a table: cells that did not run, do not count, or failed; and the library's roads.
 
 use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
-use crate::stats::{Drift, drift, rate, steady};
 use crate::strategy::{PREAD, THREADS, condition, name};
-use crate::units::{count, percent};
+use crate::units::count;
 
 /// Draws the notes of one profile; no cell may be missing without a word.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
@@ -35,60 +34,16 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             screen.statement("empty", &text, Paint::Red);
         }
     }
-    drifted(screen, ranking);
-    unsettled(screen, ranking);
-}
-
-fn drifted(screen: &mut Screen, ranking: &Ranking<'_>) {
-    let moved = drifting(ranking);
-    for (went, slower) in [("slower", true), ("faster", false)] {
-        let of_kind = moved
-            .iter()
-            .filter(|(_, drift)| (drift.change < 1.0) == slower);
-        let (cells, drifts): (Vec<&Cell>, Vec<&Drift>) =
-            of_kind.map(|(cell, drift)| (*cell, drift)).unzip();
-        let most = drifts.iter().map(|drift| (drift.change - 1.0).abs());
-        let Some(most) = most.reduce(f64::max) else {
-            continue;
-        };
-        let text = format!(
-            "{}: up to {} {went} in the later half of the rounds than in the earlier one, round \
-             by round; ratios are of rounds that ran next to each other",
-            names(&cells),
-            percent(most)
-        );
-        screen.statement("drifted", &text, Paint::Plain);
+    for (cells, road) in by_reason(roads(ranking)) {
+        let text = format!("{}: {road}", names(&cells));
+        screen.statement("road", &text, Paint::Plain);
     }
 }
 
-/// Writes to a disk that has not settled are of this moment only.
-fn unsettled(screen: &mut Screen, ranking: &Ranking<'_>) {
-    if !ranking.profile.access.writes() {
-        return;
-    }
-    let moves = |cell: &&&Cell| steady(&rates(cell)).is_some_and(|found| !found.holds());
-    let cells: Vec<&Cell> = ranking.cells.iter().filter(moves).copied().collect();
-    if !cells.is_empty() {
-        let text = format!(
-            "{}: the last 5 rounds are not steady (within 20 %, trend within 10 %); a disk that is \
-             written to for longer may be slower",
-            names(&cells)
-        );
-        screen.statement("unsettled", &text, Paint::Plain);
-    }
-}
-
-fn rates(cell: &Cell) -> Vec<f64> {
-    cell.rounds.iter().filter_map(rate).collect()
-}
-
-/// Cells whose rate went up or down from round to round by more than chance explains.
-fn drifting<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, Drift)> {
-    let of_cell = |cell: &&'a Cell| drift(&rates(cell)).map(|found| (*cell, found));
-    let found: Vec<(&Cell, Drift)> = ranking.cells.iter().filter_map(of_cell).collect();
-    let looks = found.len();
-    let is_real = |(_, drift): &(&Cell, Drift)| drift.is_real(looks);
-    found.into_iter().filter(is_real).collect()
+/// Which way the library took, in its own words.
+fn roads<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+    let road = |cell: &&'a Cell| Some((*cell, cell.effective.get("road")?.clone()));
+    ranking.cells.iter().filter_map(road).collect()
 }
 
 /// Cells without any figures, with the reason that is stored or the one that is plain to see.

@@ -158,8 +158,8 @@ fn saturated(measured: &[(&Cell, Kept)]) -> Option<(&'static str, String, bool)>
     let cells: Vec<&Cell> = behind().map(|(cell, _)| *cell).collect();
     let most = behind().map(|(_, kept)| kept.backlog).reduce(f64::max)?;
     let text = format!(
-        "{}: fewer were done than were due; up to {} had not begun when a round was over. Latencies \
-         would grow for as long as it lasts, so none is shown",
+        "{}: fewer were done than were due; up to {} had not begun when a round was over. \
+         Latencies would grow for as long as it lasts, so none is shown",
         names(&cells),
         count(most)
     );

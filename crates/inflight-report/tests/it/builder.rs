@@ -51,6 +51,7 @@ pub(crate) fn empty(rounds: u32) -> Record {
         },
         profiles: vec![direct()],
         findings: Vec::new(),
+        reread: None,
         cells: Vec::new(),
         regrets: Vec::new(),
     }

@@ -110,7 +110,10 @@ fn nonsense_is_refused_with_what_is_known() {
         ("disk>0.9", "needs a unit: %"),
         ("inflight:p99<1us", "strategy=inflight"),
         ("strategy=:p99<1us", "selects nothing"),
-        ("size=3:p99<1us", "profile, strategy, depth, threads or rate"),
+        (
+            "size=3:p99<1us",
+            "profile, strategy, depth, threads or rate",
+        ),
     ] {
         let error = Limit::parse(limit).expect_err(limit);
         assert!(error.contains(told), "{limit}: {error}");

@@ -2,7 +2,7 @@
 
 use inflight_report::{doctor_schema, merged_schema, schema};
 
-use inflight_report::record::OpenRound;
+use inflight_report::record::{OpenRound, Reread};
 
 use crate::builder::{disk, skip};
 
@@ -16,6 +16,17 @@ fn a_record_obeys_its_schema_and_survives_being_stored() {
         backlog: 7,
         unserved: 3,
         lag_ns: 60_000,
+    });
+    record.reread = Some(Reread {
+        profile: record.profiles[0].name.clone(),
+        blocks: 256,
+        ns_first: 90_000,
+        ns_second: 9_000,
+        ratio: 10.0,
+        lo: 9.0,
+        hi: 11.0,
+        level: 0.96,
+        cached: true,
     });
     let stored = serde_json::to_value(&record).unwrap();
     let validator = jsonschema::validator_for(&schema()).unwrap();

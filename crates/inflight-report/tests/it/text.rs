@@ -2,6 +2,7 @@
 
 use inflight_report::record::{Finding, Record, Severity};
 use inflight_report::text::{Style, screen};
+use inflight_report::unsteady;
 
 use crate::builder::{cached, cell, disk, empty, find, into_tmpfs, skip};
 
@@ -219,21 +220,33 @@ fn no_cell_is_missing_without_a_word() {
 #[test]
 fn a_rate_that_goes_down_round_by_round_is_told_and_one_that_only_varies_is_not() {
     let mut record = disk(8);
-    assert!(!wide(&record).contains("drifted"));
+    assert!(unsteady::findings(&record).is_empty());
     for (at, round) in (0..).zip(&mut find(&mut record, "uring", 32).rounds) {
         round.ops = 1_000_000 - at * 30_000;
     }
-    let text = wide(&record);
-    let told = "drifted    io_uring (depth 32): up to 13% slower in the later half of the rounds";
+    record.findings = unsteady::findings(&record);
+    let text = wide(&record)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let told = "became up to 13% slower, from the earlier half of the rounds to the later one";
     assert!(text.contains(told), "{text}");
+    assert!(text.contains("It concerns io_uring (depth 32)."), "{text}");
+    assert_eq!(record.findings[0].affects, ["direct-random-read/uring/32"]);
+    for (at, round) in (0..).zip(&mut find(&mut record, "uring", 32).rounds) {
+        round.ops = 1_000_000 + at * 30_000;
+    }
+    assert!(unsteady::findings(&record)[0].what.contains("faster"));
 }
 
 #[test]
 fn writes_that_have_not_settled_are_told() {
     let mut record = disk(8);
-    let told = "unsettled  io_uring (depth 32): the last 5 rounds are not steady";
     find(&mut record, "uring", 32).rounds[6].ops /= 2;
-    assert!(!wide(&record).contains("unsettled"), "reads settle at once");
+    assert!(
+        unsteady::findings(&record).is_empty(),
+        "reads settle at once"
+    );
     record.profiles[0].access = inflight_report::record::Access::RandomWrite;
     // What all cells of a round share is 22 %: it makes every cell unsteady.
     for cell in &mut record.cells {
@@ -244,7 +257,24 @@ fn writes_that_have_not_settled_are_told() {
             cell.rounds[6].ops = 50_000;
         }
     }
-    assert!(wide(&record).contains(told), "{}", wide(&record));
+    let found = unsteady::findings(&record);
+    let found = found.iter().find(|found| found.id == unsteady::UNSETTLED);
+    assert_eq!(found.unwrap().affects, ["direct-random-read/uring/32"]);
+}
+
+#[test]
+fn the_roads_of_the_library_stand_below_the_table_those_with_one_together() {
+    let mut record = disk(8);
+    for depth in [1, 32] {
+        let effective = &mut find(&mut record, "inflight", depth).effective;
+        effective.insert(
+            "road".to_owned(),
+            "the backend, because it waits".to_owned(),
+        );
+    }
+    let text = wide(&record);
+    let told = "road       inflight (depth 1, 32): the backend, because it waits";
+    assert!(text.contains(told), "{text}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod fuse;
 mod groups;
 mod places;
 mod plain;
-mod refused;
+pub(crate) mod refused;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -86,7 +86,7 @@ fn after(script: &str, target: &Path) -> Command {
 }
 
 /// Whether mount namespaces can be made.
-fn can_mount(test: &str) -> bool {
+pub(crate) fn can_mount(test: &str) -> bool {
     can(
         test,
         "unshare",

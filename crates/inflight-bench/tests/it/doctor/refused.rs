@@ -11,7 +11,7 @@ use super::{after, can, can_mount, doctor, examine, is_root, line, read};
 use crate::support::directory;
 
 /// Runs a command under a filter that gives this answer to these calls.
-fn filtered(command: &mut Command, calls: &[i64], answer: SeccompAction) -> Output {
+pub(crate) fn filtered(command: &mut Command, calls: &[i64], answer: SeccompAction) -> Output {
     let calls: BTreeMap<i64, _> = calls.iter().map(|call| (*call, Vec::new())).collect();
     let machine = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(calls, SeccompAction::Allow, answer, machine).unwrap();

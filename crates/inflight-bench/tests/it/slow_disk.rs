@@ -1,0 +1,218 @@
+//! Disks with bad habits, played by a file system in user space: this one, in a thread of the test.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
+    ReplyOpen, Request,
+};
+use inflight_report::record::{Cell, Record};
+use tempfile::TempDir;
+
+use crate::support::{directory, record};
+
+const FILE: INodeNo = INodeNo(2);
+const SIZE_BYTES: u64 = 16 << 20;
+const BLOCK_BYTES: u64 = 4096;
+
+/// What a disk does before it answers.
+#[derive(Clone, Copy)]
+enum Habit {
+    /// It takes as long each time.
+    Even,
+    /// It keeps what it has read, and takes long for what it has not.
+    Keeps,
+    /// Every now and then it does nothing at all for a while.
+    Stalls,
+}
+
+/// How long the disk takes for what it does not keep.
+const SLOW: Duration = Duration::from_micros(500);
+const STALL: Duration = Duration::from_millis(60);
+const BETWEEN_STALLS: Duration = Duration::from_millis(300);
+
+/// A directory with one file, `data`.
+struct Disk {
+    habit: Habit,
+    kept: Mutex<HashSet<u64>>,
+    last_stall: Mutex<Instant>,
+}
+
+impl Disk {
+    fn take_time(&self, offset: u64, bytes: u64) {
+        match self.habit {
+            Habit::Even => sleep(SLOW),
+            Habit::Keeps => {
+                let blocks = offset / BLOCK_BYTES..(offset + bytes).div_ceil(BLOCK_BYTES);
+                let mut kept = self.kept.lock().unwrap();
+                if blocks.filter(|block| kept.insert(*block)).count() > 0 {
+                    sleep(SLOW);
+                }
+            }
+            Habit::Stalls => {
+                let mut last = self.last_stall.lock().unwrap();
+                if last.elapsed() > BETWEEN_STALLS {
+                    sleep(STALL);
+                    *last = Instant::now();
+                }
+            }
+        }
+    }
+}
+
+fn attributes(inode: INodeNo) -> FileAttr {
+    let is_file = inode == FILE;
+    FileAttr {
+        ino: inode,
+        size: if is_file { SIZE_BYTES } else { 0 },
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: match is_file {
+            true => FileType::RegularFile,
+            false => FileType::Directory,
+        },
+        perm: 0o755,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        flags: 0,
+        blksize: 4096,
+    }
+}
+
+impl Filesystem for Disk {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match name == "data" {
+            true => reply.entry(&Duration::ZERO, &attributes(FILE), Generation(0)),
+            false => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&Duration::ZERO, &attributes(inode));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Past the page cache, which is not what is tested.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size_bytes: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let left = SIZE_BYTES.saturating_sub(offset).min(u64::from(size_bytes));
+        self.take_time(offset, left);
+        reply.data(&vec![7; usize::try_from(left).unwrap()]);
+    }
+}
+
+/// A disk, and where it is mounted; the directory goes last.
+struct Mounted {
+    session: BackgroundSession,
+    directory: TempDir,
+}
+
+impl Mounted {
+    fn new(test: &str, habit: Habit) -> Option<Self> {
+        let directory = directory();
+        let disk = Disk {
+            habit,
+            kept: Mutex::default(),
+            last_stall: Mutex::new(Instant::now()),
+        };
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::RO, MountOption::FSName("habit".to_owned())];
+        match fuser::spawn_mount(disk, directory.path(), &config) {
+            Ok(session) => Some(Self { session, directory }),
+            Err(error) => {
+                println!("skipped: {test}: FUSE cannot be mounted here: {error}");
+                None
+            }
+        }
+    }
+
+    /// Measures the file with one thread.
+    fn measure(&self, args: &[&str]) -> Record {
+        let usual = ["--strategy", "pread", "--depth", "1", "--rounds", "2"];
+        let file = self.directory.path().join("data");
+        record(&file, &[&usual[..], args].concat()).1
+    }
+
+    fn end(self) {
+        self.session.umount_and_join().unwrap();
+    }
+}
+
+#[test]
+fn a_cache_below_is_told_of_the_rows_it_answered_and_an_even_disk_has_none() {
+    let test = "a_cache_below_is_told_of_the_rows_it_answered_and_an_even_disk_has_none";
+    let short = [
+        "--cell-time",
+        "20",
+        "--profile",
+        "direct-random-read,cached-random-read",
+    ];
+    let finding = |record: &Record| {
+        let mut found = record.findings.iter();
+        found.find(|finding| finding.id == "cache-below").cloned()
+    };
+    let Some(disk) = Mounted::new(test, Habit::Keeps) else {
+        return;
+    };
+    let cached = disk.measure(&short);
+    disk.end();
+    let found = cached.reread.as_ref().unwrap();
+    assert!(
+        found.cached && found.ns_second < found.ns_first,
+        "{found:?}"
+    );
+    assert_eq!(found.profile, "direct-random-read");
+    let told = finding(&cached).unwrap();
+    assert_eq!(told.affects, ["direct-random-read/pread/1"], "{told:?}");
+
+    let Some(disk) = Mounted::new(test, Habit::Even) else {
+        return;
+    };
+    let even = disk.measure(&short);
+    disk.end();
+    let found = even.reread.as_ref().unwrap();
+    assert!(!found.cached, "{found:?}");
+    assert!(finding(&even).is_none());
+}
+
+#[test]
+fn stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one() {
+    let test = "stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one";
+    let Some(disk) = Mounted::new(test, Habit::Stalls) else {
+        return;
+    };
+    let time = ["--cell-time", "1200", "--profile", "direct-random-read"];
+    let closed = disk.measure(&time);
+    let open = disk.measure(&[&time[..], &["--rate", "500"]].concat());
+    disk.end();
+    let p99 = |record: &Record| {
+        let cell: &Cell = &record.cells[0];
+        cell.latency.as_ref().and_then(|latency| latency.ns_p99)
+    };
+    let half_ns = u64::try_from(STALL.as_nanos()).unwrap() / 2;
+    // A sixth of the time it stalls: a closed loop has one operation in many that sees it.
+    let (closed, open) = (p99(&closed).unwrap(), p99(&open).unwrap());
+    assert!(closed < half_ns && half_ns < open, "{closed} ns, {open} ns");
+}
