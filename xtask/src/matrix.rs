@@ -4,7 +4,8 @@
 //! Every place is a value that takes itself down when it is dropped, the last made first; Ctrl-C
 //! ends the measurement that runs and then comes here, so that nothing stays behind either.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ const KINDS: &[Kind] = &[
     ("disk", |_| Place::directory(Path::new("/var/tmp"))),
     ("ext4-on-loop", |size| Place::on_loop("ext4", size)),
     ("tmpfs", |_| Place::directory(Path::new(MEMORY))),
+    ("raw-zram", Place::raw_zram),
     ("ext4-on-zram", |size| Place::on_zram("ext4", size)),
     ("xfs-on-loop", |size| Place::on_loop("xfs", size)),
     ("btrfs-on-loop", |size| Place::on_loop("btrfs", size)),
@@ -85,7 +87,7 @@ fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result
     let record = wanted.records.join(format!("{name}.json"));
     let status = Command::new(program)
         .arg("bench")
-        .arg(&place.directory)
+        .arg(&place.target)
         .args(["--profile", &wanted.profiles, "--export-json"])
         .arg(&record)
         .args(&wanted.arguments)
@@ -121,9 +123,10 @@ fn worst(record: &Value) -> String {
     )
 }
 
-/// A directory to measure in. Its fields are dropped in order: what was made last goes first.
+/// A directory to measure in, or a device to read from. Its fields are dropped in order: what was
+/// made last goes first.
 struct Place {
-    directory: PathBuf,
+    target: PathBuf,
     _inside: Option<TempDir>,
     _mount: Option<Mount>,
     _device: Option<Device>,
@@ -135,7 +138,7 @@ impl Place {
     fn directory(parent: &Path) -> Result<Self> {
         let inside = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
         Ok(Self {
-            directory: inside.path().to_owned(),
+            target: inside.path().to_owned(),
             _inside: Some(inside),
             _mount: None,
             _device: None,
@@ -158,12 +161,25 @@ impl Place {
 
     /// A file system on a compressed device in memory, one of its own.
     fn on_zram(file_system: &str, size_gib: u64) -> Result<Self> {
-        let number = fs::read_to_string("/sys/class/zram-control/hot_add")
-            .context("no zram: is the module loaded?")?;
-        let device = Device::Zram(number.trim().to_owned());
-        let size = Path::new("/sys/block").join(device.name()).join("disksize");
-        fs::write(size, format!("{size_gib}G")).context("sizing the device")?;
-        Self::on(device, None, file_system)
+        Self::on(Device::zram(size_gib)?, None, file_system)
+    }
+
+    /// A compressed device in memory without a file system, full of what does not compress. The
+    /// command only reads from it.
+    fn raw_zram(size_gib: u64) -> Result<Self> {
+        let device = Device::zram(size_gib)?;
+        let node = PathBuf::from(device.node());
+        let mut noise = File::open("/dev/urandom")?.take(size_gib << 30);
+        let mut file = File::options().write(true).open(&node)?;
+        io::copy(&mut noise, &mut file)?;
+        file.sync_all()?;
+        Ok(Self {
+            target: node,
+            _inside: None,
+            _mount: None,
+            _device: Some(device),
+            _backing: None,
+        })
     }
 
     fn on(device: Device, backing: Option<tempfile::TempPath>, file_system: &str) -> Result<Self> {
@@ -176,11 +192,11 @@ impl Place {
         };
         output(make.args(eagerly).arg(&node))?;
         let point = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
-        let directory = point.path().to_owned();
+        let target = point.path().to_owned();
         let mount = ["-t", file_system, "-o", "noatime"];
-        output(Command::new("mount").args(mount).arg(&node).arg(&directory))?;
+        output(Command::new("mount").args(mount).arg(&node).arg(&target))?;
         Ok(Self {
-            directory,
+            target,
             _inside: None,
             _mount: Some(Mount { point }),
             _device: Some(device),
@@ -208,6 +224,16 @@ enum Device {
 }
 
 impl Device {
+    /// A zram device of its own.
+    fn zram(size_gib: u64) -> Result<Self> {
+        let number = fs::read_to_string("/sys/class/zram-control/hot_add")
+            .context("no zram: is the module loaded?")?;
+        let device = Self::Zram(number.trim().to_owned());
+        let size = Path::new("/sys/block").join(device.name()).join("disksize");
+        fs::write(size, format!("{size_gib}G")).context("sizing the device")?;
+        Ok(device)
+    }
+
     fn node(&self) -> String {
         match self {
             Self::Loop(node) => node.clone(),
@@ -288,8 +314,8 @@ mod tests {
     fn a_place_in_a_directory_goes_away() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let place = Place::directory(parent.path()).expect("a directory in it");
-        assert!(place.directory.exists());
-        let directory = place.directory.clone();
+        assert!(place.target.exists());
+        let directory = place.target.clone();
         drop(place);
         assert!(!directory.exists());
     }

@@ -52,7 +52,8 @@ pub(crate) enum Command {
 /// The flags of `inflight bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchFlags {
-    /// A directory, where a test file is made and removed, or an existing file, only read.
+    /// A directory, where a test file is made and removed; or an existing file or block device,
+    /// which is only read.
     #[arg(default_value = ".")]
     target: PathBuf,
 

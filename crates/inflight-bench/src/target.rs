@@ -1,10 +1,11 @@
-//! What is measured: a directory, where test files are made, or an existing file, only read.
+//! What is measured: a directory, where test files are made, or an existing file or block device,
+//! only read.
 //!
 //! Each kind of files is made when the first profile wants it: one that is only read, one that is
 //! written, several, one that grows.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -24,10 +25,14 @@ use crate::work::mix;
 /// A place that was named on the command line and may be used.
 pub(crate) enum Place {
     Directory(PathBuf),
-    File { path: PathBuf, size_bytes: u64 },
+    /// A file or a block device.
+    File {
+        path: PathBuf,
+        size_bytes: u64,
+    },
 }
 
-/// Examines what was named; opens nothing.
+/// Examines what was named.
 pub(crate) fn examine(path: &Path) -> Result<Place> {
     let shown = path.display();
     let metadata = fs::symlink_metadata(path)
@@ -41,21 +46,25 @@ pub(crate) fn examine(path: &Path) -> Result<Place> {
         return Ok(Place::Directory(path.to_owned()));
     }
     let kind = metadata.file_type();
-    if kind.is_block_device() {
-        return Err(refused(format!(
-            "{shown} is a block device: name a directory or a file on it, so that no data is \
-             at risk"
-        )));
-    }
-    if !kind.is_file() {
-        return Err(refused(format!(
-            "{shown} is neither a directory nor an ordinary file"
-        )));
-    }
+    let size_bytes = match () {
+        () if kind.is_file() => metadata.len(),
+        () if kind.is_block_device() => {
+            size_of_device(path).map_err(|error| refused_error(path, &error))?
+        }
+        () => {
+            return Err(refused(format!(
+                "{shown} is neither a directory, nor an ordinary file, nor a block device"
+            )));
+        }
+    };
     Ok(Place::File {
         path: path.to_owned(),
-        size_bytes: metadata.len(),
+        size_bytes,
     })
+}
+
+fn size_of_device(path: &Path) -> io::Result<u64> {
+    File::open(path)?.seek(SeekFrom::End(0))
 }
 
 /// The files of one profile, open as it wants them.
@@ -124,7 +133,7 @@ impl TestData {
                 let wanted_bytes = options.size_bytes.unwrap_or(*size_bytes);
                 if wanted_bytes > *size_bytes {
                     return Err(usage(format!(
-                        "{} has only {}; an existing file is never written",
+                        "{} has only {}; what exists is never written",
                         path.display(),
                         human(*size_bytes)
                     )));
@@ -156,7 +165,7 @@ impl TestData {
     /// Why a profile has no place on an existing file, if so.
     pub(crate) fn refusal(&self, profile: &Profile) -> Option<&'static str> {
         let refused = match Kind::of(profile) {
-            Kind { written: true, .. } => "an existing file is never written: name a directory",
+            Kind { written: true, .. } => "what exists is never written: name a directory",
             Kind { files: 2.., .. } => "an existing file is only one: name a directory",
             _ if profile.asked.verify => {
                 "nobody knows what an existing file should contain: name a directory"

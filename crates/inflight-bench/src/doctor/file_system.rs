@@ -4,6 +4,7 @@ use inflight_report::truth;
 
 use super::explain::Topic;
 use super::{Found, Site, Spoils};
+use crate::measure::storage::NO_FILE_SYSTEM;
 
 const MEMORY: &str = "tmpfs-target";
 const ID: &str = "file-system";
@@ -80,6 +81,7 @@ fn kind(site: &Site, fs: &str) -> Found {
         "btrfs" => Found::note(ID, "btrfs checks sums and may compress")
             .so("Direct writes go through the page cache where a file has checksums")
             .fix("chattr +C DIRECTORY # for new, empty files: no checksums, no copies"),
+        NO_FILE_SYSTEM => Found::ok(ID, "the device is read without a file system"),
         "unknown" => Found::unknown(ID, "the file system was not found in the list of mounts"),
         _ if journals_data(site) => warning("mounted with data=journal")
             .so("Direct I/O goes through the page cache, and data is written twice")

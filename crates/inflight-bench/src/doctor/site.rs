@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -27,15 +28,16 @@ impl Site {
     /// Looks at a directory or a file.
     ///
     /// # Errors
-    /// A usage error if it is not there, or neither a directory nor a file.
+    /// A usage error if it is not there, or neither a directory, nor a file, nor a block device.
     pub(super) fn examine(named: &Path) -> Result<Self> {
         let shown = named.display();
         let missing = |error| usage(format!("{shown} cannot be examined: {error}"));
         let path = fs::canonicalize(named).map_err(missing)?;
         let facts = fs::metadata(&path).map_err(missing)?;
-        if !facts.is_dir() && !facts.is_file() {
+        let kind = facts.file_type();
+        if !kind.is_dir() && !kind.is_file() && !kind.is_block_device() {
             return Err(usage(format!(
-                "{shown} is a device: name a directory or a file on it"
+                "{shown} is neither a directory, nor a file, nor a block device"
             )));
         }
         let size_bytes = facts.len();

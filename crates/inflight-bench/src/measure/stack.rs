@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use inflight_report::record::Device;
@@ -70,7 +70,7 @@ fn unescape(text: &str) -> String {
         .replace("\\134", "\\")
 }
 
-/// The mount of a file and the devices below it, top first.
+/// The mount of a file and the devices below it, top first. A block device is on no mount.
 pub(crate) fn below(root: &Path, path: &Path) -> (Option<Mount>, Vec<Device>) {
     let mountinfo = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     let mut search = Search {
@@ -96,8 +96,17 @@ impl Search<'_> {
     /// Adds what a file is on.
     fn file(&mut self, path: &Path) -> Option<Mount> {
         self.files_left = self.files_left.checked_sub(1)?;
-        let device = fs::metadata(path).ok()?.dev();
+        let facts = fs::metadata(path).ok()?;
+        let is_device = facts.file_type().is_block_device();
+        let device = match is_device {
+            true => facts.rdev(),
+            false => facts.dev(),
+        };
         let number = format!("{}:{}", libc::major(device), libc::minor(device));
+        if is_device {
+            self.device(&self.root.join("sys/dev/block").join(&number));
+            return None;
+        }
         let absolute = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mount = mount_of(self.mountinfo, &number, &absolute);
         let node = self.root.join("sys/dev/block").join(&number);

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,12 +14,16 @@ use inflight_report::record::Target;
 
 use super::stack;
 
+/// Stands where the name of a file system does, for a device that is read without one.
+pub(crate) const NO_FILE_SYSTEM: &str = "no file system";
+
 /// Everything that is stored about the file.
 pub(crate) fn target(path: &Path, size_bytes: u64, scratch: bool, named: &Path) -> Result<Target> {
-    fs::metadata(path)?;
+    let is_device = fs::metadata(path)?.file_type().is_block_device();
     let (mount, stack) = stack::below(Path::new("/"), path);
     let (fs, options) = match mount {
         Some(mount) => (mount.kind, Some(mount.options)),
+        None if is_device => (NO_FILE_SYSTEM.to_owned(), None),
         None => ("unknown".to_owned(), None),
     };
     let align = direct_alignment(path);

@@ -54,21 +54,10 @@ fn a_symbolic_link_is_refused() {
 }
 
 #[test]
-fn devices_are_refused() {
+fn what_is_neither_file_nor_disk_is_refused() {
     let output = run(Path::new("/dev/null"), &["--quick"]);
     assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-    let disks = std::fs::read_dir("/sys/class/block")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut nodes = disks.map(|disk| Path::new("/dev").join(disk.file_name()));
-    let Some(disk) = nodes.find(|node| node.exists()) else {
-        println!("skipped in part: there is no block device");
-        return;
-    };
-    let output = run(&disk, &["--quick"]);
-    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
-    assert!(stderr(&output).contains("block device"));
+    assert!(stderr(&output).contains("nor a block device"));
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Starting the command and looking at what it leaves behind.
 #![allow(unsafe_code)]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight_report::Record;
@@ -60,7 +61,7 @@ pub(crate) fn stderr(output: &Output) -> String {
 
 /// The test files in a directory.
 pub(crate) fn scratch_files(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory)
+    let entries = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     entries
@@ -109,14 +110,14 @@ impl Running {
         const WORK: Duration = Duration::from_millis(200);
         let path = format!("/proc/{}/schedstat", self.child.id());
         let worked = || {
-            let schedstat = std::fs::read_to_string(&path).unwrap();
+            let schedstat = fs::read_to_string(&path).unwrap();
             let nanos = schedstat.split(' ').next().unwrap();
             Duration::from_nanos(nanos.parse().unwrap())
         };
         let (begin, before) = (Instant::now(), worked());
         while worked() < before + WORK {
             assert!(begin.elapsed() < PATIENCE, "it does not work");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -156,4 +157,38 @@ pub(crate) fn hold_in_memory(file: &File, bytes: usize) -> Option<Held> {
     // SAFETY: the range was mapped just now with this length.
     let locked = unsafe { libc::mlock(start, bytes) };
     (locked == 0).then_some(held)
+}
+
+/// A zram device of its own, not one that somebody may be using.
+pub(crate) struct Zram(String);
+
+impl Zram {
+    /// One of this size, as sysfs takes it; none where there can be none, which is said.
+    pub(crate) fn add(test: &str, size: &str) -> Option<Self> {
+        let Ok(number) = fs::read_to_string("/sys/class/zram-control/hot_add") else {
+            println!("skipped: {test}: no zram device can be added");
+            return None;
+        };
+        let zram = Self(number.trim().to_owned());
+        let disksize = format!("/sys/block/{}/disksize", zram.name());
+        fs::write(disksize, size).expect("a new device takes a size");
+        Some(zram)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("zram{}", self.0)
+    }
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        let told = [
+            fs::write(format!("/sys/block/{}/reset", self.name()), "1"),
+            fs::write("/sys/class/zram-control/hot_remove", &self.0),
+        ];
+        assert!(
+            thread::panicking() || told.iter().all(Result::is_ok),
+            "a device is left: {told:?}"
+        );
+    }
 }

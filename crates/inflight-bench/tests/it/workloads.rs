@@ -7,7 +7,7 @@ use inflight_report::Record;
 use inflight_report::record::Cell;
 use tempfile::TempDir;
 
-use crate::support::{Running, bench, directory, record, run, scratch_files};
+use crate::support::{Running, Zram, bench, directory, record, run, scratch_files};
 
 const TINY: &[&str] = &["--size", "16m", "--rounds", "1", "--cell-time", "5"];
 
@@ -80,6 +80,39 @@ fn what_was_written_and_synced_is_read_back() {
     let record = measured(directory.path(), "write-fsync-read", "1,8");
     check(&record);
     assert!((calls(&record, "pread") - 3.0).abs() < 0.1);
+}
+
+#[test]
+fn a_block_device_is_read_and_never_written() {
+    let test = "a_block_device_is_read_and_never_written";
+    let Some(zram) = Zram::add(test, "32M") else {
+        return;
+    };
+    let node = Path::new("/dev").join(zram.name());
+    let noise: Vec<u8> = (0..32 << 17_u64).flat_map(noise).collect();
+    std::fs::write(&node, &noise).unwrap();
+    let profiles = "direct-random-read,cached-random-read,durable-append,many-files";
+    let (code, record) = record(&node, &[TINY, &["--profile", profiles]].concat());
+    assert_eq!((code, record.target.fs.as_str()), (0, "no file system"));
+    assert_eq!(record.target.stack[0].name, zram.name());
+    let cells = record.cells.iter();
+    let (reads, others): (Vec<_>, Vec<_>) =
+        cells.partition(|cell| cell.profile.ends_with("random-read"));
+    let pread = reads.iter().filter(|cell| cell.strategy == "pread");
+    assert_eq!(pread.filter(|cell| cell.rounds[0].ops > 0).count(), 2);
+    for cell in others {
+        let reason = &cell.skipped.as_ref().unwrap().reason;
+        assert!(reason.contains("name a directory"), "{reason}");
+    }
+    assert!(std::fs::read(&node).unwrap() == noise, "it was written to");
+}
+
+/// Eight bytes that do not compress.
+fn noise(number: u64) -> [u8; 8] {
+    let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ (mixed >> 29))
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        .to_le_bytes()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use inflight_report::doctor::{Examination, Status};
 
 use super::{after, can, can_mount, doctor, examine, line, names};
-use crate::support::directory;
+use crate::support::{Zram, directory};
 
 #[test]
 fn memory_is_a_problem_whatever_its_name() {
@@ -135,38 +135,17 @@ fn data_that_is_journalled_is_told() {
     assert!(found.finding.contains("data=journal"), "{found:?}");
 }
 
-/// A zram device of its own, not one that somebody may be using.
-struct Zram(String);
-
-impl Zram {
-    fn add(test: &str) -> Option<Self> {
-        let number = fs::read_to_string("/sys/class/zram-control/hot_add").ok();
-        if number.is_none() {
-            println!("skipped: {test}: no zram device can be added");
-        }
-        number.map(|number| Self(number.trim().to_owned()))
-    }
-}
-
-impl Drop for Zram {
-    fn drop(&mut self) {
-        fs::write(format!("/sys/block/zram{}/reset", self.0), "1").unwrap();
-        fs::write("/sys/class/zram-control/hot_remove", &self.0).unwrap();
-    }
-}
-
 #[test]
 fn compressed_memory_is_no_disk() {
     let test = "compressed_memory_is_no_disk";
     if !can_mount(test) {
         return;
     }
-    let Some(zram) = Zram::add(test) else {
+    let Some(zram) = Zram::add(test, "256M") else {
         return;
     };
     let directory = directory();
-    let name = format!("zram{}", zram.0);
-    fs::write(format!("/sys/block/{name}/disksize"), "256M").unwrap();
+    let name = zram.name();
     let made = Command::new("mkfs.ext4")
         .args(["-q", &format!("/dev/{name}")])
         .output();
