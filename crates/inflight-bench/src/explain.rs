@@ -7,7 +7,8 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use inflight_report::strategy::name_at_depth;
+use inflight_report::record::Cell;
+use inflight_report::text::names;
 
 use crate::cli::Options;
 use crate::exit;
@@ -51,7 +52,7 @@ fn roads(place: &Place, planned: &PlannedProfile) -> Vec<String> {
     };
     let paths: Vec<PathBuf> = vec![path];
     let work = profile.work(file_bytes);
-    let mut ways: Vec<(String, Vec<String>)> = Vec::new();
+    let mut ways: Vec<(String, Vec<Cell>)> = Vec::new();
     for cell in planned.runs() {
         let on = Road {
             paths: &paths,
@@ -63,12 +64,15 @@ fn roads(place: &Place, planned: &PlannedProfile) -> Vec<String> {
             continue;
         };
         let told = told.unwrap_or_else(|error| format!("not known: {error:#}"));
-        let name = name_at_depth(&cell.begin(&profile.name, Modes::new()).cell);
+        let cell = cell.begin(&profile.name, Modes::new()).cell;
         match ways.iter_mut().find(|(known, _)| *known == told) {
-            Some((_, names)) => names.push(name),
-            None => ways.push((told, vec![name])),
+            Some((_, cells)) => cells.push(cell),
+            None => ways.push((told, vec![cell])),
         }
     }
-    let line = |(told, names): &(String, Vec<String>)| format!("{}: {told}", names.join(", "));
+    let line = |(told, cells): &(String, Vec<Cell>)| {
+        let cells: Vec<&Cell> = cells.iter().collect();
+        format!("{}: {told}", names(&cells))
+    };
     ways.iter().map(line).collect()
 }

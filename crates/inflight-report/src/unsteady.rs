@@ -4,6 +4,7 @@
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, ProfileSummary, Record, Severity};
 use crate::stats::{Drift, drift, rate, steady};
+use crate::strategy::NULL;
 use crate::units::percent;
 
 /// The names of these findings.
@@ -53,8 +54,16 @@ fn unsettled(ranking: &Ranking<'_>) -> Option<Finding> {
     if !ranking.profile.access.writes() {
         return None;
     }
+    // `null` writes nothing.
+    let writes = |cell: &&&Cell| cell.strategy != NULL;
     let moves = |cell: &&&Cell| steady(&rates(cell)).is_some_and(|found| !found.holds());
-    let cells: Vec<&Cell> = ranking.cells.iter().filter(moves).copied().collect();
+    let cells: Vec<&Cell> = ranking
+        .cells
+        .iter()
+        .filter(writes)
+        .filter(moves)
+        .copied()
+        .collect();
     (!cells.is_empty()).then(|| Finding {
         id: UNSETTLED.to_owned(),
         severity: Severity::Warning,

@@ -251,7 +251,7 @@ fn each_profile_says_why_it_is_there_and_nothing_is_measured() {
         "{told}"
     );
     assert!(told.contains("waits for the disk"), "{told}");
-    let roads = "inflight, run loop at depth 1";
+    let roads = "inflight, run loop (depth 1";
     assert!(
         told.contains(roads) && told.contains(", because it "),
         "{told}"

@@ -15,6 +15,7 @@ pub(crate) mod table;
 
 pub use compare::{comparison, limits};
 pub use merged::merged;
+pub use notes::names;
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;
@@ -25,7 +26,6 @@ use crate::strategy::{INFLIGHT, NULL};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
-use notes::names;
 use paint::{Paint, Screen};
 
 /// How the screen is to be drawn.

@@ -83,7 +83,8 @@ pub(super) fn by_reason<'a>(
 }
 
 /// Names cells in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.
-pub(super) fn names(cells: &[&Cell]) -> String {
+#[must_use]
+pub fn names(cells: &[&Cell]) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for cell in cells {
         // The depth of plain calls is the number of their threads.
