@@ -4,7 +4,7 @@
 //! queue (`inflight_queue`), and batches are a `Batch` (`inflight_batch`).
 
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ::inflight::fs::{File, OpenOptions, ReadAt};
 use ::inflight::{
@@ -65,15 +65,18 @@ fn engine(depth: u32) -> Result<Engine, SetupError> {
 /// What all ways of using the library work with.
 pub(super) struct Means {
     pub(super) engine: Engine,
-    pub(super) files: Vec<File>,
+    pub(super) files: Arc<[File]>,
     calls_before: u64,
+    /// Whether this lane counts the system calls: those of an engine are counted once.
+    counts: bool,
     work: Work,
     host: Host,
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     with_files(job, body, |engine| {
-        open_all(engine, job.paths, job.direct, job.work)
+        let files = open_all(engine, job.paths, job.direct, job.work)?;
+        Ok(files.into())
     })
 }
 
@@ -81,7 +84,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
 pub(super) fn with_files(
     job: &Job<'_>,
     body: Body<'_>,
-    open: impl FnOnce(&Engine) -> Result<Vec<File>>,
+    open: impl FnOnce(&Engine) -> Result<Arc<[File]>>,
 ) -> Result<()> {
     let engine = engine(job.depth).map_err(|error| Unavailable {
         reason: error.to_string(),
@@ -90,6 +93,7 @@ pub(super) fn with_files(
     let means = Means {
         files: open(&engine)?,
         calls_before: calls(&engine),
+        counts: job.share.lane == 0 || job.depth > USUAL_DEPTH,
         engine,
         work: job.work.clone(),
         host: Host::of_depth(job.depth),
@@ -212,7 +216,10 @@ fn calls(engine: &Engine) -> u64 {
 impl Means {
     /// System calls since the lane was opened.
     pub(super) fn calls(&self) -> u64 {
-        calls(&self.engine) - self.calls_before
+        match self.counts {
+            true => calls(&self.engine) - self.calls_before,
+            false => 0,
+        }
     }
 
     /// The threads of the pool do not count theirs.

@@ -1,11 +1,13 @@
 //! `inflight-mapped`: the library on files that nobody changes, from a mapping where the page cache
-//! has them (`OpenOptions::mapped`), on as many threads as there are processors.
+//! has them (`OpenOptions::mapped`).
 //!
 //! It stands beside `mmap`, whose speed it is after: it does wait for the disk with many reads in
-//! flight, and reports errors.
+//! flight, and reports errors. Where the files are in memory a read is a copy, so as many threads
+//! read as `mmap` has; where they are not, a queue for each processor keeps the disk busy.
 #![allow(unsafe_code)]
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ::inflight::Engine;
 use ::inflight::fs::{File, OpenOptions};
@@ -28,11 +30,17 @@ impl Strategy for InflightMapped {
     }
 
     fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
+        let threads = |depth: u32| match profile.cold() {
+            true if depth.is_multiple_of(cpus) => cpus,
+            true => 1,
+            false => depth,
+        };
+        let depths = profile.asked.queue_depths.iter();
         let shape = |&depth: &u32| Shape {
             depth,
-            threads: if depth.is_multiple_of(cpus) { cpus } else { 1 },
+            threads: threads(depth),
         };
-        profile.asked.queue_depths.iter().map(shape).collect()
+        depths.map(shape).collect()
     }
 
     /// As the library waited for: one operation in each thread.
@@ -61,10 +69,32 @@ impl Strategy for InflightMapped {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    with_files(job, body, |engine| open_mapped(engine, job.paths))
+    with_files(job, body, |engine| match job.depth {
+        1 => shared(engine, job.paths),
+        // A queue may have an engine of its own.
+        _ => open_mapped(engine, job.paths),
+    })
 }
 
-fn open_mapped(engine: &Engine, paths: &[PathBuf]) -> Result<Vec<File>> {
+/// The files that are open, or new ones: the threads of a stretch have them in common, as they
+/// would in a program.
+fn shared(engine: &Engine, paths: &[PathBuf]) -> Result<Arc<[File]>> {
+    type Live = Option<(Vec<PathBuf>, Weak<[File]>)>;
+    static LIVE: Mutex<Live> = Mutex::new(None);
+    // What is behind the lock is whole at any moment.
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((known, files)) = &*live
+        && known == paths
+        && let Some(files) = files.upgrade()
+    {
+        return Ok(files);
+    }
+    let files = open_mapped(engine, paths)?;
+    *live = Some((paths.to_vec(), Arc::downgrade(&files)));
+    Ok(files)
+}
+
+fn open_mapped(engine: &Engine, paths: &[PathBuf]) -> Result<Arc<[File]>> {
     let open = |path: &PathBuf| {
         let options = OpenOptions::new().read(true).engine(engine);
         // SAFETY: the scratch files are changed by nobody while a profile that only reads runs;

@@ -25,8 +25,9 @@ pub(crate) fn can_sleep(time: Duration) -> bool {
 /// Whether a run loop that has nothing else to do makes a flush itself, given how long the last one
 /// of the file took.
 ///
-/// To hand it to a thread of the pool and hear of it takes two wake-ups, a third of the time of a
-/// fast disk's flush. While the loop makes it, it does not see what other threads bring.
+/// To hand it to a thread of the pool and hear of it takes two wake-ups, a quarter of the time of a
+/// durable append (`docs/measurements/2026-11-21-policy-virtio-2cpu`). While the loop makes it, it
+/// does not see what other threads bring.
 pub(crate) fn loop_flushes(took: Option<Duration>) -> bool {
     took.is_some_and(|took| took <= LOOP_FLUSH_MAX)
 }
