@@ -11,6 +11,7 @@
 //! [`doctor`] is the stored format of an examination of a machine.
 
 pub mod doctor;
+mod packed;
 pub mod record;
 
 pub mod figures;

@@ -6,20 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{Read, Write};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use flate2::Compression;
-use flate2::read::ZlibDecoder;
-use flate2::write::ZlibEncoder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::packed;
 
 /// The name and version of the stored format.
 pub const SCHEMA: &str = "inflight.bench/1";
 
-/// How a page begins the element that holds its record, packed by [`pack`].
+/// How a page begins the element that holds its record, packed by [`crate::packed`].
 pub(crate) const EMBEDDED: &str = "<script type=\"text/plain\" id=\"inflight-record\">";
 
 /// Why a text is no record.
@@ -66,8 +62,8 @@ pub fn load(text: &str) -> Result<Record, LoadError> {
     let unpacked;
     let json = if text.starts_with('<') {
         let inside = text.split_once(EMBEDDED).ok_or(LoadError::NoRecord)?.1;
-        let packed = inside.split_once("</script>").ok_or(LoadError::NoRecord)?.0;
-        unpacked = unpack(packed)?;
+        let text = inside.split_once("</script>").ok_or(LoadError::NoRecord)?.0;
+        unpacked = packed::unpack(text).map_err(LoadError::Broken)?;
         unpacked.as_str()
     } else {
         text
@@ -78,29 +74,6 @@ pub fn load(text: &str) -> Result<Record, LoadError> {
         return Err(LoadError::OtherSchema(named.schema));
     }
     serde_json::from_str(json).map_err(broken)
-}
-
-/// Most bytes of JSON that a page is believed to hold: a bomb ends here.
-const UNPACKED_MAX_BYTES: u64 = 256 << 20;
-
-/// JSON as a page holds it: zlib in base64, a third of its size and without a letter of markup.
-pub(crate) fn pack(json: &str) -> String {
-    let mut packer = ZlibEncoder::new(Vec::new(), Compression::best());
-    let packed = packer
-        .write_all(json.as_bytes())
-        .and_then(|()| packer.finish());
-    STANDARD.encode(packed.expect("memory takes everything"))
-}
-
-fn unpack(packed: &str) -> Result<String, LoadError> {
-    let packed = STANDARD.decode(packed.trim());
-    let packed = packed.map_err(|why| LoadError::Broken(why.to_string()))?;
-    let mut json = String::new();
-    let mut unpacker = ZlibDecoder::new(&packed[..]).take(UNPACKED_MAX_BYTES);
-    match unpacker.read_to_string(&mut json) {
-        Ok(_) => Ok(json),
-        Err(why) => Err(LoadError::Broken(why.to_string())),
-    }
 }
 
 /// One run of the command: what was asked, on what machine, and every round of every cell.

@@ -1,6 +1,6 @@
 //! Costs as bars, of one cell for each strategy: processor time and system calls.
 
-use super::markup::{Figure, Table, esc, put, slug};
+use super::markup::{Figure, Table, esc, put};
 use super::scale::{Kind, Scale, rounded_up};
 use super::view::{Series, View, row_name, tick_nanos};
 use crate::figures::{calls_per_op, cpu_ns_per_op, ops};
@@ -138,7 +138,7 @@ pub(super) fn processor(view: &View<'_>) -> Option<Figure> {
             let parts = parts.into_iter().filter(|(_, ns)| *ns > 0.0);
             Bar {
                 name: row_name(cell),
-                series: slug(&series.name),
+                series: series.key.clone(),
                 parts: parts.map(|(class, ns)| (class.to_owned(), ns)).collect(),
                 said: format!(
                     "{}: user {user}, system {sys}, workers {in_workers}",
@@ -191,7 +191,7 @@ pub(super) fn calls(view: &View<'_>) -> Option<Figure> {
     let unit = format!("system calls per {}", view.one);
     let bars = cells.iter().map(|(series, cell, calls)| Bar {
         name: row_name(cell),
-        series: slug(&series.name),
+        series: series.key.clone(),
         parts: vec![(format!("c{}", series.look.colour), *calls)],
         written: written(*calls),
         said: format!("{}: {}", row_name(cell), written(*calls)),

@@ -83,7 +83,7 @@ fn depth(cell: &Cell) -> f64 {
 /// The group of one series, which the legend shows and hides.
 pub(super) fn group(series: &Series<'_>, inside: &str) -> String {
     let Look { colour, .. } = series.look;
-    let name = super::markup::slug(&series.name);
+    let name = &series.key;
     format!("<g class=\"s c{colour}\" data-s=\"{name}\">{inside}</g>")
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::markup::{Figure, Table, esc, put};
+use super::markup::{Figure, Pen, Table, esc, put, short};
 use super::scale::{Kind, Scale};
 use super::view::{Series, View, row_name, tick_nanos};
 use crate::heat::{BANDS, Slice, decode, lower_edge_ns};
@@ -123,7 +123,7 @@ fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
     let mut svg = format!(
         "<div class=\"map s c{colour}\" data-s=\"{}\"><h4>{swatch}{}</h4><svg class=\"plot heat\" \
          viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{said}\">",
-        super::markup::slug(&map.series.name),
+        map.series.key,
         esc(&name)
     );
     svg += &axes(ground, height);
@@ -131,7 +131,7 @@ fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
     let (floor, at) = (height - BOTTOM - band / 2.0, LEFT);
     put!(
         &mut svg,
-        "<g transform=\"translate({at} {floor}) scale({across:.4} -{band:.4})\">"
+        "<g transform=\"translate({at} {floor:.2}) scale({across:.4} -{band:.4})\">"
     );
     for (shade, data) in shades(map, ground) {
         put!(&mut svg, "<path class=\"h h{shade}\" d=\"{data}\"/>");
@@ -141,12 +141,8 @@ fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
     let mut between = String::new();
     for round in map.rounds.iter().take(map.rounds.len().saturating_sub(1)) {
         column += round.len();
-        put!(
-            &mut between,
-            "M{:.1} {TOP}V{}",
-            LEFT + column as f64 * across,
-            height - BOTTOM
-        );
+        let at = short(LEFT + column as f64 * across);
+        put!(&mut between, "M{at} {TOP}V{}", height - BOTTOM);
     }
     put!(
         &mut svg,
@@ -158,8 +154,9 @@ fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
 /// The pieces of each shade, neighbours of one shade in one piece.
 fn shades(map: &Map<'_>, ground: Ground) -> BTreeMap<usize, String> {
     let slices: Vec<&Slice> = map.rounds.iter().flatten().collect();
-    let mut paths: BTreeMap<usize, String> = BTreeMap::new();
+    let mut paths: BTreeMap<usize, Pen> = BTreeMap::new();
     for band in ground.lowest..ground.highest {
+        let row = (band - ground.lowest) as f64;
         let mut open: Option<(usize, usize)> = None;
         for column in 0..=slices.len() {
             let shade = slices.get(column).and_then(|slice| shade_of(slice, band));
@@ -167,13 +164,15 @@ fn shades(map: &Map<'_>, ground: Ground) -> BTreeMap<usize, String> {
                 continue;
             }
             if let Some((from, before)) = open.take() {
-                let (row, long) = (band - ground.lowest, column - from);
-                put!(paths.entry(before).or_default(), "M{from} {row}h{long}");
+                let pen = paths.entry(before).or_default();
+                pen.go(from as f64, row);
+                pen.along((column - from) as f64);
             }
             open = shade.map(|shade| (column, shade));
         }
     }
-    paths
+    let written = paths.into_iter();
+    written.map(|(shade, pen)| (shade, pen.data())).collect()
 }
 
 fn shade_of(slice: &Slice, band: usize) -> Option<usize> {
@@ -199,10 +198,11 @@ fn axes(ground: Ground, height: f64) -> String {
         let at = place(tick, ground, height);
         put!(
             &mut svg,
-            "<path class=\"notch\" d=\"M{LEFT} {at:.1}h-5\"/>\
-             <text class=\"tick ty\" x=\"{}\" y=\"{:.1}\">{}</text>",
+            "<path class=\"notch\" d=\"M{LEFT} {}h-5\"/>\
+             <text class=\"tick ty\" x=\"{}\" y=\"{}\">{}</text>",
+            short(at),
             LEFT - 8.0,
-            at + 4.0,
+            short(at + 4.0),
             esc(&tick_nanos(tick))
         );
     }
@@ -263,9 +263,9 @@ fn table(maps: &[Map<'_>]) -> Table {
         });
         [row_name(map.cell)].into_iter().chain(figures).collect()
     };
-    let columns = (1..=rounds).map(|round| format!("round {round}"));
+    let columns = (1..=rounds).map(|round| round.to_string());
     Table {
-        caption: "The slowest in each round took less than".to_owned(),
+        caption: "The slowest in each round, by its number, took less than".to_owned(),
         columns: ["strategy".to_owned()].into_iter().chain(columns).collect(),
         rows: maps.iter().map(row).collect(),
     }

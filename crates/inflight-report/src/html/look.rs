@@ -7,7 +7,7 @@
 //! # Source
 //! M. Okabe, K. Ito, "Color Universal Design", 2008.
 
-use super::markup::{esc, put};
+use super::markup::{esc, put, short};
 
 /// The look of one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub(super) struct Look {
     pub(super) colour: usize,
     /// Number of a marker.
     marker: usize,
-    /// Lengths of dashes and gaps; empty for a full line.
-    dash: &'static str,
+    /// Number of a dash.
+    dash: usize,
 }
 
 /// Outlines around the origin, about ten units wide: circle, square, triangles, diamonds, star.
@@ -38,7 +38,7 @@ const fn look(colour: usize, marker: usize, dash: usize) -> Look {
     Look {
         colour,
         marker,
-        dash: DASHES[dash],
+        dash,
     }
 }
 
@@ -77,13 +77,30 @@ pub(super) fn is_known(strategy: &str) -> bool {
     KNOWN.iter().any(|(name, _)| *name == strategy)
 }
 
-/// The markers, once for a page; drawings refer to them.
+/// The attribute of a line with these dashes, where it needs one.
+fn dashes(dash: usize) -> String {
+    match DASHES[dash] {
+        "" => String::new(),
+        dash => format!(" stroke-dasharray=\"{dash}\""),
+    }
+}
+
+/// The markers, and each on a piece of line, once for a page; drawings and legends refer to them.
 pub(super) fn definitions() -> String {
     let mut svg =
         String::from("<svg width=\"0\" height=\"0\" class=\"defs\" aria-hidden=\"true\">");
     svg.push_str("<defs>");
     for (number, outline) in MARKERS.iter().enumerate() {
         put!(&mut svg, "<path id=\"m{number}\" d=\"{outline}\"/>");
+        for dash in 0..DASHES.len() {
+            put!(
+                &mut svg,
+                "<symbol id=\"k{number}{dash}\" viewBox=\"0 0 36 14\">\
+                 <path class=\"line\" d=\"M1 7h34\"{}/>\
+                 <use href=\"#m{number}\" x=\"18\" y=\"7\"/></symbol>",
+                dashes(dash)
+            );
+        }
     }
     svg.push_str("</defs></svg>\n");
     svg
@@ -92,25 +109,21 @@ pub(super) fn definitions() -> String {
 impl Look {
     /// The attribute of a line, where it needs one.
     pub(super) fn dashes(self) -> String {
-        match self.dash {
-            "" => String::new(),
-            dash => format!(" stroke-dasharray=\"{dash}\""),
-        }
+        dashes(self.dash)
     }
 
     /// A marker at a place, with what is said when it is pointed at.
     pub(super) fn mark(self, x: f64, y: f64, said: &str) -> String {
-        let (marker, said) = (self.marker, esc(said));
-        format!("<use href=\"#m{marker}\" x=\"{x:.1}\" y=\"{y:.1}\"><title>{said}</title></use>")
+        let (marker, said, x, y) = (self.marker, esc(said), short(x), short(y));
+        format!("<use href=\"#m{marker}\" x=\"{x}\" y=\"{y}\"><title>{said}</title></use>")
     }
 
-    /// A piece of line with its marker, for a legend.
+    /// A piece of line with its marker, for a legend: one of [`definitions`].
     pub(super) fn swatch(self) -> String {
-        let (colour, marker, dashes) = (self.colour, self.marker, self.dashes());
+        let (colour, marker, dash) = (self.colour, self.marker, self.dash);
         format!(
-            "<svg class=\"swatch c{colour}\" viewBox=\"0 0 36 14\" aria-hidden=\"true\">\
-             <path class=\"line\" d=\"M1 7h34\"{dashes}/>\
-             <use href=\"#m{marker}\" x=\"18\" y=\"7\"/></svg>"
+            "<svg class=\"swatch c{colour}\" aria-hidden=\"true\">\
+             <use href=\"#k{marker}{dash}\"/></svg>"
         )
     }
 }

@@ -37,6 +37,72 @@ pub(super) fn add(text: &mut String, what: std::fmt::Arguments<'_>) {
     text.write_fmt(what).expect("a string takes everything");
 }
 
+/// A place in a drawing, in as few letters as a tenth of its unit takes.
+pub(super) fn short(place: f64) -> String {
+    let written = format!("{place:.1}");
+    match written.strip_suffix(".0") {
+        Some("-0") => "0".to_owned(),
+        Some(whole) => whole.to_owned(),
+        None => written.replacen("0.", ".", usize::from(place.abs() < 1.0)),
+    }
+}
+
+/// A pen that writes the data of a path: each place as its distance from the last, which takes
+/// half the letters of the place itself.
+#[derive(Default)]
+pub(super) struct Pen {
+    data: String,
+    /// Where it is, in tenths: what was written, not what was meant, so that errors do not add up.
+    at: (f64, f64),
+}
+
+impl Pen {
+    /// Lifts the pen and puts it down there.
+    pub(super) fn go(&mut self, x: f64, y: f64) {
+        self.write("m", x, y);
+    }
+
+    /// Draws a line to there: what follows a place without a letter is a line.
+    pub(super) fn draw(&mut self, x: f64, y: f64) {
+        self.write(" ", x, y);
+    }
+
+    /// Draws a line to the right, this long.
+    pub(super) fn along(&mut self, length: f64) {
+        let tenths = (length * 10.0).round();
+        put!(&mut self.data, "h{}", short(tenths / 10.0));
+        self.at.0 += tenths;
+    }
+
+    /// Draws a dot there: a line of no length, with round ends.
+    pub(super) fn dot(&mut self, x: f64, y: f64) {
+        self.go(x, y);
+        self.data += "h0";
+    }
+
+    fn write(&mut self, step: &str, x: f64, y: f64) {
+        let tenths = ((x * 10.0).round(), (y * 10.0).round());
+        let (across, down) = (
+            short((tenths.0 - self.at.0) / 10.0),
+            short((tenths.1 - self.at.1) / 10.0),
+        );
+        self.at = tenths;
+        // A sign separates by itself.
+        let step = if step == " " && across.starts_with('-') {
+            ""
+        } else {
+            step
+        };
+        let between = if down.starts_with('-') { "" } else { " " };
+        put!(&mut self.data, "{step}{across}{between}{down}");
+    }
+
+    /// What was written.
+    pub(super) fn data(self) -> String {
+        self.data
+    }
+}
+
 /// A name that may stand as an id and after `#`.
 pub(super) fn slug(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric();
@@ -110,6 +176,25 @@ impl Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_of_distances_ends_where_it_was_meant_to() {
+        let mut pen = Pen::default();
+        pen.go(0.04, 300.0);
+        for step in 1..=1_000 {
+            pen.draw(f64::from(step) * 0.333, 300.0);
+        }
+        pen.dot(5.0, 1.5);
+        let data = pen.data();
+        let (line, dot) = data.rsplit_once('m').unwrap();
+        assert_eq!(dot, "-328-298.5h0");
+        assert!(line.starts_with("m0 300 .3 0 .4 0 .3 0"), "{line}");
+        let steps = line.split(' ').skip(2).step_by(2);
+        let across = steps.map(|step| step.parse::<f64>().unwrap());
+        assert!((across.sum::<f64>() - 333.0).abs() < 0.01, "{line}");
+        let places = [-0.01, 12.0, -3.25, -0.5].map(short);
+        assert_eq!(places, ["0", "12", "-3.2", "-.5"]);
+    }
 
     #[test]
     fn nothing_of_a_record_becomes_markup() {

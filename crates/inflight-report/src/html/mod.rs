@@ -115,7 +115,6 @@ fn charts(view: &View<'_>) -> Vec<Figure> {
 
 /// The record itself, and the few lines that make the legend work.
 fn foot(record: &Record) -> String {
-    let json = serde_json::to_string(record).expect("a record is plain data");
     format!(
         "<footer><p>Made by inflight {}. The record is inside: <code>inflight show</code> and \
          <code>inflight compare</code> read this file. <button type=\"button\" id=\"save\" \
@@ -123,7 +122,7 @@ fn foot(record: &Record) -> String {
          {}{}</script>\n<script>\n{}</script></body></html>\n",
         esc(&record.tool.version),
         crate::record::EMBEDDED,
-        crate::record::pack(&json),
+        crate::packed::pack(record),
         include_str!("script.js")
     )
 }

@@ -1,6 +1,6 @@
 //! What stands around the charts: verdicts, what spoils figures, legends, all the figures.
 
-use super::markup::{Table, esc, put, slug};
+use super::markup::{Table, esc, put};
 use super::view::{View, latency, row_name};
 use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second};
 use crate::ranking::Ranking;
@@ -239,7 +239,7 @@ pub(super) fn legend(view: &View<'_>) -> String {
         put!(
             &mut html,
             "<button type=\"button\" aria-pressed=\"true\" data-s=\"{}\">{}{}</button>",
-            slug(&series.name),
+            series.key,
             series.look.swatch(),
             esc(&series.name)
         );

@@ -3,7 +3,7 @@
 //! Widths are in units of the drawing, which scales with the page; the style sheet makes letters
 //! larger where it is narrow.
 
-use super::markup::{esc, put};
+use super::markup::{Pen, esc, put, short};
 use super::scale::{Kind, Scale};
 
 /// An axis before it has a place.
@@ -91,21 +91,21 @@ impl Plot {
         let mut lines = String::new();
         for (figure, text) in ticks(y, &self.y, 5) {
             let at = self.y.at(figure);
-            put!(&mut lines, "M{left:.0} {at:.1}H{end:.0}");
-            let (before, below) = (left - 8.0, at + 4.0);
+            put!(&mut lines, "M{left:.0} {}H{end:.0}", short(at));
+            let (before, below) = (left - 8.0, short(at + 4.0));
             put!(
                 &mut self.svg,
-                "<text class=\"tick ty\" x=\"{before}\" y=\"{below:.1}\">{}</text>",
+                "<text class=\"tick ty\" x=\"{before}\" y=\"{below}\">{}</text>",
                 esc(&text)
             );
         }
         for (figure, text) in apart(ticks(x, &self.x, 6), &self.x) {
-            let at = self.x.at(figure);
-            put!(&mut lines, "M{at:.1} {top:.0}V{floor:.0}");
+            let at = short(self.x.at(figure));
+            put!(&mut lines, "M{at} {top:.0}V{floor:.0}");
             let below = floor + 19.0;
             put!(
                 &mut self.svg,
-                "<text class=\"tick tx\" x=\"{at:.1}\" y=\"{below}\">{}</text>",
+                "<text class=\"tick tx\" x=\"{at}\" y=\"{below}\">{}</text>",
                 esc(&text)
             );
         }
@@ -131,12 +131,15 @@ impl Plot {
 
     /// The coordinates of a line through these points.
     pub(super) fn line(&self, points: &[(f64, f64)]) -> String {
-        let mut data = String::new();
+        let mut pen = Pen::default();
         for (place, (x, y)) in points.iter().enumerate() {
-            let step = if place == 0 { 'M' } else { 'L' };
-            put!(&mut data, "{step}{:.1} {:.1}", self.x.at(*x), self.y.at(*y));
+            let (across, down) = (self.x.at(*x), self.y.at(*y));
+            match place {
+                0 => pen.go(across, down),
+                _ => pen.draw(across, down),
+            }
         }
-        data
+        pen.data()
     }
 
     /// The coordinates of the area between two lines: figure, lower and upper end.
@@ -149,11 +152,11 @@ impl Plot {
 
     /// The coordinates of dots, which are lines of no length with round ends.
     pub(super) fn dots(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
-        let mut data = String::new();
+        let mut pen = Pen::default();
         for (x, y) in points {
-            put!(&mut data, "M{:.1} {:.1}h0", self.x.at(x), self.y.at(y));
+            pen.dot(self.x.at(x), self.y.at(y));
         }
-        data
+        pen.data()
     }
 
     /// The drawing.

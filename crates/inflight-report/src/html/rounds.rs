@@ -1,6 +1,6 @@
 //! Rounds one after the other: whether a disk warmed up, drifted or was disturbed.
 
-use super::markup::{Figure, Table, esc, put, slug};
+use super::markup::{Figure, Pen, Table, esc, put, short};
 use super::scale::{Kind, Scale};
 use super::view::{Series, View, row_name};
 use crate::record::Cell;
@@ -12,6 +12,8 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
+/// More rounds than this do not all get their number below the strip.
+const MOST_NUMBERED: u32 = 12;
 
 /// The rates of one cell over its median, by the number of the round.
 struct Strip<'a> {
@@ -80,22 +82,25 @@ fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
         "<div class=\"map s c{}\" data-s=\"{}\"><h4>{}{}</h4><svg class=\"plot\" \
          viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{said}\">",
         look.colour,
-        slug(&strip.series.name),
+        strip.series.key,
         look.swatch(),
         esc(&name)
     );
     svg += &axes(&x, &y, last, furthest);
-    let (mut line, mut marks) = (String::new(), String::new());
+    let (mut line, mut dots) = (Pen::default(), Pen::default());
     for (place, (round, share)) in strip.shares.iter().enumerate() {
         let (across, up) = (x.at(f64::from(*round)), y.at(*share));
-        let step = if place == 0 { 'M' } else { 'L' };
-        put!(&mut line, "{step}{across:.1} {up:.1}");
-        let said = format!("{name}, round {}: {}", round + 1, signed(*share));
-        marks += &look.mark(across, up, &said);
+        match place {
+            0 => line.go(across, up),
+            _ => line.draw(across, up),
+        }
+        dots.dot(across, up);
     }
     put!(
         &mut svg,
-        "<path class=\"line\" d=\"{line}\"/>{marks}</svg></div>"
+        "<path class=\"line\" d=\"{}\"/><path class=\"dots each\" d=\"{}\"/></svg></div>",
+        line.data(),
+        dots.data()
     );
     svg
 }
@@ -107,19 +112,24 @@ fn axes(x: &Scale, y: &Scale, last: u32, furthest: f64) -> String {
         let class = if share == 1.0 { "base" } else { "grid" };
         put!(
             &mut svg,
-            "<path class=\"{class}\" d=\"M{LEFT} {at:.1}H{end}\"/>\
-             <text class=\"tick ty\" x=\"{before}\" y=\"{:.1}\">{:+.0} %</text>",
-            at + 4.0,
+            "<path class=\"{class}\" d=\"M{LEFT} {}H{end}\"/>\
+             <text class=\"tick ty\" x=\"{before}\" y=\"{}\">{:+.0} %</text>",
+            short(at),
+            short(at + 4.0),
             (share - 1.0) * 100.0
         );
     }
     // Every round has its number, unless there are many.
-    let every = last / 12 + 1;
+    let every = match last {
+        ..MOST_NUMBERED => 1,
+        _ => last / 5 + 1,
+    };
     for round in (0..=last).filter(|round| round % every == 0) {
         let (at, below) = (x.at(f64::from(round)), HEIGHT - BOTTOM + 17.0);
         put!(
             &mut svg,
-            "<text class=\"tick tx\" x=\"{at:.1}\" y=\"{below}\">{}</text>",
+            "<text class=\"tick tx\" x=\"{}\" y=\"{below}\">{}</text>",
+            short(at),
             round + 1
         );
     }
@@ -144,9 +154,9 @@ fn table(strips: &[Strip<'_>], last: u32) -> Table {
         });
         [row_name(strip.cell)].into_iter().chain(figures).collect()
     };
-    let columns = (0..=last).map(|round| format!("round {}", round + 1));
+    let columns = (0..=last).map(|round| (round + 1).to_string());
     Table {
-        caption: "Rate of each round, over the median of its strategy".to_owned(),
+        caption: "Rate of each round, by its number, over the median of its strategy".to_owned(),
         columns: ["strategy".to_owned()].into_iter().chain(columns).collect(),
         rows: strips.iter().map(row).collect(),
     }

@@ -21,6 +21,8 @@ const LARGE_BLOCK_BYTES: u32 = 128 << 10;
 /// The cells of one strategy, by depth.
 pub(super) struct Series<'a> {
     pub(super) name: String,
+    /// What marks and legend know it by, in as few letters as there can be.
+    pub(super) key: String,
     pub(super) look: Look,
     pub(super) cells: Vec<&'a Cell>,
 }
@@ -194,9 +196,10 @@ fn series<'a>(ranking: &Ranking<'a>) -> Vec<Series<'a>> {
             None => {
                 let look = look::of(&cell.strategy, unknown);
                 unknown += usize::from(!look::is_known(&cell.strategy));
-                let cells = vec![cell];
+                let (cells, key) = (vec![cell], all.len().to_string());
                 all.push(Series {
                     name: title,
+                    key,
                     look,
                     cells,
                 });

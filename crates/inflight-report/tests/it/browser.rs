@@ -22,6 +22,8 @@ struct Seen {
     charts: u32,
     drawings: u32,
     faults: Vec<String>,
+    /// What the button saves.
+    saved: String,
 }
 
 /// Looks into every frame; what is wrong is named.
@@ -40,7 +42,7 @@ function look(frame) {
       drawings += 1;
       const box = plot.getBoundingClientRect();
       if (box.width < 150 || box.height < 50) faults.push(`${chart.id}: too small to be seen`);
-      const marks = [...plot.querySelectorAll("use, path.h, rect:not(.ground)")];
+      const marks = [...plot.querySelectorAll("use, path.h, path.each, rect:not(.ground)")];
       const shown = marks.filter((mark) => {
         const place = mark.getBoundingClientRect();
         return place.width + place.height > 0 && place.left >= box.left - 8
@@ -75,8 +77,22 @@ function look(frame) {
     charts: charts.length, drawings, faults,
   };
 }
-addEventListener("load", () => {
-  const seen = [...document.querySelectorAll("iframe")].map(look);
+async function saved(frame) {
+  const inside = frame.contentWindow;
+  const blob = new Promise((resolve) => {
+    inside.URL.createObjectURL = (blob) => {
+      resolve(blob);
+      return "data:,";
+    };
+  });
+  inside.HTMLAnchorElement.prototype.click = () => {};
+  frame.contentDocument.getElementById("save").click();
+  return (await blob).text();
+}
+addEventListener("load", async () => {
+  const frames = [...document.querySelectorAll("iframe")];
+  const seen = frames.map(look);
+  for (const [at, frame] of frames.entries()) seen[at].saved = await saved(frame);
   document.getElementById("seen").textContent = JSON.stringify(seen);
 });
 "#;
@@ -152,6 +168,8 @@ fn the_page_is_laid_out_on_small_and_large_screens() {
             seen.faults
         );
         assert_eq!(seen.charts, 9, "at {}", seen.width);
+        let saved: serde_json::Value = serde_json::from_str(&seen.saved).unwrap();
+        assert!(saved == serde_json::to_value(full()).unwrap());
         assert!(seen.drawings > 9, "at {}", seen.width);
         assert!(seen.page_width <= seen.width, "{seen:?}");
     }

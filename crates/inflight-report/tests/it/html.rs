@@ -199,7 +199,7 @@ fn what_is_no_record_is_refused_with_the_reason() {
     let (cut, _) = start.rsplit_once("</script>").unwrap();
     assert_eq!(load(cut).err(), Some(LoadError::NoRecord));
     let (head, packed) = start.rsplit_once("\"inflight-record\">").unwrap();
-    for spoilt in ["", "?", &packed[..packed.len() / 8 * 4]] {
+    for spoilt in ["", "?", &packed[..packed.len() / 10 * 5]] {
         let refused = load(&format!("{head}\"inflight-record\">{spoilt}</script>")).err();
         assert!(matches!(refused, Some(LoadError::Broken(_))), "{refused:?}");
     }
@@ -329,4 +329,20 @@ fn twenty_five_profiles_are_one_page() {
         .filter(|node| node.has_tag_name("nav"))
         .count();
     assert_eq!(links, 1);
+}
+
+/// What a mail takes, and a browser opens at once.
+const MOST_BYTES: usize = 1 << 20;
+
+#[test]
+fn the_page_of_a_default_run_is_smaller_than_a_mebibyte() {
+    let kept = "../../docs/measurements/2026-11-21-policy-virtio-2cpu/disk-default.json";
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(kept);
+    let record = load(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let page = html::page(&record);
+    let document = parsed(&page);
+    let charts = charts(&document);
+    assert_eq!(charts.len(), 4 * 9);
+    charts.into_iter().for_each(check_chart);
+    assert!(page.len() < MOST_BYTES, "{} bytes", page.len());
 }
