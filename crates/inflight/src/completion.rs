@@ -89,6 +89,18 @@ impl Answer {
         Self::failed(refusal as i32, 0)
     }
 
+    /// The answer as a number that [`Answer::from_number`] takes back.
+    #[inline]
+    pub(crate) fn to_number(self) -> i64 {
+        self.0
+    }
+
+    /// See [`Answer::to_number`].
+    #[inline]
+    pub(crate) fn from_number(number: i64) -> Self {
+        Self(number)
+    }
+
     /// The kernel's own number.
     #[inline]
     pub(crate) fn from_result(result: i32) -> Self {

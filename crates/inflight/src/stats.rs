@@ -21,6 +21,9 @@ pub struct Stats {
     /// Reads answered by copying from a mapping, without a system call; see
     /// [`crate::fs::OpenOptions::mapped`].
     pub copied: u64,
+    /// Reads of batches and queues that another thread copied from the page cache while the
+    /// calling thread copied others, each by a plain system call (`docs/design/roads.md`).
+    pub helped_reads: u64,
     /// Operations that an engine with rings had its threads do, because a ring would have handed
     /// them to a worker of the kernel.
     pub pool_calls: u64,
@@ -133,6 +136,7 @@ impl Stats {
         self.operations += tally.answered.get();
         self.enters += tally.enters.get();
         self.plain_calls += tally.plain_calls.get();
+        self.helped_reads += tally.helped_reads.get();
         self.pool_calls += tally.pool_calls.get();
         self.retries += tally.retries.get();
         self.short_transfers += tally.short_transfers.get();

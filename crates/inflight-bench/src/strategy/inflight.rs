@@ -210,7 +210,7 @@ impl Block for PoolBuf {
 /// System calls of the engine so far.
 fn calls(engine: &Engine) -> u64 {
     let stats = engine.stats();
-    stats.enters + stats.plain_calls + stats.pool_calls
+    stats.enters + stats.plain_calls + stats.helped_reads + stats.pool_calls
 }
 
 impl Means {

@@ -54,7 +54,7 @@ impl Explanation {
         let handle = file.handle();
         let facts = handle.facts();
         let guide = match plan {
-            Plan::Run(road, _) => policy::explain(*road, bytes),
+            Plan::Run(road, _) => policy::explain(*road, bytes, is_write),
             Plan::Answered(_) | Plan::Sync(_) => policy::explain_none(),
         };
         let number = device_number(handle.raw_fd());

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 
 use super::fork;
 use super::shared::Shared;
+use super::spread::{Gathered, Made};
 use super::stopwatch::time;
 use super::syncs::{Running, sync_alone, sync_of};
 use crate::backend::alarm::Alarm;
@@ -34,6 +35,8 @@ const TOKENS_MAX: usize = 1 << 30;
 pub(super) enum Start {
     /// The proactor has it.
     InFlight,
+    /// It is made when [`Lease::run_gathered`] is called next.
+    Gathered,
     Answered(Answer),
     /// A sync, which whoever has the lease sees to.
     Sync(Request),
@@ -46,6 +49,7 @@ struct Owned {
     fork_generation: u32,
     /// Reads that this thread has had to decide on, for taking samples.
     looked: u32,
+    gathered: Gathered,
 }
 
 impl Drop for Owned {
@@ -130,6 +134,7 @@ fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
             proactor: ManuallyDrop::new(proactor),
             fork_generation: fork::generation(),
             looked: 0,
+            gathered: Gathered::new(),
         })),
         Err(refusal) => {
             let reason = format!("operations have failed: {refusal}");
@@ -215,6 +220,11 @@ impl Lease<'_> {
                 let operation = &mut operations[to_usize(token)];
                 let answer = match this.lease.start(token, operation) {
                     Start::InFlight => None,
+                    Start::Gathered if this.lease.is_gathered_full() => {
+                        run_gathered(&mut this, operations, answers, &mut again);
+                        None
+                    }
+                    Start::Gathered => None,
                     Start::Answered(answer) => Some(answer),
                     Start::Sync(request) => this.sync(token, operation, request),
                 };
@@ -222,6 +232,7 @@ impl Lease<'_> {
                     take(operations, answers, &mut again, token, answer);
                 }
             }
+            run_gathered(&mut this, operations, answers, &mut again);
             let proactor = this.lease.proactor();
             if next == count && again.is_empty() && proactor.is_idle() {
                 break;
@@ -297,6 +308,47 @@ impl Lease<'_> {
         self.owned.looked.is_multiple_of(SAMPLE_EVERY)
     }
 
+    /// Gathers a read that is a sample. False if nothing is gathered now.
+    #[cold]
+    fn gathers_sample(&mut self, token: u32, request: &Request) -> bool {
+        let gathered = &mut self.owned.gathered;
+        if gathered.is_open() {
+            return gathered.push_sample(token, request);
+        }
+        gathered.passed(self.shared, SAMPLE_EVERY);
+        false
+    }
+
+    /// Whether reads have been gathered.
+    #[inline(always)]
+    pub(super) fn has_gathered(&self) -> bool {
+        !self.owned.gathered.is_empty()
+    }
+
+    /// Whether no more reads can be gathered.
+    pub(super) fn is_gathered_full(&self) -> bool {
+        self.owned.gathered.is_full()
+    }
+
+    /// Makes the reads that have been gathered, and hands each to `each`.
+    #[allow(unsafe_code)]
+    pub(super) fn run_gathered(&mut self, each: impl FnMut(u32, Made)) {
+        let Owned {
+            gathered, proactor, ..
+        } = &mut **self.owned;
+        if proactor.has_queued() {
+            // The device works while this thread copies.
+            proactor.submit();
+        }
+        let count = gathered.len() as u64;
+        // SAFETY: as in `start`; what a panic has left behind is forgotten when the lease ends.
+        let helped = unsafe { gathered.run(self.shared, each) };
+        let tally = proactor.tally();
+        tally.answered.add(count);
+        tally.helped_reads.add(u64::from(helped));
+        tally.plain_calls.add(count - u64::from(helped));
+    }
+
     #[allow(unsafe_code)]
     fn do_here(&mut self, request: &Request) -> Answer {
         self.proactor().tally().plain_calls.add(1);
@@ -318,6 +370,10 @@ impl Lease<'_> {
                 Start::InFlight
             }
             Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
+                let gathered = &mut self.owned.gathered;
+                if gathered.is_open() && gathered.push(token, &request) {
+                    return Start::Gathered;
+                }
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);
                 tally.answered.add(1);
@@ -325,6 +381,11 @@ impl Lease<'_> {
                 Start::Answered(unsafe { execute_request(&request) })
             }
             Plan::Sync(request) => Start::Sync(request),
+            Plan::Run(Road::Warm | Road::Blind, request)
+                if self.gathers_sample(token, &request) =>
+            {
+                Start::Gathered
+            }
             Plan::Run(road, request) => match self.start_here(token, operation, road, request) {
                 Some(answer) => Start::Answered(answer),
                 None => Start::InFlight,
@@ -364,6 +425,7 @@ impl Drop for Lease<'_> {
         if owned.fork_generation != fork::generation() {
             return;
         }
+        owned.gathered.clear();
         #[cfg(feature = "faulty")]
         if self.shared.config.undrained {
             return;
@@ -389,6 +451,23 @@ impl Drop for Lease<'_> {
             let _ = OTHERS.try_with(|others| others.borrow_mut().push(before));
         }
     }
+}
+
+/// Makes the reads that have been gathered.
+#[inline(always)]
+fn run_gathered<O: Prepare>(
+    this: &mut Running<'_, '_>,
+    operations: &mut [O],
+    answers: &mut [Answer],
+    again: &mut Vec<u32>,
+) {
+    if !this.lease.has_gathered() {
+        return;
+    }
+    this.lease.run_gathered(|token, made| {
+        let answer = made.answer(&mut operations[to_usize(token)]);
+        take(operations, answers, again, token, answer);
+    });
 }
 
 /// Takes the answer for one request of an operation: it is that of the operation, unless that has

@@ -66,6 +66,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
         self.free.pop();
         match start {
             Start::InFlight => {}
+            Start::Gathered => {
+                if self.lease.is_gathered_full() {
+                    self.run_gathered();
+                }
+            }
             Start::Answered(answer) => self.ready.push_back((token, answer)),
             Start::Sync(_) => {
                 let SyncOf {
@@ -116,7 +121,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
         match self.lease.start(token, operation) {
-            Start::InFlight => {}
+            Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => ready.push_back((token, answer)),
             Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
         }
@@ -134,6 +139,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
                 .extend(abandoned.map(|(token, _)| (token, refused)));
             return;
         }
+        if self.lease.has_gathered() {
+            self.run_gathered();
+        }
         let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
         if !self.joined.is_empty() && !proactor.is_idle() {
             // This thread is about to wait for something else.
@@ -147,6 +155,21 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if !self.joined.is_empty() {
             self.look_for_syncs();
         }
+    }
+
+    /// Makes the reads that have been gathered.
+    fn run_gathered(&mut self) {
+        let Self {
+            lease,
+            table,
+            ready,
+            ..
+        } = self;
+        lease.run_gathered(|token, made| {
+            let place = table[to_usize(token)].as_mut();
+            let (_, operation) = place.expect("it has been pushed");
+            ready.push_back((token, made.answer(operation)));
+        });
     }
 
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.

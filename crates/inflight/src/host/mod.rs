@@ -14,6 +14,10 @@ pub(crate) mod local;
 
 pub(crate) mod flights;
 pub(crate) mod flush;
+mod share;
+#[cfg(all(test, loom))]
+mod share_loom;
+pub(crate) mod spread;
 mod stopwatch;
 mod syncs;
 

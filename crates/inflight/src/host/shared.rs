@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::driver::Drivers;
+use super::spread::Callers;
 use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::alarm::Alarm;
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Aligned memory for what does not fit direct I/O.
     pub(crate) bounces: Arc<Bounces>,
+    /// Who makes batches of copies.
+    pub(crate) callers: Callers,
     /// Forks counted when the engine was made.
     fork_generation: u32,
     /// A ring has broken, for this reason: no more are made.
@@ -109,6 +112,7 @@ impl Shared {
             chosen,
             counters,
             bounces: Arc::default(),
+            callers: Callers::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
             last_refusal: Mutex::new(None),

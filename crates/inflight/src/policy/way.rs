@@ -11,6 +11,9 @@ pub enum Way {
     None,
     /// A plain system call on the thread that waits or polls.
     PlainCall,
+    /// A plain system call on the thread that waits; of many, some are made by another one at the
+    /// same time, where that has been measured to be faster.
+    SharedCall,
     /// A plain system call that does not wait; the backend if it would.
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
@@ -26,6 +29,7 @@ impl std::fmt::Display for Way {
         f.write_str(match self {
             Self::None => "no call",
             Self::PlainCall => "a plain call",
+            Self::SharedCall => "a plain call, by this thread or by one that helps it",
             Self::TryThenBackend => "a plain call that does not wait, else the backend",
             Self::TryThenPool => "a plain call that does not wait, else the pool",
             Self::Backend => "the backend",
@@ -53,14 +57,15 @@ pub(crate) fn explain_none() -> Guide {
 }
 
 /// Of a transfer of so many bytes on this road. One in `SAMPLE_EVERY` may go another way.
-pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
+pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     let alone = match road {
         Road::Device => Way::Backend,
         _ => Way::PlainCall,
     };
     let batched = match road {
         Road::Plain | Road::Now | Road::Copy | Road::CopyBlind => Way::PlainCall,
-        Road::Warm | Road::Blind => Way::PlainCall,
+        Road::Warm | Road::Blind if is_write => Way::PlainCall,
+        Road::Warm | Road::Blind => Way::SharedCall,
         Road::CacheFirst | Road::Ask => Way::TryThenBackend,
         Road::Backend | Road::Device | Road::Cold => Way::Backend,
         Road::Pool | Road::Slow => Way::Pool,

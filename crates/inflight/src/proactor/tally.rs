@@ -40,6 +40,8 @@ pub(crate) struct Tally {
     pub(crate) enters: Count,
     /// Plain system calls made in place of the backend.
     pub(crate) plain_calls: Count,
+    /// Reads that another thread than the caller copied.
+    pub(crate) helped_reads: Count,
     /// Operations that threads of the pool did beside a ring.
     pub(crate) pool_calls: Count,
     /// Operations handed over again.

@@ -9,6 +9,8 @@ mod yard;
 
 mod borders;
 
+mod shared;
+
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;

@@ -31,6 +31,8 @@ mod errors;
 mod mapped;
 mod roads;
 
+mod spread;
+
 mod wishes;
 
 mod steady;

@@ -19,7 +19,9 @@ use std::thread;
 use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
 
-use crate::support::{chill, is_rerun, on_every_backend, pattern, rerun, temp_file, uring_or_skip};
+use crate::support::{
+    chill, is_rerun, on_every_backend, pattern, rerun, skip, temp_file, uring_or_skip,
+};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
@@ -200,6 +202,123 @@ fn child_within<'f>(
     assert!(refused <= 7 && queue.is_empty());
     assert!(queue.next().is_none());
     everything_is_refused(engine, file);
+}
+
+/// Fills a queue of 8 places with reads that have been gathered, not made.
+fn gathered<'f>(engine: &Engine, file: &'f File, queue: &mut Queue<'_, '_, ReadAt<'f, Vec<u8>>>) {
+    // A trial begins after some thousands of reads.
+    for _ in 0..20_000 {
+        while queue.next().is_some() {}
+        let before = engine.stats().operations;
+        (0..8).for_each(|page| assert!(queue.push(page as u64, read(file, page)).is_ok()));
+        // One in a few is timed; all are in a trial.
+        if engine.stats().operations == before {
+            return;
+        }
+    }
+    panic!("no trial has begun");
+}
+
+#[test]
+fn a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_results() {
+    let test = "a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_results";
+    in_own_process(test, || {
+        if thread::available_parallelism().map_or(1, usize::from) == 1 {
+            return skip(test, "there is one processor");
+        }
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            let content = pattern(PAGES * PAGE);
+            let seen = engine.queue(8, |queue| {
+                gathered(engine, &file, queue);
+                let status = in_forked_child(|| {
+                    assert!(queue.push(99, read(&file, 0)).is_err());
+                    for _ in 0..8 {
+                        let (_, (result, buf)) = queue.next().expect("8 were pushed");
+                        assert_eq!(buf.len(), PAGE);
+                        assert!(is_forked(&result.expect_err("it was not made")));
+                    }
+                    assert!(queue.next().is_none());
+                    everything_is_refused(engine, &file);
+                });
+                assert!(status.success(), "the child: {status}");
+                let mut seen = 0;
+                while let Some((page, (result, buf))) = queue.next() {
+                    let page = usize::try_from(page).unwrap();
+                    assert_eq!(result.unwrap(), PAGE);
+                    assert_eq!(buf, content[page * PAGE..][..PAGE]);
+                    seen += 1;
+                }
+                seen
+            });
+            assert_eq!(seen.unwrap(), 8);
+            reads_rightly(engine, &file);
+        });
+    });
+}
+
+/// Keeps this thread on the processor it is on.
+fn stay_here() -> io::Result<()> {
+    // SAFETY: a set without processors, to be filled.
+    let mut here: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: no memory is involved.
+    let processor = usize::try_from(unsafe { libc::sched_getcpu() });
+    let processor = processor.map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the set is ours, and has a place for every processor that it knows.
+    unsafe { libc::CPU_SET(processor, &mut here) };
+    // SAFETY: the set is there, and this is its size.
+    let answer = unsafe { libc::sched_setaffinity(0, size_of_val(&here), &raw const here) };
+    match answer {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn a_thread_with_one_processor_copies_alone() {
+    let test = "a_thread_with_one_processor_copies_alone";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            let run = || {
+                if let Err(cause) = stay_here() {
+                    return skip(
+                        test,
+                        &format!("a thread cannot stay on a processor: {cause}"),
+                    );
+                }
+                for _ in 0..300 {
+                    reads_rightly(engine, &file);
+                }
+                assert_eq!(engine.stats().helped_reads, 0);
+            };
+            thread::scope(|scope| drop(scope.spawn(run)));
+        });
+    });
+}
+
+#[test]
+fn a_thread_that_has_helped_ends_with_the_engine() {
+    let test = "a_thread_that_has_helped_ends_with_the_engine";
+    in_own_process(test, || {
+        let before = entries("/proc/self/task");
+        for _ in 0..10 {
+            let engine = Engine::new().unwrap();
+            let file = content_file(&engine);
+            // The thread that reads ends too, while the other one may look for more.
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut batch = Batch::on(&engine);
+                    for _ in 0..400 {
+                        (0..PAGES).for_each(|page| batch.push(read(&file, page)));
+                        assert!(batch.wait().all(|(result, _)| result.is_ok()));
+                    }
+                });
+            });
+            drop((file, engine));
+        }
+        comes_back_to("/proc/self/task", before);
+    });
 }
 
 /// What the descriptors of a process are, from the listing of its folder in /proc.

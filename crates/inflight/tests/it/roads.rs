@@ -357,6 +357,7 @@ fn what_is_explained_is_what_happens() {
         assert!(batch.wait().all(|(result, _)| result.is_ok()));
         let explained = read.explain();
         assert!(explained.takes_nowait.is_some(), "{explained}");
+        assert_eq!(explained.batched, Way::SharedCall, "{explained}");
         let text = explained.to_string();
         assert!(
             text.contains("file system") && text.contains(explained.why),

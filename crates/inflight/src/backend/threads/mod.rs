@@ -4,4 +4,5 @@
 
 pub(crate) mod execute;
 pub(crate) mod pool;
+mod task;
 mod turns;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::execute::execute;
+use super::task::{Task, run};
 use super::turns::{PoolState, Work};
 use crate::backend::alarm::Alarm;
 use crate::completion::Completion;
@@ -92,17 +92,6 @@ impl Bell {
     }
 }
 
-struct Task {
-    user_data: u64,
-    op: Op,
-    /// Whether the owner wants to know how long it takes.
-    timed: bool,
-}
-
-// SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
-// executes it: that is what `Lane::push` asks of its caller.
-unsafe impl Send for Task {}
-
 /// A lock whose data is whole after every statement, so that a panic elsewhere does not spoil it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -175,20 +164,38 @@ impl Pool {
     ///
     /// As for [`Pool::give`].
     pub(crate) fn give_flush(&self, flush: Arc<dyn Run>) -> io::Result<()> {
+        self.queue(flush, |state| &mut state.flushes)
+    }
+
+    /// Has a thread of the pool share the work of a caller, who does not wait for it to come. It
+    /// leaves when something else waits for a thread ([`Pool::is_wanted`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::give`].
+    pub(crate) fn give_share(&self, share: Arc<dyn Run>) -> io::Result<()> {
+        self.queue(share, |state| &mut state.shares)
+    }
+
+    fn queue(
+        &self,
+        work: Arc<dyn Run>,
+        queue: fn(&mut PoolState) -> &mut VecDeque<Arc<dyn Run>>,
+    ) -> io::Result<()> {
         let mut state = lock(&self.shared.state);
         if state.closed {
             return Err(io::Error::other("the pool of threads is closed"));
         }
-        state.flushes.push_back(Arc::clone(&flush));
+        queue(&mut state).push_back(Arc::clone(&work));
         let Err(cause) = self.show(state) else {
             return Ok(());
         };
         let mut state = lock(&self.shared.state);
-        let is_it = |other: &Arc<dyn Run>| Arc::ptr_eq(other, &flush);
-        let place = state.flushes.iter().position(is_it);
+        let queue = queue(&mut state);
+        let place = queue.iter().position(|other| Arc::ptr_eq(other, &work));
         match place {
             Some(place) => {
-                state.flushes.remove(place);
+                queue.remove(place);
                 Err(cause)
             }
             // A thread has turned up all the same.
@@ -343,6 +350,9 @@ impl PoolShared {
                     state.flushing -= 1;
                     self.tell_if_closed(&state);
                 }
+                Some(Work::Share(share)) => {
+                    state = self.run(state, share);
+                }
                 None if state.closed => break,
                 None => {
                     state.idle += 1;
@@ -409,18 +419,6 @@ impl LaneShared {
             }
         }
         false
-    }
-}
-
-fn run(task: &Task) -> Completion {
-    let begun = task.timed.then(Instant::now);
-    // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.
-    let result = unsafe { execute(&task.op) };
-    let took = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-    Completion {
-        user_data: task.user_data,
-        result,
-        took_ns: u32::try_from(took.as_nanos()).unwrap_or(u32::MAX),
     }
 }
 

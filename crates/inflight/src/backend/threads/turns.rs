@@ -14,6 +14,8 @@ pub(super) struct PoolState {
     pub(super) next_number: u64,
     /// Flushes that wait for a thread.
     pub(super) flushes: VecDeque<Arc<dyn Run>>,
+    /// Callers that have called for a thread to share their work.
+    pub(super) shares: VecDeque<Arc<dyn Run>>,
     /// Threads that are in a call.
     pub(super) calling: usize,
     /// Threads that are in a flush.
@@ -31,6 +33,7 @@ pub(super) enum Work {
     Lane(Arc<LaneShared>),
     Call(Arc<dyn Run>),
     Flush(Arc<dyn Run>),
+    Share(Arc<dyn Run>),
 }
 
 /// The kinds of work, which take turns so that none keeps another waiting for long.
@@ -39,6 +42,7 @@ pub(super) enum Kind {
     Flush,
     Call,
     Lane,
+    Share,
 }
 
 impl Kind {
@@ -46,7 +50,8 @@ impl Kind {
         match self {
             Self::Flush => Self::Call,
             Self::Call => Self::Lane,
-            Self::Lane => Self::Flush,
+            Self::Lane => Self::Share,
+            Self::Share => Self::Flush,
         }
     }
 }
@@ -58,6 +63,7 @@ impl PoolState {
             calls: BTreeMap::new(),
             next_number: 0,
             flushes: VecDeque::new(),
+            shares: VecDeque::with_capacity(threads_max),
             calling: 0,
             flushing: 0,
             turn: Kind::Flush,
@@ -74,11 +80,11 @@ impl PoolState {
 
     /// Everything that a thread could take now.
     pub(super) fn to_take(&self, calls_max: usize) -> usize {
-        self.lanes.len() + self.flushes.len() + self.calls_to_take(calls_max)
+        self.lanes.len() + self.flushes.len() + self.shares.len() + self.calls_to_take(calls_max)
     }
 
     pub(super) fn take(&mut self, calls_max: usize) -> Option<Work> {
-        for _ in 0..3 {
+        for _ in 0..4 {
             let kind = self.turn;
             self.turn = kind.next();
             let work = match kind {
@@ -86,11 +92,12 @@ impl PoolState {
                 Kind::Call if self.calls_to_take(calls_max) == 0 => None,
                 Kind::Call => self.calls.pop_first().map(|(_, call)| Work::Call(call)),
                 Kind::Lane => self.lanes.pop_front().map(Work::Lane),
+                Kind::Share => self.shares.pop_front().map(Work::Share),
             };
             match work {
                 Some(Work::Call(_)) => self.calling += 1,
                 Some(Work::Flush(_)) => self.flushing += 1,
-                Some(Work::Lane(_)) => {}
+                Some(Work::Lane(_) | Work::Share(_)) => {}
                 None => continue,
             }
             return work;

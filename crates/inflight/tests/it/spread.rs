@@ -1,0 +1,190 @@
+//! Cached reads that another thread may copy: every block is right whoever copied it, every way out
+//! leaves nothing behind, and all is counted.
+//!
+//! Whether another thread comes is up to the scheduler and to what the library measures, so these
+//! tests go on until it has come, within bounds.
+
+use std::thread;
+
+use inflight::fs::{File, ReadAt};
+use inflight::{Batch, Engine, Queue};
+
+use crate::support::{on_every_backend, pattern, say, skip, temp_file};
+
+/// Large enough for another thread to come in time.
+const BLOCK: usize = 16 << 10;
+const BLOCKS: u64 = 128;
+
+/// A trial begins after some thousands of reads; there are several in so many batches.
+const BATCHES_MAX: u32 = 800;
+
+fn content_file(engine: &Engine) -> File {
+    // Written a moment ago, so the page cache has it.
+    temp_file(
+        engine,
+        &pattern(BLOCK * usize::try_from(BLOCKS).expect("a few")),
+    )
+}
+
+/// Whether another thread can come at all.
+fn has_several_processors(name: &str) -> bool {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if processors == 1 {
+        skip(name, "there is one processor");
+    }
+    processors > 1
+}
+
+fn offset(block: u64) -> u64 {
+    block * BLOCK as u64
+}
+
+fn expected(content: &[u8], block: u64) -> &[u8] {
+    &content[usize::try_from(offset(block)).expect("a small file")..][..BLOCK]
+}
+
+/// One batch of reads, in another order each time, of which each is checked.
+fn read_all<'f>(
+    batch: &mut Batch<ReadAt<'f, Vec<u8>>>,
+    bufs: &mut Vec<Vec<u8>>,
+    file: &'f File,
+    content: &[u8],
+    round: u64,
+) {
+    let block = |at: u64| (at * 37 + round) % BLOCKS;
+    for (at, mut buf) in (0..).zip(bufs.drain(..)) {
+        buf.fill(0);
+        batch.push(file.read_at(buf, offset(block(at))));
+    }
+    let results: Vec<_> = batch.wait().collect();
+    // The last one first: nobody may be at work at it any more.
+    for (at, (result, buf)) in results.into_iter().enumerate().rev() {
+        let block = block(at as u64);
+        assert_eq!(result.expect("it is read"), BLOCK);
+        assert!(buf == expected(content, block), "block {block}");
+        bufs.push(buf);
+    }
+}
+
+fn buffers() -> Vec<Vec<u8>> {
+    (0..BLOCKS).map(|_| vec![0; BLOCK]).collect()
+}
+
+/// Reads batches until another thread has copied so many blocks. Returns how many there were.
+fn until_helped(name: &str, engine: &Engine, file: &File, enough: u64) -> u64 {
+    let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+    let (mut batch, mut bufs) = (Batch::on(engine), buffers());
+    for round in 0..BATCHES_MAX {
+        read_all(&mut batch, &mut bufs, file, &content, u64::from(round));
+        if engine.stats().helped_reads >= enough {
+            return u64::from(round) + 1;
+        }
+    }
+    let helped = engine.stats().helped_reads;
+    say(&format!(
+        "{name}: another thread has copied {helped} blocks only"
+    ));
+    u64::from(BATCHES_MAX)
+}
+
+#[test]
+fn every_block_of_a_batch_is_right_whoever_copied_it() {
+    let name = "batches that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let file = content_file(engine);
+        let batches = until_helped(name, engine, &file, 500);
+        let stats = engine.stats();
+        assert_eq!(stats.operations, batches * BLOCKS, "each is counted once");
+        assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+        assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    });
+}
+
+/// Pushes a read of each block as often as `rounds` says, and checks each of the results.
+fn read_queue<'f>(
+    queue: &mut Queue<'_, '_, ReadAt<'f, Vec<u8>>>,
+    file: &'f File,
+    content: &[u8],
+    rounds: u64,
+) {
+    let mut bufs: Vec<_> = (0..64).map(|_| vec![0; BLOCK]).collect();
+    let mut seen = vec![0; content.len() / BLOCK];
+    let mut take = |tag: u64, (result, buf): (std::io::Result<usize>, Vec<u8>)| {
+        assert_eq!(result.expect("it is read"), BLOCK);
+        assert!(buf == expected(content, tag), "block {tag}");
+        seen[usize::try_from(tag).expect("a block")] += 1;
+        buf
+    };
+    for number in 0..rounds * BLOCKS {
+        let mut buf = match bufs.pop() {
+            Some(buf) => buf,
+            None => {
+                let (tag, output) = queue.next().expect("some are in flight");
+                take(tag, output)
+            }
+        };
+        buf.fill(0);
+        let tag = number % BLOCKS;
+        assert!(queue.push(tag, file.read_at(buf, offset(tag))).is_ok());
+    }
+    while let Some((tag, output)) = queue.next() {
+        take(tag, output);
+    }
+    assert!(seen.iter().all(|times| *times == rounds));
+}
+
+#[test]
+fn every_block_of_a_queue_is_right_whoever_copied_it() {
+    let name = "queues that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let file = content_file(engine);
+        let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+        let mut rounds = 0;
+        while engine.stats().helped_reads < 500 && rounds < u64::from(BATCHES_MAX) {
+            let run = |queue: &mut Queue<'_, '_, _>| read_queue(queue, &file, &content, 16);
+            engine.queue(64, run).expect("nothing is demanded");
+            rounds += 16;
+        }
+        let stats = engine.stats();
+        assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
+        if stats.helped_reads < 500 {
+            say(&format!("{name}: {} blocks only", stats.helped_reads));
+        }
+    });
+}
+
+/// Reads that take long enough for one of two threads to be at work when the other is done.
+#[test]
+fn a_batch_is_over_when_all_who_copied_are_done() {
+    let name = "large reads that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    const LARGE: usize = 4 << 20;
+    on_every_backend(|engine| {
+        let content = pattern(LARGE);
+        let (large, small) = (temp_file(engine, &content), content_file(engine));
+        let mut bufs: Vec<_> = (0..3).map(|_| vec![0; LARGE]).collect();
+        // Then the first trial has begun, and the next batches are shared too.
+        until_helped(name, engine, &small, 1);
+        for round in 0..12 {
+            let mut batch = Batch::on(engine);
+            for mut buf in bufs.drain(..) {
+                buf.fill(0);
+                batch.push(large.read_at(buf, 0));
+            }
+            let results: Vec<_> = batch.wait().collect();
+            for (result, buf) in results.into_iter().rev() {
+                assert_eq!(result.expect("it is read"), LARGE);
+                assert!(buf == content, "round {round}");
+                bufs.push(buf);
+            }
+        }
+    });
+}
