@@ -42,6 +42,8 @@ const BEFORE: usize = RUNS / 2;
 /// them as long as sharing is found to lose.
 const REST_MIN: u64 = 256;
 const REST_MAX: u64 = 8192;
+/// The first trial comes early: many threads live no longer than what would else be one rest.
+const REST_FIRST: u64 = 32;
 /// Where it wins, somebody else pays in processor time, so that is asked more often.
 const REST_SHARED: u64 = 1024;
 
@@ -87,7 +89,7 @@ impl Default for Spread {
     fn default() -> Self {
         Self {
             chosen: Hands::Own,
-            rest: REST_MIN * USUAL_READS,
+            rest: REST_FIRST * USUAL_READS,
             rest_runs: REST_MIN,
             trial: Trial::default(),
         }
