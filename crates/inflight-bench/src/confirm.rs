@@ -2,18 +2,20 @@
 //!
 //! Whoever is chosen for being the fastest of many looks faster than it is: luck took part in the
 //! choice. So the cells that the verdict rests on run again among themselves, and are compared by
-//! these rounds alone. Rounds are added while the words are "cannot tell yet" and there is time.
-//! Looking again after each addition makes an interval a little less sure than its level says; the
-//! zone of no difference, which has to be left too, is wider than that.
+//! these rounds alone, and by turns of milliseconds where they can take turns. Rounds are added, of
+//! those only that cannot be told from the fastest yet, while there is time; an interval of turns
+//! is made for so many looks, one of whole rounds is a little less sure than its level says.
 
 use std::time::Instant;
 
 use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::ProfileSummary;
+use inflight_report::record::{Cell, ProfileSummary};
+use inflight_report::stats::MOST_LOOKS;
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
+use crate::measure::turns;
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::progress::Progress;
@@ -57,48 +59,91 @@ impl<'a> Course<'a> {
         place: &Place<'_>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let screening = Stage {
-            blocks: 0..self.plan.rounds,
-            confirms: false,
-        };
-        let mut all: Vec<&mut Running> = cells.iter_mut().collect();
-        run::run(&mut all, job, place, &screening, watch)?;
+        self.screen(cells, job, place, watch)?;
         match self.plan.confirms() && !signals::interrupted() {
             true => self.confirm(cells, job, place),
             false => Ok(()),
         }
     }
 
-    fn confirm(&self, cells: &mut [Running], job: &Job<'_>, place: &Place<'_>) -> Result<()> {
-        let chosen = self.rank(cells, |ranking| {
-            let finalists = ranking.finalists().into_iter();
-            finalists.map(|cell| cell.id.clone()).collect::<Vec<_>>()
-        });
+    /// Runs the rounds of all cells.
+    pub(crate) fn screen(
+        &self,
+        cells: &mut [Running],
+        job: &Job<'_>,
+        place: &Place<'_>,
+        watch: &mut dyn Watch,
+    ) -> Result<()> {
+        let screening = Stage {
+            blocks: 0..self.plan.rounds,
+            confirms: false,
+        };
+        let mut all: Vec<&mut Running> = cells.iter_mut().collect();
+        run::run(&mut all, job, place, &screening, watch)
+    }
+
+    /// Runs fresh rounds of the cells at the front.
+    pub(crate) fn confirm(
+        &self,
+        cells: &mut [Running],
+        job: &Job<'_>,
+        place: &Place<'_>,
+    ) -> Result<()> {
+        let ids = |cells: Vec<&Cell>| cells.into_iter().map(|cell| cell.id.clone()).collect();
+        let mut chosen: Vec<String> = self.rank(cells, |ranking| ids(ranking.finalists()));
         if chosen.is_empty() {
             return Ok(());
         }
         let rounds = self.plan.rounds;
         let mut blocks = rounds..rounds.saturating_mul(2);
-        loop {
+        for _look in 0..MOST_LOOKS {
             self.progress.say(&format!(
                 "{}: {} fresh rounds of the {} cells at the front",
                 self.profile.name,
                 blocks.len(),
                 chosen.len()
             ));
-            let stage = Stage {
-                blocks: blocks.clone(),
-                confirms: true,
-            };
             let at_front = |running: &&mut Running| chosen.contains(&running.cell.id);
             let mut front: Vec<&mut Running> = cells.iter_mut().filter(at_front).collect();
-            run::run(&mut front, job, place, &stage, &mut Quiet)?;
-            let open = self.rank(cells, |ranking| ranking.is_open());
-            if !open || signals::interrupted() || Instant::now() >= self.until {
-                return Ok(());
+            for block in blocks.clone() {
+                Self::block(&mut front, job, place, block)?;
+            }
+            chosen = self.rank(cells, |ranking| ids(ranking.open()));
+            if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
+                break;
             }
             blocks = blocks.end..blocks.end.saturating_add(rounds / 2);
         }
+        Ok(())
+    }
+
+    /// One fresh round: those who can take turns do, the others run one after the other.
+    fn block(
+        front: &mut [&mut Running],
+        job: &Job<'_>,
+        place: &Place<'_>,
+        block: u32,
+    ) -> Result<()> {
+        let stage = Stage {
+            blocks: block..block + 1,
+            confirms: true,
+        };
+        let (mut by_turns, mut alone): (Vec<&mut Running>, Vec<&mut Running>) = front
+            .iter_mut()
+            .map(|cell| &mut **cell)
+            .partition(|cell| turns::can_take(cell, job, place));
+        let pace = turns::Pace::of(&by_turns, job).filter(|_| by_turns.len() > 1);
+        let done = match pace {
+            Some(pace) if !signals::interrupted() => {
+                turns::measure(&mut by_turns, job, place, pace, &stage).is_ok()
+            }
+            _ => false,
+        };
+        // Also those who are refused what all of them together need, as locked memory.
+        if !done {
+            alone.append(&mut by_turns);
+        }
+        run::run(&mut alone, job, place, &stage, &mut Quiet)
     }
 
     /// Asks the report about the cells as they are now.
@@ -112,7 +157,7 @@ impl<'a> Course<'a> {
 }
 
 /// The few cells at the front are announced once, not one by one.
-struct Quiet;
+pub(crate) struct Quiet;
 
 impl Watch for Quiet {
     fn cell_done(&mut self, _block: u32, _running: &Running) {}

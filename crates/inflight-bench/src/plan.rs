@@ -13,6 +13,7 @@ use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_DEPTH, QUICK_ROUNDS};
 use crate::measure::histogram::Latencies;
 use crate::measure::pace::Pace;
 use crate::measure::run::Running;
+use crate::measure::turns::IN_STRETCHES;
 use crate::profile::{self, Profile};
 use crate::strategy::{Modes, Shape, Strategy, Way};
 
@@ -29,7 +30,7 @@ const BUDGET_OF_ONE: Duration = Duration::from_secs(21);
 const QUICK_BUDGET_OF_ONE: Duration = Duration::from_millis(3_500);
 /// Longer does not make a round better; more rounds do.
 const LONGEST_CELL: Duration = Duration::from_millis(400);
-const SHORTEST_CELL: Duration = Duration::from_millis(20);
+const SHORTEST_CELL: Duration = Duration::from_millis(15);
 const LONGEST_WARMUP: Duration = Duration::from_millis(50);
 
 /// The whole measurement.
@@ -118,7 +119,7 @@ impl Plan {
             true => profiles.iter().map(finalists).sum(),
             false => 0,
         };
-        let fresh = (self.measured + self.warmup + CELL_OVERHEAD) * fresh;
+        let fresh = ((self.measured + self.warmup) * IN_STRETCHES + CELL_OVERHEAD) * fresh;
         (one_round + fresh) * self.rounds
     }
 
@@ -219,6 +220,7 @@ impl PlannedCell {
             rate_per_s: self.rate_per_s,
             latency: None,
             heat: None,
+            turns: Vec::new(),
         };
         Running {
             cell,
@@ -290,7 +292,7 @@ fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
     let rounds = if quick { QUICK_ROUNDS } else { DEFAULT_ROUNDS };
     let cells = || profiles.iter().flat_map(PlannedProfile::runs);
     let fresh: u32 = profiles.iter().map(finalists).sum();
-    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX - fresh) + fresh;
+    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX / 2) + fresh * IN_STRETCHES;
     let overhead = cells().map(overhead).sum::<Duration>() + CELL_OVERHEAD * fresh;
     let one_round = (budget(profiles.len(), quick) / rounds).saturating_sub(overhead);
     // A seventh of it is the warm-up; an open loop may go on for half as long again.

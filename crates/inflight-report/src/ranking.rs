@@ -8,7 +8,7 @@
 use crate::figures::{confirmed_iops, iops, screened_iops, screening_rounds};
 use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{FEWEST_ROUNDS, Interval, Word, compare};
+use crate::stats::{FEWEST_ROUNDS, Interval, Word, compare, took_turns};
 use crate::strategy::{self, INFLIGHT, simplicity};
 use crate::truth::out_of_ranking;
 
@@ -138,20 +138,24 @@ impl<'a> Ranking<'a> {
         finalists
     }
 
-    /// Whether more fresh rounds may tell the leader from another cell at the front.
+    /// The leader and whom more fresh rounds may tell it from; none where nothing is open.
     #[must_use]
-    pub fn is_open(&self) -> bool {
-        let Some(leader) = self.ranked.first().copied() else {
-            return false;
+    pub fn open(&self) -> Vec<&'a Cell> {
+        let Some(leader) = self.ranked.first().copied().filter(|_| !self.tentative) else {
+            return Vec::new();
         };
         let may_tell = |cell: &&Cell| {
             let fresh = confirmed_iops(cell).is_some() && cell.id != leader.id;
             let interval = compare(leader, cell).filter(|_| fresh);
             interval.is_some_and(|interval| {
-                self.judge(&interval) == Word::CannotTellYet && interval.rounds_to_tell().is_some()
+                // Turns are so many that the estimate itself still moves.
+                let worth_it = took_turns(leader, cell) || interval.rounds_to_tell().is_some();
+                self.judge(&interval) == Word::CannotTellYet && worth_it
             })
         };
-        !self.tentative && self.ranked.iter().any(may_tell)
+        let others = self.ranked.iter().copied().filter(may_tell);
+        let open: Vec<&Cell> = [leader].into_iter().chain(others).collect();
+        if open.len() < 2 { Vec::new() } else { open }
     }
 
     /// The fastest cell that counts and of which `wanted` is true.
@@ -202,11 +206,27 @@ fn fastest_first(cells: &mut [&Cell], rate: fn(&Cell) -> Option<f64>) {
     cells.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
 }
 
+/// Puts first whom none of the others is clearly faster than. Medians of rates and those of ratios
+/// may disagree on a disturbed machine, and ratios are worth more.
+fn lead_unbeaten(confirmed: &mut [&Cell]) {
+    let mut first = 0;
+    for (at, cell) in confirmed.iter().enumerate().skip(1) {
+        let against = compare(cell, confirmed[first]);
+        if against.is_some_and(|found| found.word() == Word::ClearlyFaster) {
+            first = at;
+        }
+    }
+    if let Some(front) = confirmed.get_mut(..=first) {
+        front.rotate_right(1);
+    }
+}
+
 /// Puts the cells with fresh rounds in the order of those, in the places that they have together.
 fn reorder_confirmed(ranked: &mut [&Cell]) {
     let fresh = |cell: &&Cell| confirmed_iops(cell).is_some();
     let mut confirmed: Vec<&Cell> = ranked.iter().copied().filter(fresh).collect();
     fastest_first(&mut confirmed, confirmed_iops);
+    lead_unbeaten(&mut confirmed);
     let places = ranked.iter_mut().filter(|cell| fresh(cell));
     places
         .zip(confirmed)

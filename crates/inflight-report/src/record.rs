@@ -373,6 +373,20 @@ pub struct Cell {
     pub latency: Option<Latency>,
     /// Latencies over time; absent when the strategy ran in another process.
     pub heat: Option<Heat>,
+    /// Fresh rounds in which the cells at the front worked by turns of a few milliseconds; absent
+    /// where they ran one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turns>,
+}
+
+/// The turns of one cell in one fresh round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Turns {
+    /// Number of the round, as in [`Round::block`].
+    pub block: u32,
+    /// Picoseconds per operation of each turn, 0 where none was completed: those of two cells with
+    /// the same place in the same round ran next to each other.
+    pub op_ps: Vec<u64>,
 }
 
 /// Why a cell has no figures, or has figures that do not count.
@@ -523,7 +537,8 @@ pub struct Latency {
 /// Latencies of a cell over time, in coarse bands.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Heat {
-    /// One text for each round, in their order, as [`crate::heat`] has it: slices of equal length,
-    /// in each of them how many timed operations ended, by how long they took.
+    /// One text for each round but those by turns, in their order, as [`crate::heat`] has it:
+    /// slices of equal length, in each of them how many timed operations ended, by how long they
+    /// took.
     pub rounds: Vec<String>,
 }

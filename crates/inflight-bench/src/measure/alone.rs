@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::meter::Meter;
-use crate::measure::run::{Stretch, drive};
+use crate::measure::run::{Stretch, drive, length_of};
 use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceMeter;
@@ -71,5 +71,5 @@ fn measure_lane(
 }
 
 fn deadline(clock: Clock, after: std::time::Duration) -> u64 {
-    clock.now_ns() + u64::try_from(after.as_nanos()).unwrap_or(u64::MAX / 2)
+    clock.now_ns() + length_of(after)
 }

@@ -120,6 +120,7 @@ mod tests {
     use super::*;
     use crate::measure::clock::Clock;
     use crate::measure::ground::Ground;
+    use crate::measure::histogram::Latencies;
     use crate::measure::sampling::Sampling;
     use crate::measure::{alone, tasks};
     use crate::profile::load;
@@ -189,9 +190,13 @@ mod tests {
         measure(&job, &DeviceMeter::open(None), &ground)
     }
 
+    fn timed(stretch: &Stretch) -> &Latencies {
+        &stretch.timed.as_ref().expect("rounds are timed").latencies
+    }
+
     /// The share of operations that were late.
     fn late(stretch: &Stretch) -> f64 {
-        stretch.timed.latencies.share_above(LATE_NS)
+        timed(stretch).share_above(LATE_NS)
     }
 
     #[test]
@@ -209,7 +214,7 @@ mod tests {
         // 30 of the 50 ms: 60 of 800 operations.
         assert!(late(&open) > 0.05, "{}", late(&open));
         let counted = open.open.unwrap();
-        assert_eq!((counted.due, open.timed.latencies.count()), (800, 800));
+        assert_eq!((counted.due, timed(&open).count()), (800, 800));
         assert!(open.counters.ops > 0 && open.counters.errors == 0);
     }
 
@@ -220,7 +225,7 @@ mod tests {
             measure(with_lane, job, 8, &pace, device)
         });
         let open = open.unwrap();
-        assert_eq!(open.timed.latencies.count(), 800, "each once");
+        assert_eq!(timed(&open).count(), 800, "each once");
         assert_eq!(open.open.unwrap().due, 800);
     }
 
@@ -266,6 +271,6 @@ mod tests {
         });
         let open = open.unwrap();
         assert!(late(&open) > 0.05, "{}", late(&open));
-        assert_eq!(open.timed.latencies.count(), 800);
+        assert_eq!(timed(&open).count(), 800);
     }
 }

@@ -32,6 +32,11 @@ impl<'f> Ground<'f> {
         }
     }
 
+    /// Whether each stretch begins with an emptied cache.
+    pub(crate) fn empties_caches(&self) -> bool {
+        self.cold
+    }
+
     /// Prepares the files for a stretch.
     pub(crate) fn prepare(&self) -> Result<()> {
         for file in self.files {

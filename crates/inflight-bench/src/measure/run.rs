@@ -34,7 +34,8 @@ pub(crate) struct Stretch {
     pub(crate) sys_ns: u64,
     pub(crate) worker_ns: Option<u64>,
     pub(crate) ctxsw: u64,
-    pub(crate) timed: Timed,
+    /// Absent where nobody asked for latencies.
+    pub(crate) timed: Option<Timed>,
     pub(crate) effective: Modes,
     pub(crate) sample_every: u32,
     /// Of an open loop.
@@ -45,7 +46,7 @@ impl Stretch {
     pub(crate) fn between(
         before: &Snapshot,
         after: &Snapshot,
-        timed: Timed,
+        timed: impl Into<Option<Timed>>,
         effective: Modes,
         sample_every: u32,
     ) -> Self {
@@ -66,7 +67,7 @@ impl Stretch {
             sys_ns: usage.sys_ns,
             worker_ns: workers.map(|(after, before)| after.since_ns(before)),
             ctxsw: usage.ctxsw,
-            timed,
+            timed: timed.into(),
             effective,
             sample_every,
             open: None,
@@ -74,7 +75,7 @@ impl Stretch {
     }
 
     /// The round that was begun with its place in the run.
-    fn round(&self, begun: Round) -> Round {
+    pub(crate) fn round(&self, begun: Round) -> Round {
         Round {
             start_ns: self.start_ns,
             duration_ns: self.duration_ns,
@@ -178,8 +179,10 @@ fn measure_once(cell: &mut Running, job: &Job<'_>, begun: Round, place: &Place<'
     match stretch(cell, job, place) {
         Ok(stretch) => {
             cell.cell.rounds.push(stretch.round(begun));
-            cell.latencies.merge(&stretch.timed.latencies);
-            cell.heat.extend(stretch.timed.heat.store());
+            if let Some(timed) = &stretch.timed {
+                cell.latencies.merge(&timed.latencies);
+                cell.heat.extend(timed.heat.store());
+            }
             cell.cell.effective.extend(stretch.effective);
             cell.sample_every = Some(stretch.sample_every);
         }
@@ -243,8 +246,13 @@ pub(crate) fn drive(
     }
 }
 
+/// Nanoseconds of a length of time.
+pub(crate) fn length_of(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
 /// Fisher and Yates.
-fn shuffle(order: &mut [usize], random: &mut Rand64) {
+pub(crate) fn shuffle(order: &mut [usize], random: &mut Rand64) {
     for last in (1..order.len()).rev() {
         let bound = u64::try_from(last).expect("usize fits into u64") + 1;
         let other = usize::try_from(random.rand_range(0..bound)).expect("below a usize");

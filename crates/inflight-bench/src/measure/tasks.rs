@@ -432,7 +432,7 @@ mod tests {
         assert!(counters.ops > 0);
         assert_eq!(counters.bytes, counters.ops * u64::from(BLOCK_BYTES));
         assert_eq!((counters.errors, counters.short), (0, 0));
-        assert!(stretch.timed.latencies.count() > 0);
+        assert!(stretch.timed.unwrap().latencies.count() > 0);
         assert_eq!(stretch.effective["threads"], "2");
         assert!(stretch.syscalls.is_none());
     }

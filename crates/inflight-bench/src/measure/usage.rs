@@ -110,6 +110,17 @@ fn device_work(text: &str) -> Option<DeviceWork> {
     })
 }
 
+/// What a device did in two stretches together.
+pub(crate) fn device_work_of_both(a: &DeviceWork, b: &DeviceWork) -> DeviceWork {
+    DeviceWork {
+        reads: a.reads + b.reads,
+        read_bytes: a.read_bytes + b.read_bytes,
+        writes: a.writes + b.writes,
+        written_bytes: a.written_bytes + b.written_bytes,
+        flushes: a.flushes.zip(b.flushes).map(|(a, b)| a + b),
+    }
+}
+
 /// What a device did between two readings.
 pub(crate) fn device_work_between(before: &DeviceWork, after: &DeviceWork) -> DeviceWork {
     let since = |field: fn(&DeviceWork) -> u64| field(after).saturating_sub(field(before));

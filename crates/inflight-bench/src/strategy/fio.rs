@@ -180,7 +180,7 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
         sys_ns: output.sys_ns,
         worker_ns: None,
         ctxsw: output.ctxsw,
-        timed,
+        timed: Some(timed),
         effective: modes(&[
             ("ioengine", "io_uring"),
             ("registered", "nothing"),

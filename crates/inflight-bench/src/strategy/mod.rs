@@ -36,6 +36,9 @@ mod uring_iopoll;
 mod uring_sqpoll;
 mod uring_tuned;
 
+#[cfg(test)]
+mod certainty_test;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -188,6 +191,11 @@ pub(crate) trait Strategy: Sync {
     /// Why it has no place in a profile, if so.
     fn unfit(&self, _profile: &Profile) -> Option<&'static str> {
         None
+    }
+
+    /// Whether its lane leaves the processors alone between two turns, but for what is in flight.
+    fn rests(&self) -> bool {
+        true
     }
 
     /// The way that the library takes at first on files of which it knows nothing; nothing for

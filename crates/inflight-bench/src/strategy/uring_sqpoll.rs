@@ -32,6 +32,10 @@ impl Strategy for UringSqpoll {
         Some("an open loop was taught to the plain ring only: see uring")
     }
 
+    fn rests(&self) -> bool {
+        false
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

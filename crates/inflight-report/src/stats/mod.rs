@@ -10,10 +10,12 @@
 mod drift;
 mod rank_sum;
 mod steady;
+mod turns;
 
 pub use drift::{Drift, drift};
 pub use rank_sum::rank_sum;
 pub use steady::{Steady, steady};
+pub use turns::{FEWEST_TURNS, MOST_LOOKS, median_op_ps, took_turns};
 
 use std::collections::BTreeMap;
 
@@ -42,7 +44,8 @@ pub struct Interval {
     /// Achieved confidence level, from 0 to 1: at least [`LEVEL`] where the number of rounds
     /// allows it, else the level of the widest interval there is.
     pub level: f64,
-    /// Pairs of rounds it rests on; of two separate runs, rounds of the one that has fewer.
+    /// Pairs of rounds, or of turns, it rests on; of two separate runs, rounds of the one that has
+    /// fewer.
     pub n: usize,
 }
 
@@ -70,8 +73,9 @@ impl Interval {
         }
     }
 
-    /// How many rounds would probably put the whole interval on one side of the zone's end, if the
-    /// ratio stays as it is; `None` if that takes more than a thousand.
+    /// How many rounds, or turns, would probably put the whole interval on one side of the zone's
+    /// end, if the ratio stays as it is; `None` if that takes more than a thousand, and more than
+    /// ten times as many.
     ///
     /// An interval shrinks with the square root of its rounds.
     #[must_use]
@@ -79,7 +83,7 @@ impl Interval {
         let half = (self.hi / self.lo).ln() / 2.0;
         let room = (self.ratio.ln().abs() - SAME_ZONE.ln()).abs();
         let factor = (half / room).powi(2);
-        (self.n..=1_000).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
+        (self.n..=1_000.max(self.n * 10)).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
     }
 
     /// What the interval would say if its level sufficed; for runs of fewer than 6 rounds.
@@ -101,14 +105,18 @@ impl Interval {
 /// Compares the rates of two cells, `a` over `b`, by the rounds they share.
 ///
 /// Where both were confirmed, by the fresh rounds alone: those of the screening have chosen the
-/// two, and whoever is chosen for being fast looks faster than it is.
+/// two, and whoever is chosen for being fast looks faster than it is. Where both worked by turns
+/// in them, by the turns.
 ///
 /// `None` if they share no round. A round in which one of them completed nothing has no
 /// ratio and is left out; [`crate::text`] says how many there were.
 #[must_use]
 pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
-    let logs: Vec<f64> = pairs(a, b).iter().map(|(a, b)| (a / b).ln()).collect();
-    signed_rank(&logs)
+    let of_rounds = || {
+        let logs: Vec<f64> = pairs(a, b).iter().map(|(a, b)| (a / b).ln()).collect();
+        signed_rank(&logs)
+    };
+    turns::compare(a, b).or_else(of_rounds)
 }
 
 /// In how many of the rounds that [`compare`] looks at `a` was faster than `b`, and how many
@@ -123,7 +131,7 @@ pub fn ahead(a: &Cell, b: &Cell) -> (usize, usize) {
 /// Whether the comparison of two cells rests on fresh rounds.
 #[must_use]
 pub fn is_confirmed(a: &Cell, b: &Cell) -> bool {
-    shared(a, b, true).len() >= FEWEST_ROUNDS
+    shared(a, b, true).len() >= FEWEST_ROUNDS || took_turns(a, b)
 }
 
 /// The rates of two cells in the rounds by which they are compared.
@@ -174,7 +182,7 @@ pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
         );
     }
     walsh.sort_by(f64::total_cmp);
-    let (cut, level) = best_cut(&signed_rank_chances(logs.len()));
+    let (cut, level) = best_cut(&signed_rank_chances(logs.len()), LEVEL);
     Some(Interval {
         lo: walsh.get(cut)?.exp(),
         hi: walsh[walsh.len() - 1 - cut].exp(),
@@ -185,16 +193,16 @@ pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
 }
 
 /// How many of the ordered averages or differences may be cut off at each end, and the level
-/// that is left: the narrowest interval that reaches [`LEVEL`], or else the widest.
+/// that is left: the narrowest interval that reaches the one wanted, or else the widest.
 ///
 /// Takes the chances of the values of the statistic, from the smallest on.
-fn best_cut(chances: &[f64]) -> (usize, f64) {
+fn best_cut(chances: &[f64], wanted: f64) -> (usize, f64) {
     let mut best = (0, 1.0 - 2.0 * chances[0]);
     let mut tail = chances[0];
     for (at, chance) in chances.iter().enumerate().skip(1) {
         tail += chance;
         let level = 1.0 - 2.0 * tail;
-        if level < LEVEL {
+        if level < wanted {
             break;
         }
         best = (at, level);
@@ -249,7 +257,7 @@ mod tests {
 
     #[test]
     fn eight_rounds_cut_three_averages_at_each_end_and_leave_96_percent() {
-        let (at, level) = best_cut(&signed_rank_chances(8));
+        let (at, level) = best_cut(&signed_rank_chances(8), LEVEL);
         assert_eq!(at, 3);
         assert!((level - (1.0 - 10.0 / 256.0)).abs() < 1e-12);
     }
@@ -257,7 +265,7 @@ mod tests {
     #[test]
     fn six_rounds_are_the_fewest_that_reach_the_level() {
         assert_eq!(FEWEST_ROUNDS, 6);
-        assert_eq!(best_cut(&signed_rank_chances(5)), (0, 0.9375));
-        assert_eq!(best_cut(&signed_rank_chances(6)), (0, 0.96875));
+        assert_eq!(best_cut(&signed_rank_chances(5), LEVEL), (0, 0.9375));
+        assert_eq!(best_cut(&signed_rank_chances(6), LEVEL), (0, 0.96875));
     }
 }

@@ -3,7 +3,7 @@
 //! Two runs share no rounds, so there are no pairs. Every round of one is held against every
 //! round of the other; what disturbed the runs differently is not averaged out.
 
-use super::{Interval, best_cut, median};
+use super::{Interval, LEVEL, best_cut, median};
 
 /// The interval of the median ratio of two independent samples, from logarithms.
 ///
@@ -20,7 +20,7 @@ pub fn rank_sum(a: &[f64], b: &[f64]) -> Option<Interval> {
         .flat_map(|a| b.iter().map(move |b| a - b))
         .collect();
     differences.sort_by(f64::total_cmp);
-    let (cut, level) = best_cut(&smaller_half(a.len(), b.len()));
+    let (cut, level) = best_cut(&smaller_half(a.len(), b.len()), LEVEL);
     Some(Interval {
         lo: differences.get(cut)?.exp(),
         hi: differences[differences.len() - 1 - cut].exp(),
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn four_rounds_each_are_the_fewest_that_reach_the_level() {
-        let level = |m, n| best_cut(&smaller_half(m, n)).1;
-        assert!(level(3, 4) < super::super::LEVEL);
-        assert!(level(4, 4) >= super::super::LEVEL);
+        let level = |m, n| best_cut(&smaller_half(m, n), LEVEL).1;
+        assert!(level(3, 4) < LEVEL);
+        assert!(level(4, 4) >= LEVEL);
     }
 }

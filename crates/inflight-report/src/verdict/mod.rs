@@ -206,7 +206,13 @@ fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
         |interval| format!("is {} as fast", ratio_with_ends(&interval)),
     );
     // An interval of very few rounds says nothing about its own width either.
-    let more = match interval.map(|interval| interval.rounds_to_tell()) {
+    // Turns are several to a round.
+    let in_rounds = |needed: usize| match interval.map(|interval| interval.n) {
+        Some(n @ 1..) => (needed * ahead(leader, keep).1).div_ceil(n),
+        _ => needed,
+    };
+    let needed = interval.map(|interval| interval.rounds_to_tell().map(in_rounds));
+    let more = match needed {
         Some(Some(rounds)) if !ranking.tentative => {
             format!("About {rounds} rounds can tell (--rounds {rounds}).")
         }

@@ -126,6 +126,7 @@ pub(crate) fn cell(strategy: &str, depth: u32, iops: u64, cpu_ns: u64, rounds: u
             hist_v2_b64: String::new(),
         }),
         heat: None,
+        turns: Vec::new(),
     }
 }
 

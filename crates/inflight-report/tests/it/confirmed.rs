@@ -1,7 +1,7 @@
 //! Fresh rounds of the cells at the front, and what rests on them.
 
 use inflight_report::ranking::{MOST_FINALISTS, Ranking};
-use inflight_report::record::{Cell, Record};
+use inflight_report::record::{Cell, Record, Turns};
 use inflight_report::stats::{Word, ahead, compare, is_confirmed};
 use inflight_report::text::{Style, screen};
 use inflight_report::verdict::verdicts;
@@ -121,7 +121,7 @@ fn finalists_are_whom_the_verdict_names() {
 
 #[test]
 fn rounds_are_asked_for_only_where_they_may_tell() {
-    let is_open = |record: &Record| Ranking::new(record, &record.profiles[0]).is_open();
+    let is_open = |record: &Record| !Ranking::new(record, &record.profiles[0]).open().is_empty();
     assert!(!is_open(&lucky(0)), "nothing was confirmed yet");
     assert!(!is_open(&lucky(8)), "there is no difference");
     let mut record = lucky(8);
@@ -130,4 +130,63 @@ fn rounds_are_asked_for_only_where_they_may_tell() {
         round.ops = round.ops * [108, 96][at % 2] / 100;
     }
     assert!(is_open(&record));
+}
+
+/// Two cells with fresh rounds by turns, of which the first takes so many picoseconds, and which
+/// one is disturbed in how many of a hundred.
+fn by_turns(op_ps: [u64; 2], disturbed: u64) -> Record {
+    let mut record = lucky(8);
+    for (cell, op_ps) in record.cells.iter_mut().zip(op_ps) {
+        let own = u64::from(cell.depth);
+        let one = |at: u64| match (at * 7 + own * 3) % 100 < disturbed {
+            true => op_ps * (2 + at % 5),
+            false => op_ps + (at * 13 + own) % 50,
+        };
+        cell.turns = (8..16)
+            .map(|block| Turns {
+                block,
+                op_ps: (0..38).map(|at| one(u64::from(block) * 38 + at)).collect(),
+            })
+            .collect();
+    }
+    record
+}
+
+#[test]
+fn turns_tell_what_rounds_do_not_however_many_are_disturbed() {
+    let word = |record: &Record| compare(&record.cells[1], &record.cells[0]).unwrap().word();
+    // Fresh rounds call them equal; the turns know better.
+    let record = by_turns([10_000, 9_500], 30);
+    assert_eq!(word(&record), Word::ClearlyFaster);
+    assert_eq!(
+        compare(&record.cells[1], &record.cells[0]).unwrap().n,
+        8 * 38
+    );
+    let pick = verdicts(&record).remove(0).pick;
+    assert_eq!(pick.as_deref(), Some("direct-random-read/uring/32"));
+    assert!(sure(&record).contains("99."), "{}", sure(&record));
+    assert_eq!(
+        word(&by_turns([10_000, 10_000], 30)),
+        Word::NoRealDifference
+    );
+    assert_eq!(word(&by_turns([10_000, 10_500], 30)), Word::ClearlySlower);
+}
+
+#[test]
+fn turns_that_can_not_tell_are_added_to() {
+    let is_open = |record: &Record| !Ranking::new(record, &record.profiles[0]).open().is_empty();
+    assert!(is_open(&by_turns([10_000, 9_709], 30)));
+    assert!(!is_open(&by_turns([10_000, 9_500], 30)));
+    assert!(!is_open(&by_turns([10_000, 10_000], 30)));
+}
+
+#[test]
+fn who_is_beaten_by_turns_does_not_lead() {
+    let mut record = by_turns([10_000, 9_500], 30);
+    // Without the medians of turns, rates alone would put it first.
+    for round in &mut record.cells[0].rounds {
+        round.ops *= 2;
+    }
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    assert_eq!(ranking.ranked[0].strategy, "uring");
 }

@@ -1,0 +1,368 @@
+//! Cells that work by turns of a few milliseconds, all of them open at the same time.
+//!
+//! A machine is disturbed for milliseconds at a time, so what is to be compared runs next to each
+//! other within milliseconds: there and back again (A B C, C B A), so that what drifts goes up as
+//! often as down. Only what one thread does can take turns: it rests as soon as nobody turns it.
+//! What it has in flight then is completed by the kernel at the beginning of the next turn, and
+//! collected at the beginning of its own: both are warm-up.
+//!
+//! Each reads blocks of its own choice. Of the same ones in the same order, whoever is behind finds
+//! what the other has just brought into the processor's caches. And all read the clock equally
+//! seldom: how seldom is found for each cell, with some luck, and tells even twins apart.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::Result;
+use inflight_report::record::{Round, Turns};
+use oorandom::Rand64;
+
+use crate::measure::meter::Meter;
+use crate::measure::run::{Place, Running, Stage, Stretch, drive, length_of, shuffle};
+use crate::measure::sampling::Sampling;
+use crate::measure::snapshot::Snapshot;
+use crate::measure::usage::device_work_of_both;
+use crate::strategy::{Body, Job, Lane, Modes, Way};
+use crate::work::mix;
+
+/// Shorter turns are not: a turn is to be much longer than taking its snapshots.
+const SHORTEST_TURN: Duration = Duration::from_millis(2);
+/// Longer ones are no turns: whoever needs that works in rounds.
+const LONGEST_TURN: Duration = Duration::from_millis(20);
+/// Turns of a round, of each cell: fewer are no better than a round as a whole.
+const TURNS: RangeInclusive<u32> = 8..=64;
+
+/// A round by turns takes as long as so many stretches: what is told apart is told by it.
+pub(crate) const IN_STRETCHES: u32 = 2;
+
+/// How the turns of some cells go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    warmup: Duration,
+    turn: Duration,
+    /// Of each cell, in a round.
+    turns: u32,
+}
+
+impl Pace {
+    /// For cells that are to take as long in a round as [`IN_STRETCHES`]; `None` where operations
+    /// take so long that turns would be no better.
+    pub(crate) fn of(cells: &[&mut Running], job: &Job<'_>) -> Option<Self> {
+        let latencies = cells.iter().map(|cell| cell.latencies.ns_p50());
+        let slowest = Duration::from_nanos(latencies.flatten().max()?);
+        // What the one before has left in flight, and what is there for itself.
+        let warmup = (slowest * 2).max(SHORTEST_TURN / 2);
+        let turn = (warmup * 2).max(SHORTEST_TURN);
+        let round = (job.warmup + job.measured) * IN_STRETCHES;
+        let turns = round.as_nanos() / (warmup + turn).as_nanos().max(1);
+        let turns = u32::try_from(turns).unwrap_or(u32::MAX);
+        let turns = turns.min(*TURNS.end());
+        (turn <= LONGEST_TURN && TURNS.contains(&turns)).then_some(Self {
+            warmup,
+            turn,
+            turns,
+        })
+    }
+}
+
+/// Whether a cell can take turns: one thread does it, reading from one turn to the next what it
+/// would also have read alone.
+pub(crate) fn can_take(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> bool {
+    let one_thread = matches!(cell.strategy.way(), Way::Lanes(_)) && cell.shape.threads <= 1;
+    let one_thread = one_thread && cell.strategy.rests();
+    let reads = job.work.only_reads() && !place.ground.empties_caches();
+    one_thread && reads && cell.cell.rate_per_s.is_none() && cell.cell.skipped.is_none()
+}
+
+/// Lets the cells take turns for the first round of a stage. They are as before if one of them
+/// fails, so that each can be tried alone.
+pub(crate) fn measure(
+    cells: &mut [&mut Running],
+    job: &Job<'_>,
+    place: &Place<'_>,
+    pace: Pace,
+    stage: &Stage,
+) -> Result<()> {
+    place.ground.prepare()?;
+    let begun = Round {
+        block: stage.blocks.start,
+        confirms: stage.confirms,
+        ..Round::default()
+    };
+    let mut random = Rand64::new(u128::from(job.seed ^ mix(u64::from(begun.block))));
+    let mut there: Vec<usize> = (0..cells.len()).collect();
+    shuffle(&mut there, &mut random);
+    let job = &Job {
+        seed: mix(random.rand_u64()),
+        ..job.clone()
+    };
+    let mut taken: Vec<Vec<Stretch>> = cells.iter().map(|_| Vec::new()).collect();
+    let lanes: Vec<&Running> = cells.iter().map(|cell| &**cell).collect();
+    let sample_every = lanes.iter().filter_map(|cell| cell.sample_every).max();
+    let nobody = &mut |_: usize| -> Result<Stretch> { unreachable!("every cell has a lane") };
+    let course = Open {
+        lanes: &lanes,
+        job,
+        place,
+        pace,
+        sampling: Sampling {
+            known: sample_every,
+        },
+    };
+    course.open(0, nobody, &mut |turn| {
+        for number in 0..pace.turns {
+            for place in 0..there.len() {
+                let back = there.len() - 1 - place;
+                let index = there[if number % 2 == 0 { place } else { back }];
+                taken[index].push(turn(index)?);
+            }
+        }
+        Ok(())
+    })?;
+    for (cell, stretches) in cells.iter_mut().zip(taken) {
+        let op_ps = stretches.iter().map(op_ps).collect();
+        let rounds = stretches.iter().map(|stretch| stretch.round(begun));
+        cell.cell.rounds.extend(rounds.reduce(together));
+        cell.cell.turns.push(Turns {
+            block: begun.block,
+            op_ps,
+        });
+    }
+    Ok(())
+}
+
+/// Picoseconds per operation; 0 where none was completed.
+fn op_ps(stretch: &Stretch) -> u64 {
+    let ps = u128::from(stretch.duration_ns) * 1_000;
+    let ops = u128::from(stretch.counters.ops);
+    let each = ps.checked_div(ops).unwrap_or(0);
+    u64::try_from(each).unwrap_or(u64::MAX)
+}
+
+/// Two parts of one round; where one of them does not know, the round does not.
+fn together(a: Round, b: Round) -> Round {
+    let both = |of: fn(&Round) -> Option<u64>| Some(of(&a)? + of(&b)?);
+    Round {
+        duration_ns: a.duration_ns + b.duration_ns,
+        ops: a.ops + b.ops,
+        bytes: a.bytes + b.bytes,
+        device_bytes: both(|round| round.device_bytes),
+        errors: a.errors + b.errors,
+        short: a.short + b.short,
+        user_ns: a.user_ns + b.user_ns,
+        sys_ns: a.sys_ns + b.sys_ns,
+        worker_ns: both(|round| round.worker_ns),
+        syscalls: both(|round| round.syscalls),
+        ctxsw: a.ctxsw + b.ctxsw,
+        wrong: a.wrong + b.wrong,
+        device: a
+            .device
+            .zip(b.device)
+            .map(|(a, b)| device_work_of_both(&a, &b)),
+        ..a
+    }
+}
+
+/// Gives the cell of this number its turn.
+type Turn<'t> = &'t mut dyn FnMut(usize) -> Result<Stretch>;
+
+/// What is needed to open the lanes, one inside the other.
+struct Open<'a> {
+    lanes: &'a [&'a Running],
+    job: &'a Job<'a>,
+    place: &'a Place<'a>,
+    pace: Pace,
+    sampling: Sampling,
+}
+
+impl Open<'_> {
+    /// Opens the lanes from this number on; `others` turns those before it.
+    fn open(
+        &self,
+        number: usize,
+        others: Turn<'_>,
+        body: &mut dyn FnMut(Turn<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(cell) = self.lanes.get(number) else {
+            return body(others);
+        };
+        let Way::Lanes(with_lane) = cell.strategy.way() else {
+            unreachable!("asked before: only lanes take turns");
+        };
+        let job = Job {
+            depth: cell.shape.depth,
+            // Never the same blocks in the same order.
+            seed: mix(self.job.seed ^ mix(u64::try_from(number)?)),
+            ..self.job.clone()
+        };
+        let inside: Body<'_> = &mut |lane| {
+            self.sampling.apply(lane, job.clock)?;
+            let mut meter = Meter::new(job.clock);
+            let mut turn = |index: usize| match index == number {
+                true => self.turn(lane, &mut meter),
+                false => others(index),
+            };
+            self.open(number + 1, &mut turn, body)
+        };
+        with_lane(&job, inside)
+    }
+
+    /// One turn of one lane.
+    fn turn(&self, lane: &mut dyn Lane, meter: &mut Meter) -> Result<Stretch> {
+        let (device, clock) = (&self.place.device, self.job.clock);
+        let until_ns = clock.now_ns() + length_of(self.pace.warmup);
+        drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)?;
+        lane.settle(meter);
+        let before = Snapshot::begin(device, clock, || meter.counters);
+        let until_ns = clock.now_ns() + length_of(self.pace.turn);
+        drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)?;
+        let mut after = Snapshot::end(device, clock, || meter.counters);
+        lane.settle(meter);
+        after.counters.syscalls = meter.counters.syscalls;
+        let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
+        let syscalls = stretch.syscalls.filter(|_| lane.knows_syscalls());
+        Ok(Stretch {
+            syscalls,
+            ..stretch
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::measure::clock::Clock;
+    use crate::measure::ground::Ground;
+    use crate::measure::usage::DeviceMeter;
+    use crate::plan::PlannedCell;
+    use crate::profile::load;
+    use crate::strategy::one_by_one::{OneByOne, Perform};
+    use crate::strategy::{ALONE, Strategy};
+    use crate::work::{Share, Step};
+
+    /// Who did a step, by the seed of its lane, and where.
+    static STEPS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+    struct Notes {
+        seed: u64,
+        block: [u8; 4096],
+    }
+
+    impl Perform for Notes {
+        const SYSCALLS: u64 = 0;
+
+        fn perform(&mut self, step: &Step) -> i32 {
+            let mut steps = STEPS.lock().expect("nobody panics");
+            steps.push((self.seed, step.offset));
+            i32::try_from(step.wanted()).expect("a block")
+        }
+
+        fn block(&mut self, bytes: usize) -> &mut [u8] {
+            &mut self.block[..bytes]
+        }
+    }
+
+    /// Of how many operations a lane is to time one.
+    static TIMED_ONE_IN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+    struct Told<'l>(&'l mut dyn Lane);
+
+    impl Lane for Told<'_> {
+        fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+            self.0.turn(meter)
+        }
+
+        fn sample_every(&mut self, every: u32) -> u32 {
+            TIMED_ONE_IN.lock().expect("nobody panics").push(every);
+            self.0.sample_every(every)
+        }
+    }
+
+    struct Noting;
+
+    impl Strategy for Noting {
+        fn name(&self) -> &'static str {
+            "noting"
+        }
+
+        fn way(&self) -> Way {
+            Way::Lanes(|job, body| {
+                let notes = Notes {
+                    seed: job.seed,
+                    block: [0; 4096],
+                };
+                OneByOne::unverified(job, notes).lend(job, &mut |lane| body(&mut Told(lane)))
+            })
+        }
+    }
+
+    fn cell(profile: &str, sample_every: u32) -> Running {
+        let planned = PlannedCell {
+            strategy: &Noting,
+            shape: ALONE,
+            rate_per_s: None,
+        };
+        let mut cell = planned.begin(profile, Modes::new());
+        cell.sample_every = Some(sample_every);
+        cell
+    }
+
+    #[test]
+    fn two_go_there_and_back_with_blocks_of_their_own_and_the_same_clock() {
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 30);
+        let job = Job {
+            fds: &[],
+            paths: &[PathBuf::from("/dev/null")],
+            work: &work,
+            pace: None,
+            share: Share::whole(),
+            direct: false,
+            depth: 1,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: Duration::ZERO,
+            measured: Duration::ZERO,
+        };
+        let place = Place {
+            device: DeviceMeter::open(None),
+            ground: Ground::new(&profile, &[]),
+        };
+        let pace = Pace {
+            warmup: Duration::from_micros(100),
+            turn: Duration::from_micros(100),
+            turns: 4,
+        };
+        let stage = Stage {
+            blocks: 8..9,
+            confirms: true,
+        };
+        let (mut one, mut other) = (cell(&profile.name, 2), cell(&profile.name, 5));
+        assert!(can_take(&one, &job, &place));
+        measure(&mut [&mut one, &mut other], &job, &place, pace, &stage).unwrap();
+
+        let steps = STEPS.lock().unwrap();
+        let mut turns: Vec<u64> = steps.iter().map(|(seed, _)| *seed).collect();
+        turns.dedup();
+        // Whose turns follow one another: A, B B, A A, B B, A.
+        let (a, b) = (turns[0], turns[1]);
+        assert_eq!(turns, [a, b, a, b, a]);
+        let read_by = |who| {
+            let own = steps.iter().filter(move |(seed, _)| *seed == who);
+            own.map(|(_, offset)| *offset).take(16)
+        };
+        assert!(read_by(a).ne(read_by(b)), "not the same blocks");
+        assert_eq!(*TIMED_ONE_IN.lock().unwrap(), [5, 5]);
+        for cell in [&one, &other] {
+            let round = &cell.cell.rounds[0];
+            assert!(cell.cell.rounds.len() == 1 && round.confirms && round.block == 8);
+            let turns = &cell.cell.turns[0];
+            assert_eq!((turns.block, turns.op_ps.len()), (8, 4));
+            assert!(turns.op_ps.iter().all(|ps| *ps > 0));
+        }
+    }
+}
