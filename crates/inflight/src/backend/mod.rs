@@ -67,7 +67,7 @@ impl Backend {
                 may_pass: failed.may_pass,
             }),
             Self::Threads(lane) => {
-                lane.submit();
+                lane.submit(at_least > 0);
                 lane.wait(threads::execute::to_usize(at_least));
                 Ok(())
             }
@@ -107,7 +107,7 @@ impl Backend {
                     })
             }
             Self::Threads(lane) => {
-                lane.submit();
+                lane.submit(true);
                 lane.wait_or(threads::execute::to_usize(at_least), at_most);
                 Ok(())
             }

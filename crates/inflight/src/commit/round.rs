@@ -108,10 +108,16 @@ impl Round {
 }
 
 impl Seat {
+    /// Whether one flush serves both.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.round, &other.round)
+    }
+
     /// Makes the flush that its host has promised, if it still has to be made.
-    pub(crate) fn lead(&self, host: HostId) -> bool {
-        let commit = self.round.commit.upgrade();
-        commit.is_some_and(|commit| commit.keep_promise(host, |_| true))
+    pub(crate) fn lead(&self, host: HostId) {
+        if let Some(commit) = self.round.commit.upgrade() {
+            commit.keep_promise(host, |_| true);
+        }
     }
 
     /// Has the pool make the flush that a host has promised, if it still has to be made.

@@ -20,6 +20,8 @@ pub(crate) struct Flights<'s, O: Prepare> {
     free: Vec<u32>,
     /// Answers that nobody has asked for yet.
     ready: VecDeque<(u32, Answer)>,
+    /// Results taken since the last turn.
+    taken: usize,
     /// Syncs that others make; this queue, once it is asked for results and has nothing else in
     /// flight, if nobody else waits for them: nobody knows when it is asked.
     joined: VecDeque<(u32, Seat)>,
@@ -38,6 +40,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             table: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             ready: VecDeque::with_capacity(to_usize(depth)),
+            taken: 0,
             joined: VecDeque::new(),
             host: HostId::new(),
         }
@@ -89,10 +92,12 @@ impl<'s, O: Prepare> Flights<'s, O> {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
         let (token, answer) = loop {
-            if self.ready.is_empty() {
+            // Those that are answered at once must not keep the others waiting for ever.
+            if self.ready.is_empty() || self.taken >= self.table.len() {
                 self.turn();
             }
             let (token, answer) = self.ready.pop_front()?;
+            self.taken += 1;
             let place = self.table[to_usize(token)].as_mut();
             let (_, operation) = place.expect("it was in flight");
             if !operation.proceed(answer) {
@@ -121,15 +126,21 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
         match self.lease.start(token, operation) {
+            Start::Gathered if self.lease.is_gathered_full() => self.run_gathered(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => ready.push_back((token, answer)),
             Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
         }
     }
 
+    /// Looks for results, and waits for one if there is none.
     #[inline]
     fn turn(&mut self) {
+        self.taken = 0;
         if self.lease.is_forked() {
+            if !self.ready.is_empty() {
+                return;
+            }
             let free = &self.free;
             let places = (0_u32..).zip(&self.table);
             // One whose buffer has panicked is still in its place, which is free all the same.
@@ -143,10 +154,14 @@ impl<'s, O: Prepare> Flights<'s, O> {
             self.run_gathered();
         }
         let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
-        if !self.joined.is_empty() && !proactor.is_idle() {
-            // This thread is about to wait for something else.
+        let (has_results, is_idle) = (!ready.is_empty(), proactor.is_idle());
+        if !self.joined.is_empty() && (has_results || !is_idle) {
+            // This thread is about to do or to wait for something else.
             let seats = self.joined.iter();
             seats.for_each(|(_, seat)| seat.leave_to_the_pool());
+        }
+        if has_results && !is_idle {
+            proactor.turn(0, |token, answer| ready.push_back((token, answer)));
         }
         while ready.is_empty() && !proactor.is_idle() {
             let at_least = wait_for(proactor.in_flight());
@@ -179,12 +194,17 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if !self.ready.is_empty() {
             return;
         }
-        let host = self.host;
-        if self.joined.iter().any(|(_, seat)| seat.lead(host)) {
-            self.take_syncs();
-        } else if let Some((token, seat)) = self.joined.pop_front() {
-            self.ready.push_back((token, seat.wait()));
-        }
+        let Some((token, first)) = self.joined.pop_front() else {
+            return;
+        };
+        // Flushes of several files run side by side.
+        let others = self.joined.iter().map(|(_, seat)| seat);
+        others
+            .filter(|other| !other.is_beside(&first))
+            .for_each(Seat::leave_to_the_pool);
+        first.lead(self.host);
+        self.ready.push_back((token, first.wait()));
+        self.take_syncs();
     }
 
     fn take_syncs(&mut self) {

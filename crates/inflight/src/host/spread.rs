@@ -114,7 +114,11 @@ impl Common {
     fn attend(&self) {
         let mut begun = Instant::now();
         loop {
-            while self.share.help() {}
+            while self.share.help() {
+                if self.pool.is_wanted() {
+                    return;
+                }
+            }
             let worked_until = Instant::now();
             let credit = Duration::from_nanos(self.credit_ns.load(Relaxed));
             let credit = (credit + (worked_until - begun)).min(CREDIT);

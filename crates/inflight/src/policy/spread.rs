@@ -178,7 +178,7 @@ impl Spread {
             alone = alone.min(rate(run.took_ns));
             trial.fastest = Some(alone);
         }
-        let at_most = 2 * ((alone * run.weight) >> 20);
+        let at_most = 2 * (alone.saturating_mul(run.weight) >> 20);
         let since = (now_ns - run.began_ns - run.took_ns).min(at_most);
         let ns = rate(run.took_ns + since);
         match at {

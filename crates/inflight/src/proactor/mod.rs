@@ -47,7 +47,7 @@ pub(crate) struct Proactor {
     splits: Vec<Option<Split>>,
     /// Splits with parts still to be issued, in the order they came.
     unissued: Vec<u32>,
-    /// Answers found without the backend, to be delivered at the next turn.
+    /// Answers that have been counted, to be delivered at the next turn.
     early: Vec<(u32, Answer)>,
     /// Completions that need more than to be passed on: slot and result.
     troubled: Vec<(u32, i32)>,
@@ -162,6 +162,7 @@ impl Proactor {
     unsafe fn push_odd(&mut self, token: u32, request: Request) {
         if self.refused[request.op.kind()] {
             self.tally.plain_calls.add(1);
+            self.tally.answered.add(1);
             // SAFETY: passed on from the caller.
             let answer = unsafe { execute_request(&request) };
             self.early.push((token, answer));
@@ -231,7 +232,6 @@ impl Proactor {
         if !self.early.is_empty() {
             // Nobody is to wait for the others while these are here.
             at_least = 0;
-            self.tally.answered.add(self.early.len() as u64);
             self.early
                 .drain(..)
                 .for_each(|(token, answer)| deliver(token, answer));

@@ -6,7 +6,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use inflight::fs::File;
-use inflight::{Batch, Engine, Operation};
+use inflight::{AnyOp, Batch, Engine, Operation};
 
 use crate::support::{
     chill, on_every_backend, on_every_backend_of, pattern, read_write, temp_file, temp_path,
@@ -125,6 +125,44 @@ fn results_that_are_there_at_once_are_handed_out_too() {
                 .count()
         });
         assert_eq!(done.unwrap(), 8);
+    });
+}
+
+/// So many results of other operations may come before one that takes a while.
+const PATIENCE: u32 = 1_000_000;
+
+/// Whoever always has something that is answered at once gets the rest all the same.
+#[test]
+fn results_that_are_there_at_once_do_not_keep_others_waiting_for_ever() {
+    on_every_backend(|engine| {
+        let (cached, cold) = (temp_file(engine, b""), temp_file(engine, &pattern(4096)));
+        let durable = read_write(engine).durable_writes(true);
+        let path = temp_path(b"");
+        let durable = durable.open(path.path()).unwrap();
+        for kind in 0..3 {
+            chill(&cold);
+            let slow: AnyOp<'_, Vec<u8>> = match kind {
+                0 => cached.sync_data().into(),
+                1 => durable.write_at(vec![1; 512], 0).into(),
+                _ => cold.read_at(vec![0; 512], 0).into(),
+            };
+            let came = engine.queue(8, |queue| {
+                assert!(queue.push(1, slow).is_ok());
+                for _ in 0..PATIENCE {
+                    while !queue.is_full() {
+                        // Writes into the page cache are plain calls.
+                        assert!(queue.push(0, cached.write_at(vec![7], 0).into()).is_ok());
+                    }
+                    let (tag, (result, _)) = queue.next().unwrap();
+                    result.unwrap();
+                    if tag == 1 {
+                        return true;
+                    }
+                }
+                false
+            });
+            assert!(came.unwrap(), "slow operation {kind}");
+        }
     });
 }
 

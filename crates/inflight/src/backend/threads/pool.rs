@@ -476,8 +476,8 @@ impl Lane {
         Bell(Arc::clone(&self.shared))
     }
 
-    /// Lets the pool at what is queued.
-    pub(crate) fn submit(&mut self) {
+    /// Lets the pool at what is queued, for an owner that waits then or does not.
+    pub(crate) fn submit(&mut self, waits: bool) {
         let count = self.queued.len();
         if count == 0 {
             return;
@@ -486,7 +486,7 @@ impl Lane {
             .submitted
             .extend(self.queued.drain(..));
         // An owner that helps executes one itself as soon as it waits.
-        let calls = count - usize::from(self.helps);
+        let calls = count - usize::from(self.helps && waits);
         if calls > 0 && !self.pool.call(&self.shared, calls) {
             // There is nobody else.
             self.helps = true;

@@ -396,9 +396,13 @@ impl Loop<'_> {
         }
         self.hand_over();
         let next_timer = self.timers.borrow().next();
-        let in_flight = self.lease.borrow_mut().proactor().in_flight();
-        if self.promise.keep(!is_busy && in_flight == 0, next_timer) {
-            // What that has woken is polled first.
+        let (in_flight, is_idle) = {
+            let mut lease = self.lease.borrow_mut();
+            (lease.proactor().in_flight(), lease.proactor().is_idle())
+        };
+        if self.promise.keep(!is_busy && is_idle, next_timer) {
+            // What that has woken is polled first, and may ask for the next one at once.
+            self.hear(false);
             return;
         }
         if is_busy {

@@ -1,9 +1,11 @@
 //! Flushes that a run loop or a queue makes itself, and those that it has left to it and that
 //! somebody else needs.
 
+use std::cell::Cell;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::thread;
 
 use inflight::fs::{File, Sync};
@@ -61,6 +63,83 @@ fn a_loop_with_nothing_else_to_do_makes_the_flush_itself() {
             false
         });
         assert!(ran.unwrap());
+    });
+}
+
+/// The task that is woken is polled behind the one that syncs, so one flush may come before.
+#[test]
+fn a_loop_that_makes_one_flush_after_the_other_hears_what_others_send() {
+    let name = "a_loop_that_makes_one_flush_after_the_other_hears_what_others_send";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let ran = engine.run(async {
+            warm_up(&file).await;
+            let (sent, heard) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+            let (is_sent, hears) = (Rc::clone(&sent), Rc::clone(&heard));
+            let waker: Rc<Cell<Option<Waker>>> = Rc::default();
+            let slot = Rc::clone(&waker);
+            let task = local::spawn(poll_fn(move |context| {
+                slot.set(Some(context.waker().clone()));
+                hears.set(is_sent.get());
+                match is_sent.get() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }));
+            // It is polled meanwhile.
+            warm_up(&file).await;
+            let waker = waker.take().expect("it has been polled");
+            sent.set(true);
+            thread::scope(|scope| scope.spawn(|| waker.wake()).join().unwrap());
+            let mut made = 0;
+            while !heard.get() && made <= 3 {
+                file.sync_data().await.unwrap();
+                made += u32::from(is_flushed_here(&mounted));
+            }
+            drop(task);
+            made
+        });
+        assert!(ran.unwrap() <= 2);
+    });
+}
+
+/// Flushes do not end while this is there.
+struct Held<'m>(&'m Mounted);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.disk.let_go();
+    }
+}
+
+#[test]
+fn a_queue_has_several_files_flushed_side_by_side() {
+    let name = "a_queue_has_several_files_flushed_side_by_side";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let files = [SYNCED, WRITTEN].map(|number| open(engine, &mounted, number));
+        let begun = mounted.disk.flushes();
+        mounted.disk.hold();
+        let queued = thread::scope(|scope| {
+            scope.spawn(|| {
+                let _held = Held(&mounted);
+                mounted.disk.wait_for_flushes(begun + 2);
+            });
+            engine.queue(4, |queue| {
+                for (tag, file) in (0..).zip(files.iter().chain(&files)) {
+                    assert!(queue.push(tag, file.sync_data()).is_ok());
+                }
+                let results = std::iter::from_fn(|| queue.next());
+                results.map(|(_, result)| result.unwrap()).count()
+            })
+        });
+        assert_eq!(queued.unwrap(), 4);
+        assert_eq!(mounted.disk.flushes() - begun, 2);
     });
 }
 
@@ -185,8 +264,8 @@ fn a_loop_that_is_busy_leaves_its_flush_to_the_pool() {
         let file = open(engine, &mounted, SYNCED);
         let ran = engine.run(async {
             warm_up(&file).await;
-            let over = std::rc::Rc::new(std::cell::Cell::new(false));
-            let is_over = std::rc::Rc::clone(&over);
+            let over = Rc::new(Cell::new(false));
+            let is_over = Rc::clone(&over);
             // It never sleeps before the sync is over.
             let busy = local::spawn(poll_fn(move |context| {
                 if is_over.get() {
