@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, Engine, Operation, ReadInto, read_many};
+use inflight::{BackendKind, Batch, Engine, Operation, ReadInto, read_many};
 
 use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path};
 
@@ -137,6 +137,10 @@ fn what_is_not_resident_is_not_touched() {
         }
         (0..64).for_each(read);
         assert_eq!(major_faults(), faults, "no page was waited for");
+        if engine.backend().kind == BackendKind::Faulty {
+            // The rest takes a while, and is the same for all.
+            return;
+        }
         // By now all of it is resident, which is noticed when the kernel is asked again.
         let begun = Instant::now();
         while engine.stats().copied == 0 {
