@@ -4,19 +4,17 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::sync::Mutex;
 use std::thread::sleep;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
-    ReplyOpen, Request,
+    BackgroundSession, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
 };
 use inflight_report::record::{Cell, Record};
 use tempfile::TempDir;
 
-use crate::support::{directory, record};
+use crate::support::{FILE, attributes, directory, record};
 
-const FILE: INodeNo = INodeNo(2);
 const SIZE_BYTES: u64 = 16 << 20;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -65,40 +63,20 @@ impl Disk {
     }
 }
 
-fn attributes(inode: INodeNo) -> FileAttr {
-    let is_file = inode == FILE;
-    FileAttr {
-        ino: inode,
-        size: if is_file { SIZE_BYTES } else { 0 },
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: match is_file {
-            true => FileType::RegularFile,
-            false => FileType::Directory,
-        },
-        perm: 0o755,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        flags: 0,
-        blksize: 4096,
-    }
-}
-
 impl Filesystem for Disk {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name == "data" {
-            true => reply.entry(&Duration::ZERO, &attributes(FILE), Generation(0)),
+            true => reply.entry(
+                &Duration::ZERO,
+                &attributes(FILE, SIZE_BYTES),
+                Generation(0),
+            ),
             false => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&Duration::ZERO, &attributes(inode));
+        reply.attr(&Duration::ZERO, &attributes(inode, SIZE_BYTES));
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {

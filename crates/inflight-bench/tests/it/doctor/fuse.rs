@@ -1,57 +1,36 @@
 //! A file system in user space: this one, in a thread of the test.
 
 use std::ffi::OsStr;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request,
+    Config, Errno, FileHandle, Filesystem, Generation, INodeNo, LockOwner, MountOption, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEntry, Request,
 };
 use inflight_report::doctor::Status;
 
 use super::{doctor, examine, is_root, line};
-use crate::support::directory;
+use crate::support::{FILE, attributes, directory};
 
-const FILE: INodeNo = INodeNo(2);
 const SIZE_BYTES: u64 = 1 << 16;
 
 /// A directory with one file, `data`.
 struct Sevens;
 
-fn attributes(inode: INodeNo) -> FileAttr {
-    let is_file = inode == FILE;
-    FileAttr {
-        ino: inode,
-        size: if is_file { SIZE_BYTES } else { 0 },
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: match is_file {
-            true => FileType::RegularFile,
-            false => FileType::Directory,
-        },
-        perm: 0o755,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        flags: 0,
-        blksize: 4096,
-    }
-}
-
 impl Filesystem for Sevens {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name == "data" {
-            true => reply.entry(&Duration::ZERO, &attributes(FILE), Generation(0)),
+            true => reply.entry(
+                &Duration::ZERO,
+                &attributes(FILE, SIZE_BYTES),
+                Generation(0),
+            ),
             false => reply.error(Errno::ENOENT),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&Duration::ZERO, &attributes(inode));
+        reply.attr(&Duration::ZERO, &attributes(inode, SIZE_BYTES));
     }
 
     fn read(
