@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Engine, Operation};
@@ -150,6 +151,11 @@ fn leave_nothing_behind() {
             (before[0], before[2]),
             "in round {round}"
         );
+        // A thread that has been joined is still listed until the kernel is through with it.
+        let begun = Instant::now();
+        while held() != before && begun.elapsed() < Duration::from_secs(10) {
+            thread::yield_now();
+        }
         assert_eq!(
             held(),
             before,
