@@ -1,10 +1,18 @@
 //! The page in a browser: what only layout can tell.
 //!
 //! Chromium is started without a window where it is installed; elsewhere the test says so. It
-//! opens a page that holds the report in frames of several widths, and looks into them.
+//! opens a page that holds the report in frames of several widths, looks into them, and posts what
+//! it saw to the test, which waits for that and for nothing else: how long a browser takes to
+//! start, and which of its threads run when, is nobody's guess.
 
-use std::fs;
-use std::process::{Command, Output};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use inflight_report::html;
 use serde::Deserialize;
@@ -13,6 +21,9 @@ use crate::html::full;
 
 /// Widths of a telephone, a laptop and a large screen.
 const WIDTHS: [u32; 3] = [390, 1280, 1920];
+
+/// When a browser that says nothing is given up. It takes 3 s where nothing else runs.
+const GIVEN_UP: Duration = Duration::from_secs(180);
 
 /// What was seen at one width.
 #[derive(Debug, Deserialize)]
@@ -93,32 +104,105 @@ addEventListener("load", async () => {
   const frames = [...document.querySelectorAll("iframe")];
   const seen = frames.map(look);
   for (const [at, frame] of frames.entries()) seen[at].saved = await saved(frame);
-  document.getElementById("seen").textContent = JSON.stringify(seen);
+  await fetch("/seen", { method: "POST", body: JSON.stringify(seen) });
 });
 "#;
 
-fn chromium(page: &std::path::Path, profile: &std::path::Path) -> Option<Output> {
+/// Answers one request: a page, or the acceptance of what was seen, which it returns.
+fn answer(mut stream: TcpStream, around: &str, report: &str) -> io::Result<Option<String>> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let (mut asked, mut line, mut length) = (String::new(), String::new(), 0);
+    reader.read_line(&mut asked)?;
+    while reader.read_line(&mut line)? > 2 {
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().map_err(io::Error::other)?;
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let (status, page) = match asked.split(' ').nth(1) {
+        Some("/") => ("200 OK", around),
+        Some("/report.html") => ("200 OK", report),
+        Some("/seen") => ("200 OK", ""),
+        _ => ("404 Not Found", ""),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{page}",
+        page.len()
+    )?;
+    let seen = asked.starts_with("POST /seen ");
+    Ok(seen.then(|| String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// Serves both pages for as long as the test runs; what the browser posts arrives in the receiver.
+fn serve(listener: TcpListener, around: String, report: String) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A connection that the browser opens ahead and never uses must not hold up others.
+            let (around, report) = (around.clone(), report.clone());
+            let sender = sender.clone();
+            thread::spawn(move || {
+                if let Ok(Some(seen)) = stream.and_then(|stream| answer(stream, &around, &report)) {
+                    // A test that has given up does not listen any more.
+                    let _ = sender.send(seen);
+                }
+            });
+        }
+    });
+    receiver
+}
+
+/// A browser that ends with the test, however the test ends.
+struct Browser(Child);
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The browser, which writes what it has to say to `told`; `None` where there is none.
+fn chromium(address: &str, profile: &Path, told: &File) -> io::Result<Option<Browser>> {
     let started = Command::new("chromium")
-        .args([
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-        ])
-        .args(["--allow-file-access-from-files", "--enable-logging=stderr"])
-        .args([
-            "--virtual-time-budget=20000",
-            "--timeout=60000",
-            "--dump-dom",
-        ])
+        .args(["--headless=new", "--no-sandbox", "--disable-gpu"])
+        .args(["--no-first-run", "--disable-background-networking"])
+        .args(["--disable-component-update", "--disable-sync"])
+        .args(["--no-proxy-server", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", page.display()))
-        .output();
+        .arg(address)
+        .stdout(Stdio::null())
+        .stderr(told.try_clone()?)
+        .spawn();
     match started {
-        Ok(output) => Some(output),
+        Ok(child) => Ok(Some(Browser(child))),
         Err(error) => {
             println!("skipped: chromium can not be started: {error}");
-            None
+            Ok(None)
+        }
+    }
+}
+
+/// What the browser posts; a browser that ends before, or says nothing at all, is a failure.
+fn wait_for(seen: &Receiver<String>, browser: &mut Browser, told: &Path) -> String {
+    let end = Instant::now() + GIVEN_UP;
+    loop {
+        match seen.recv_timeout(Duration::from_millis(100)) {
+            Ok(seen) => return seen,
+            Err(RecvTimeoutError::Disconnected) => panic!("nobody serves the page any more"),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let ended = browser.0.try_wait().expect("the browser is our child");
+        if ended.is_some() || Instant::now() > end {
+            let told = fs::read_to_string(told).unwrap_or_default();
+            panic!("the browser has told nothing; ended: {ended:?}; its words: {told}");
         }
     }
 }
@@ -132,30 +216,26 @@ fn the_page_is_laid_out_on_small_and_large_screens() {
         )
     };
     let frames: String = WIDTHS.iter().map(frame).collect();
-    let around = format!(
-        "<!DOCTYPE html><body>{frames}<pre id=\"seen\"></pre><script>{LOOK}</script></body>"
-    );
-    let page = directory.path().join("around.html");
-    fs::write(directory.path().join("report.html"), html::page(&full())).unwrap();
-    fs::write(&page, around).unwrap();
-    let Some(output) = chromium(&page, &directory.path().join("profile")) else {
+    let icon = "<link rel=\"icon\" href=\"data:,\">";
+    let around = format!("<!DOCTYPE html>{icon}<body>{frames}<script>{LOOK}</script></body>");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/", listener.local_addr().unwrap());
+    let posted = serve(listener, around, html::page(&full()));
+    let told = directory.path().join("told");
+    let profile = directory.path().join("profile");
+    let file = File::create(&told).unwrap();
+    let Some(mut browser) = chromium(&address, &profile, &file).unwrap() else {
         return;
     };
-    let told = String::from_utf8_lossy(&output.stderr);
+    let seen = wait_for(&posted, &mut browser, &told);
+    drop(browser);
+    let told = fs::read_to_string(&told).unwrap();
     let complaints: Vec<&str> = told
         .lines()
         .filter(|line| line.contains("CONSOLE"))
         .collect();
     assert!(complaints.is_empty(), "{complaints:?}");
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let seen = dom.split_once("<pre id=\"seen\">").unwrap().1;
-    let seen = seen
-        .split_once("</pre>")
-        .unwrap()
-        .0
-        .replace("&gt;", ">")
-        .replace("&lt;", "<");
-    let seen: Vec<Seen> = serde_json::from_str(&seen.replace("&amp;", "&")).unwrap();
+    let seen: Vec<Seen> = serde_json::from_str(&seen).unwrap();
     assert_eq!(
         seen.iter().map(|seen| seen.width).collect::<Vec<_>>(),
         WIDTHS
