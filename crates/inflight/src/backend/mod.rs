@@ -38,23 +38,26 @@ pub(crate) struct Broken {
 }
 
 impl Backend {
-    /// Queues an operation, to be handed over by the next [`Backend::turn`].
+    /// Queues an operation, to be handed over by the next [`Backend::turn`]. False if it has not
+    /// been taken.
     ///
     /// # Safety
     ///
     /// The addresses in the operation stay valid until its completion has been reaped, and no more
     /// are in flight than the backend was made for.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+    #[must_use]
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) -> bool {
         match self {
             // SAFETY: passed on from the caller.
-            Self::Uring(ring) => unsafe { ring.push(user_data, op) },
+            Self::Uring(ring) => return unsafe { ring.push(user_data, op) },
             // SAFETY: passed on from the caller.
             Self::Threads(lane) => unsafe { lane.push(user_data, op) },
             #[cfg(feature = "faulty")]
             // SAFETY: passed on from the caller.
             Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
         }
+        true
     }
 
     /// Hands over what is queued and waits until `at_least` completions can be reaped. It may

@@ -65,11 +65,11 @@ impl Proactor {
         let len = request.op.span().map_or(0, |span| span.len);
         let expected = u32::try_from(len).expect("at most the limit");
         let user_data = self.slots.insert(&request.op, token, expected, role);
-        self.queued += 1;
         let Some(pool) = &self.aside.pool else {
             // SAFETY: passed on from the caller; slots bound what is in flight.
-            return unsafe { self.backend.push(user_data, &request.op) };
+            return unsafe { self.queue(user_data, &request.op) };
         };
+        self.queued += 1;
         let index = self.slots.find(user_data).expect("it is in flight");
         self.slots.get_mut(index).retries = SETTLED;
         let capacity = self.slots.capacity();

@@ -21,7 +21,7 @@ use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::threads::pool::Pool;
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
-use crate::op::{KINDS, Request};
+use crate::op::{KINDS, Op, Request};
 use aside::Aside;
 use slots::{Completed, Role, Slots};
 use splits::Split;
@@ -148,9 +148,29 @@ impl Proactor {
             Role::Plain
         };
         let user_data = self.slots.insert(&request.op, token, expected, role);
-        self.queued += 1;
         // SAFETY: passed on from the caller; slots bound what is in flight.
-        unsafe { self.backend.push(user_data, &request.op) };
+        unsafe { self.queue(user_data, &request.op) };
+    }
+
+    /// Queues the operation of a slot.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::push`], and it is not queued or in flight already.
+    #[inline(always)]
+    unsafe fn queue(&mut self, user_data: u64, op: &Op) {
+        self.queued += 1;
+        // SAFETY: passed on from the caller.
+        if !unsafe { self.backend.push(user_data, op) } {
+            self.not_taken(user_data);
+        }
+    }
+
+    /// As if the backend had taken the operation and given it up.
+    #[cold]
+    fn not_taken(&mut self, user_data: u64) {
+        let index = self.slots.find(user_data).expect("it has a slot");
+        self.troubled.push((index, -libc::ECANCELED));
     }
 
     /// Takes a request that is not one operation of the backend.
@@ -180,11 +200,10 @@ impl Proactor {
     /// Queues the operation of a slot, once more or for the first time.
     #[cold]
     fn requeue(&mut self, index: u32) {
-        let Self { backend, slots, .. } = self;
-        self.queued += 1;
+        let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
         // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
         // delivered, and it has not been; slots bound what is in flight.
-        unsafe { backend.push(slots.user_data(index), &slots.get(index).op) };
+        unsafe { self.queue(user_data, &op) };
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
@@ -229,6 +248,10 @@ impl Proactor {
             self.issue_parts();
         }
         let mut at_least = at_least.min(self.slots.in_flight());
+        if !self.troubled.is_empty() {
+            // What the backend has not taken is not waited for.
+            at_least = 0;
+        }
         if !self.early.is_empty() {
             // Nobody is to wait for the others while these are here.
             at_least = 0;

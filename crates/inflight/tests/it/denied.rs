@@ -7,9 +7,12 @@ pub(crate) mod limits;
 
 use std::collections::BTreeMap;
 use std::env;
+use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
 use std::process::Output;
+use std::task::Poll;
 
 use inflight::fs::File;
 use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy, SetupError};
@@ -213,6 +216,45 @@ fn a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over() {
         std::thread::scope(|scope| {
             scope.spawn(|| everything_works(&engine));
         });
+    });
+}
+
+/// The entry that listens to the alarm of a run loop is the first that the ring does not take, and
+/// has the place of an operation from then on.
+#[test]
+fn a_ring_that_takes_nothing_any_more_keeps_no_operation_of_a_loop_from_being_done() {
+    let test = "a_ring_that_takes_nothing_any_more_keeps_no_operation_of_a_loop_from_being_done";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        const DEPTH: u32 = 8;
+        let engine = Engine::builder().queue_depth(DEPTH).build().unwrap();
+        engine.nop().wait().expect("a no-op cannot fail");
+        let before = engine.stats();
+        if !before.fallbacks.is_empty() {
+            return skip(test, "this thread has no ring to begin with");
+        }
+        refuse(&[ENTER], libc::EAGAIN);
+        let mut nops: Vec<_> = (0..2 * DEPTH).map(|_| engine.nop().into_future()).collect();
+        let all = poll_fn(|context| {
+            nops.retain_mut(|nop| match Pin::new(nop).poll(context) {
+                Poll::Ready(done) => {
+                    done.expect("a no-op cannot fail");
+                    false
+                }
+                Poll::Pending => true,
+            });
+            match nops.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
+        engine.run(all).expect("nothing is demanded");
+        let after = engine.stats();
+        assert!(after.plain_calls > before.plain_calls, "{after:?}");
+        assert_eq!((after.in_flight, after.strays), (0, 0), "{after:?}");
+        everything_works(&engine);
     });
 }
 

@@ -87,14 +87,15 @@ impl Uring {
         params.sq_entries().min(params.cq_entries())
     }
 
-    /// Queues an operation; the kernel sees it at the next enter.
+    /// Queues an operation; the kernel sees it at the next enter. False if there is no place for
+    /// it, because the kernel does not take the entry that listens to the alarm.
     ///
     /// # Safety
     ///
     /// The addresses in the operation stay valid until its completion has been reaped, and no more
     /// than [`Uring::capacity`] are in flight.
     #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) -> bool {
         if self.listen_queued {
             self.let_listen();
         }
@@ -111,7 +112,7 @@ impl Uring {
             // SAFETY: passed on from the caller.
             unsafe { queue.push(&entry.user_data(user_data)) }
         });
-        pushed.expect("no more in flight than the queue has places");
+        pushed.is_ok()
     }
 
     /// Hands over the entry that listens to the alarm: it has the place of an operation.
