@@ -209,6 +209,7 @@ fn an_error_behind_moved_bytes_tells_of_both() {
 #[test]
 fn an_error_in_a_later_part_leaves_what_comes_before_it() {
     const LARGE: usize = 8 << 20;
+    let content = pattern(LARGE);
     for all in [false, true] {
         with_faults(
             |faults| faults.fail_nth(4, libc::EIO),
@@ -227,7 +228,7 @@ fn an_error_in_a_later_part_leaves_what_comes_before_it() {
                 let asked = file.write_at(file.aligned_buf(4096).unwrap(), 0).wait();
                 assert_eq!(asked.0.unwrap(), 4096);
                 let mut buf = file.aligned_buf(LARGE).unwrap();
-                buf.copy_from_slice(&pattern(LARGE));
+                buf.copy_from_slice(&content);
                 let mut batch = Batch::new();
                 batch.push(match all {
                     true => file.write_all_at(buf, 0),
@@ -235,13 +236,13 @@ fn an_error_in_a_later_part_leaves_what_comes_before_it() {
                 });
                 batch.push(file.write_at(file.aligned_buf(0).unwrap(), 0));
                 let (result, buf) = batch.wait().next().unwrap();
-                assert!(buf[..] == pattern(LARGE));
+                assert!(buf[..] == content);
                 let done = match result {
                     Ok(moved) => moved,
                     Err(error) => partial(&error).done_bytes,
                 };
                 assert!((1..LARGE).contains(&done), "{done} of {LARGE} bytes");
-                assert!(fs::read(path.path()).unwrap()[..done] == pattern(LARGE)[..done]);
+                assert!(fs::read(path.path()).unwrap()[..done] == content[..done]);
             },
         );
     }

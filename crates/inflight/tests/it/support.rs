@@ -203,11 +203,16 @@ pub(crate) fn read_write(engine: &Engine) -> OpenOptions {
 
 /// Bytes that differ from place to place: a block of them says where it was.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    let words = (0_u64..).flat_map(|word| {
-        let mixed = (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ (mixed >> 29)).to_le_bytes()
-    });
-    words.take(len).collect()
+    let mut bytes = Vec::with_capacity(len + 8);
+    for word in 1_u64.. {
+        if bytes.len() >= len {
+            break;
+        }
+        let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 29)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
 }
 
 /// The results of an operation run alone, and of two such in a batch.

@@ -63,15 +63,21 @@ impl Disk {
         result
     }
 
-    fn wait_until(&self, mut done: impl FnMut(&State) -> bool) -> MutexGuard<'_, State> {
+    /// Waits for a state of the disk. `None` if it does not come.
+    fn wait_for(&self, mut done: impl FnMut(&State) -> bool) -> Option<MutexGuard<'_, State>> {
         let limit = Duration::from_secs(60);
         let waited = self
             .0
             .1
             .wait_timeout_while(self.lock(), limit, |state| !done(state));
         let (state, timeout) = waited.expect("the disk does not panic");
-        assert!(!timeout.timed_out(), "it does not come to pass");
-        state
+        (!timeout.timed_out()).then_some(state)
+    }
+
+    fn wait_until(&self, done: impl FnMut(&State) -> bool) {
+        // The lock is given back first: whoever lets go while this unwinds takes it.
+        let has_come = self.wait_for(done).is_some();
+        assert!(has_come, "it does not come to pass");
     }
 
     /// Flushes that are made from now on do not end until they are let go.
@@ -110,13 +116,13 @@ impl Disk {
 
     /// Waits until so many flushes have begun.
     pub(super) fn wait_for_flushes(&self, count: u64) {
-        drop(self.wait_until(|state| state.begun >= count));
+        self.wait_until(|state| state.begun >= count);
     }
 
     /// Waits until so many more operations are over.
     pub(super) fn wait_for_operations(&self, count: u64) {
         let until = self.lock().operations + count;
-        drop(self.wait_until(|state| state.operations >= until));
+        self.wait_until(|state| state.operations >= until);
     }
 
     /// What a power cut leaves now: all that is durable, and of the rest whole sectors as chance
@@ -141,7 +147,10 @@ impl Disk {
         });
         // The device takes its time: others come to write meanwhile.
         (0..20).for_each(|_| std::thread::yield_now());
-        let mut state = self.wait_until(|state| state.held_from.is_none_or(|first| number < first));
+        let is_let_go = |state: &State| state.held_from.is_none_or(|first| number < first);
+        let Some(mut state) = self.wait_for(is_let_go) else {
+            return Err(Errno::ETIMEDOUT);
+        };
         state.operations += 1;
         state.ended += 1;
         let failed = state.fails;
