@@ -166,7 +166,8 @@ pub(super) fn findings(record: &Record) -> String {
             ),
         }
         if !finding.fix.is_empty() {
-            put!(&mut html, " <em>Fix:</em> {}", esc(&sentence(&finding.fix)));
+            // Often a command: a full stop would become part of it.
+            put!(&mut html, " <em>Fix:</em> {}", esc(&finding.fix));
         }
         html += "</li>";
     }
@@ -277,11 +278,29 @@ pub(super) fn figures(view: &View<'_>) -> String {
         rows: measured.map(|cell| row(ranking, cell)).collect(),
     };
     format!(
-        "<details class=\"all\"><summary>All figures<span class=\"of\">: {}</span></summary>{}\
+        "<details class=\"all\"><summary>All figures<span class=\"of\">: {}</span></summary>{}{}\
          </details>\n",
         esc(&ranking.profile.name),
-        table.html()
+        table.html(),
+        roads(view)
     )
+}
+
+/// Which way the library took, in its own words.
+fn roads(view: &View<'_>) -> String {
+    let roads = crate::text::roads(&view.ranking);
+    if roads.is_empty() {
+        return String::new();
+    }
+    let table = Table {
+        caption: "The roads that the library took, in its own words".to_owned(),
+        columns: vec!["road".to_owned(), "strategy".to_owned()],
+        rows: roads
+            .into_iter()
+            .map(|(cells, road)| vec![road, crate::text::names(&cells)])
+            .collect(),
+    };
+    table.html()
 }
 
 fn row(ranking: &Ranking<'_>, cell: &Cell) -> Vec<String> {

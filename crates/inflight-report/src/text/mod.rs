@@ -16,6 +16,7 @@ pub(crate) mod table;
 pub use compare::{comparison, limits};
 pub use merged::merged;
 pub use notes::names;
+pub(crate) use notes::roads;
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;

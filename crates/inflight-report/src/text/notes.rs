@@ -34,16 +34,16 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             screen.statement("empty", &text, Paint::Red);
         }
     }
-    for (cells, road) in by_reason(roads(ranking)) {
+    for (cells, road) in roads(ranking) {
         let text = format!("{}: {road}", names(&cells));
         screen.statement("road", &text, Paint::Plain);
     }
 }
 
-/// Which way the library took, in its own words.
-fn roads<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+/// Which way the library took, in its own words, cells of one way together.
+pub(crate) fn roads<'a>(ranking: &Ranking<'a>) -> Vec<(Vec<&'a Cell>, String)> {
     let road = |cell: &&'a Cell| Some((*cell, cell.effective.get("road")?.clone()));
-    ranking.cells.iter().filter_map(road).collect()
+    by_reason(ranking.cells.iter().filter_map(road))
 }
 
 /// Cells without any figures, with the reason that is stored or the one that is plain to see.
