@@ -25,7 +25,7 @@ pub(crate) const QUICK_DEPTH: u32 = 32;
 
 /// Which way of doing I/O is fastest on this disk, by how much, and how sure that is.
 #[derive(Debug, Parser)]
-#[command(name = "inflight", version)]
+#[command(name = "inflight", version, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -49,8 +49,24 @@ pub(crate) enum Command {
     Man(man::Flags),
 }
 
+/// Where to begin.
+const FIRST_STEPS: &str = "\
+Examples:
+  inflight bench           which way is fastest on the disk of this directory
+  inflight doctor          what stands in its way on this machine
+  inflight help bench      all flags, with their reasons";
+
+/// What most people want.
+const EXAMPLES: &str = "\
+Examples:
+  inflight bench                          the disk of this directory, in two minutes
+  inflight bench /data --quick            another one, in 25 seconds
+  inflight bench /data --report all.html  with charts, to look at and to keep
+  inflight bench /dev/nvme0n1             a whole device, which is only read";
+
 /// The flags of `inflight bench`.
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct BenchFlags {
     /// A directory, where a test file is made and removed; or an existing file or block device,
     /// which is only read.
@@ -84,7 +100,7 @@ pub(crate) struct BenchFlags {
     rate: Vec<u64>,
 
     /// Bytes per operation, instead of those of the profile; `4k` is 4 KiB.
-    #[arg(long, value_parser = size::parse_block, value_name = "SIZE")]
+    #[arg(hide_short_help = true, long, value_parser = size::parse_block, value_name = "SIZE")]
     block_size: Option<u32>,
 
     /// Size of the test file [default: 1g]; for an existing file: read only its beginning.
@@ -101,7 +117,7 @@ pub(crate) struct BenchFlags {
     ///
     /// Rounds are added while the fastest cell cannot be told from another at the front; by default
     /// none where --rounds is given, and more profiles or --quick have another limit.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
+    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
     max_time: Option<u64>,
 
     /// Fewer depths and shorter rounds: under 25 seconds.
@@ -120,11 +136,17 @@ pub(crate) struct BenchFlags {
     #[arg(long)]
     dry_run: bool,
     /// Say why each profile is there, and which way the library would take; measure nothing.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     explain: bool,
 
     /// How to tell on stderr what is going on.
-    #[arg(long, value_enum, default_value_t, value_name = "FORM")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORM"
+    )]
     progress: Form,
 
     /// Show curves and latencies on the whole screen while they are measured.
@@ -133,15 +155,15 @@ pub(crate) struct BenchFlags {
     live: bool,
 
     /// Keep the test file.
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     keep_file: bool,
 
     /// Seed of offsets, data and order, to ask for the same I/O again.
-    #[arg(long, value_name = "N")]
+    #[arg(hide_short_help = true, long, value_name = "N")]
     seed: Option<u64>,
 
     /// Measured time of a cell in a round, in milliseconds, instead of an automatic choice.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
+    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
     cell_time: Option<u64>,
 }
 

@@ -18,11 +18,11 @@ pub(crate) struct Exports {
     export_json: Option<PathBuf>,
 
     /// Write a row for each cell to FILE, with plain numbers; `-` as above.
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     export_csv: Option<PathBuf>,
 
     /// Write tables and verdicts to FILE as Markdown; `-` as above.
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     export_markdown: Option<PathBuf>,
 
     /// Write a page with charts to FILE, which holds the record too; `-` as above.

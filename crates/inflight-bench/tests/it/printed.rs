@@ -66,11 +66,20 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn a_help_fits_on_a_screen() {
+fn a_help_fits_on_a_screen_and_ends_with_examples() {
+    let first = printed(&["--help"]);
+    assert!(first.lines().count() <= 24, "{first}");
+    for help in [&first, &printed(&["bench", "-h"])] {
+        assert!(help.contains("\nExamples:\n  inflight bench"), "{help}");
+    }
+    for (flag, short) in [("--seed", false), ("--profile", true)] {
+        assert_eq!(printed(&["bench", "-h"]).contains(flag), short, "{flag}");
+        assert!(printed(&["bench", "--help"]).contains(flag), "{flag}");
+    }
     let pages = commands().into_iter().filter(|name| name != "help");
     for name in pages {
         let lines = printed(&[&name, "-h"]).lines().count();
-        assert!(lines <= 50, "inflight {name} -h has {lines} lines");
+        assert!(lines <= 42, "inflight {name} -h has {lines} lines");
     }
     let unknown = inflight()
         .arg("nonsense")
