@@ -117,7 +117,12 @@ pub(crate) struct BenchFlags {
     ///
     /// Rounds are added while the fastest cell cannot be told from another at the front; by default
     /// none where --rounds is given, and more profiles or --quick have another limit.
-    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_parser = clap::value_parser!(u64).range(1..=86_400),
+        value_name = "S"
+    )]
     max_time: Option<u64>,
 
     /// Fewer depths and shorter rounds: under 25 seconds.
@@ -163,7 +168,12 @@ pub(crate) struct BenchFlags {
     seed: Option<u64>,
 
     /// Measured time of a cell in a round, in milliseconds, instead of an automatic choice.
-    #[arg(hide_short_help = true, long, value_parser = clap::value_parser!(u64).range(1..=60_000), value_name = "MS")]
+    #[arg(
+        hide_short_help = true,
+        long,
+        value_parser = clap::value_parser!(u64).range(1..=60_000),
+        value_name = "MS"
+    )]
     cell_time: Option<u64>,
 }
 

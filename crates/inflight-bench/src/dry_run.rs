@@ -15,7 +15,7 @@ use crate::plan::{Plan, PlannedProfile};
 use crate::profile::{PageCache, Profile};
 use crate::show;
 use crate::size::human;
-use crate::strategy::{fio_access, fio_path};
+use crate::strategy::{fio_access, fio_path, fio_together};
 
 /// Prints the plan and returns the exit code.
 pub(crate) fn print(options: &Options) -> Result<u8> {
@@ -140,6 +140,7 @@ fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) ->
     lines.extend(access.map(|flag| flag.trim_start_matches('-').to_owned()));
     lines.push(format!("bs={}", profile.block_bytes));
     lines.push(format!("iodepth={depth}"));
+    lines.extend(fio_together(depth));
     lines.push(format!("direct={}", u8::from(profile.direct())));
     let cache: &[&str] = match profile.asked.page_cache {
         PageCache::Warm => &["pre_read=1", "invalidate=0"],

@@ -4,6 +4,7 @@ use inflight_report::doctor::Status;
 use inflight_report::record::{
     Access, Cell, Finding, Machine, ProfileSummary, Reread, Severity, Sync, Target,
 };
+use inflight_report::truth::in_memory;
 use inflight_report::units::nanos;
 
 use crate::doctor::{self, Found, Spoils};
@@ -12,6 +13,11 @@ use crate::size::human;
 
 /// The name of the finding that something below answers from memory.
 pub(crate) const CACHE_BELOW: &str = "cache-below";
+
+/// The name of the finding that the clock takes part in figures.
+pub(crate) const TIMING: &str = "timing";
+/// More of the median operation than this is told.
+const MOST_TIMING: f64 = 0.02;
 
 /// Everything that a finding can be made from.
 pub(crate) struct Facts<'a> {
@@ -60,6 +66,7 @@ pub(crate) fn all(mut facts: Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
         queue_too_short(facts),
         cache_too_small(facts),
         cache_below(facts),
+        timing_shows(facts),
     ];
     findings.extend(from_facts.into_iter().flatten());
     for found in found {
@@ -189,6 +196,10 @@ fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 fn cache_below(facts: &Facts<'_>) -> Option<Finding> {
+    // What is memory as a whole has none below: the target is the finding.
+    if in_memory(facts.target) {
+        return None;
+    }
     let found = facts.reread.filter(|found| found.cached)?;
     let [first, second] = [found.ns_first, found.ns_second].map(|ns| nanos(ns as f64));
     Some(Finding {
@@ -206,12 +217,40 @@ fn cache_below(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
+/// Where timing takes part in what is timed.
+fn timing_shows(facts: &Facts<'_>) -> Option<Finding> {
+    let cost_ns = facts.machine.timing_cost_ns;
+    let share = |cell: &Cell| {
+        let latency = cell
+            .latency
+            .as_ref()
+            .filter(|_| cell.rate_per_s.is_none())?;
+        Some(cost_ns / f64::from(latency.sample_every.max(1)) / latency.ns_p50.max(1) as f64)
+    };
+    let affects = facts.of_cells(|cell, _| share(cell).is_some_and(|share| share > MOST_TIMING));
+    let of_these = facts.cells.iter().filter(|cell| affects.contains(&cell.id));
+    let worst = of_these.filter_map(share).max_by(f64::total_cmp)?;
+    Some(Finding {
+        id: TIMING.to_owned(),
+        severity: Severity::Hint,
+        what: format!(
+            "Timing takes up to {:.1} % of the median operation ({} for each that is timed)",
+            worst * 100.0,
+            nanos(cost_ns)
+        ),
+        why_it_matters: "These rows are up to that much faster without it".to_owned(),
+        fix: "read differences of a few per cent among very fast operations with care".to_owned(),
+        affects,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::plan::PlannedCell;
     use crate::profile::load;
     use crate::strategy::{ALONE, Modes, STRATEGIES};
+    use inflight_report::record::{Latency, LatencyClock};
 
     fn cells(profiles: &[ProfileSummary]) -> Vec<Cell> {
         let of_profile = |profile: &ProfileSummary| {
@@ -226,6 +265,80 @@ mod tests {
             STRATEGIES.iter().map(begin).collect::<Vec<_>>()
         };
         profiles.iter().flat_map(of_profile).collect()
+    }
+
+    #[test]
+    fn rows_in_which_timing_shows_are_named_and_those_timed_seldom_are_not() {
+        let profiles = [load(&["cached-random-read".to_owned()])
+            .unwrap()
+            .remove(0)
+            .summary()];
+        let mut cells = cells(&profiles);
+        let timed = |ns_p50, sample_every| Latency {
+            clock: LatencyClock::Closed,
+            sample_every,
+            samples: 9_000,
+            ns_p50,
+            ns_p99: None,
+            ns_p999: None,
+            ns_max: ns_p50,
+            hist_v2_b64: String::new(),
+        };
+        for cell in &mut cells {
+            cell.latency = match &*cell.strategy {
+                "null" => Some(timed(10, 1)),
+                "uring" => Some(timed(1_000, 1)),
+                "pread" => Some(timed(1_000, 4)),
+                _ => None,
+            };
+        }
+        let found = timing_shows(&Facts {
+            machine: &Machine {
+                timing_cost_ns: 60.0,
+                ..Machine::default()
+            },
+            target: &Target::default(),
+            cells: &cells,
+            profiles: &profiles,
+            reread: None,
+            unsteady: Vec::new(),
+            blocked: Vec::new(),
+        });
+        let found = found.unwrap();
+        assert_eq!(found.affects, ["cached-random-read/uring/1"]);
+        assert!(found.what.contains("6.0 %"), "{}", found.what);
+    }
+
+    #[test]
+    fn a_cache_below_is_not_told_of_what_is_memory_as_a_whole() {
+        let found = |fs: &str| {
+            let target = Target {
+                fs: fs.to_owned(),
+                ..Target::default()
+            };
+            let reread = Reread {
+                profile: String::new(),
+                blocks: 8,
+                ns_first: 2,
+                ns_second: 1,
+                ratio: 2.0,
+                lo: 2.0,
+                hi: 2.0,
+                level: 0.96,
+                cached: true,
+            };
+            let told = cache_below(&Facts {
+                machine: &Machine::default(),
+                target: &target,
+                cells: &[],
+                profiles: &[],
+                reread: Some(&reread),
+                unsteady: Vec::new(),
+                blocked: Vec::new(),
+            });
+            told.is_some()
+        };
+        assert!(found("ext4") && !found("tmpfs"));
     }
 
     #[test]

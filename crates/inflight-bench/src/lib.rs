@@ -44,6 +44,9 @@ mod terminal;
 mod exit;
 mod signals;
 
+#[cfg(feature = "certainty")]
+mod certainty;
+
 use std::process::ExitCode;
 
 use cli::Command;
@@ -64,6 +67,18 @@ pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
             ExitCode::from(exit::code_of(&error))
         }
     }
+}
+
+/// Measures how often the words of the command are wrong, and how far its figures are from fio's,
+/// as `benches/certainty.rs` says.
+///
+/// # Errors
+///
+/// An argument that is not understood, or what cannot be measured here.
+#[cfg(feature = "certainty")]
+#[doc(hidden)]
+pub fn certainty(args: &[String]) -> anyhow::Result<()> {
+    certainty::run(args)
 }
 
 /// Runs one subcommand and returns the exit code.

@@ -165,6 +165,10 @@ pub struct Machine {
     pub clocksource: Option<String>,
     /// Cost of reading the clock once, measured.
     pub clock_cost_ns: f64,
+    /// Cost of timing one operation, measured: two readings of the clock and an entry in the
+    /// histograms; 0 in records that do not have it.
+    #[serde(default)]
+    pub timing_cost_ns: f64,
     /// Frequency governor of the first processor.
     pub governor: Option<String>,
     /// `RLIMIT_MEMLOCK` in bytes; absent when unlimited.

@@ -10,7 +10,7 @@ use super::{
     numa, queue, read_ahead, scheduler, space, write_cache,
 };
 use crate::exit::usage;
-use crate::findings::CACHE_BELOW;
+use crate::findings::{CACHE_BELOW, TIMING};
 
 /// An id, and what there is to say about it beyond one line.
 pub(super) struct Topic {
@@ -31,6 +31,15 @@ const OF_RUNS: &[Topic] = &[
             that is much larger than it, or cache=none, shows the disk. What was written just \
             before may be in such a cache as a whole: then nothing is seen, so test with a file \
             that is old.",
+    },
+    Topic {
+        id: TIMING,
+        text: "Of fast operations only one in so many is timed, so that reading the clock and \
+            counting take 2 % at most: as many in all rows of a profile, so that none has more of \
+            it than another. A loop that keeps a ring reads the clock once a turn, which it cannot \
+            do less often; with one cached read in flight that is more than 2 %. The figure here \
+            is the most it can be: two readings for each operation that is timed. Rates of these \
+            rows are too low by it, and their median latency is too long.",
     },
     Topic {
         id: DRIFTED,

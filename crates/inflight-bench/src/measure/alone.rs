@@ -6,7 +6,6 @@ use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::meter::Meter;
 use crate::measure::run::{Stretch, drive, length_of};
-use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceMeter;
 use crate::strategy::{Body, Job, Lane};
@@ -16,13 +15,13 @@ use crate::strategy::{Body, Job, Lane};
 pub(crate) fn measure(
     with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
     job: &Job<'_>,
-    sampling: Sampling,
+    sample_every: u32,
     device: &DeviceMeter,
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let mut stretch = None;
     with_lane(job, &mut |lane| {
-        let sample_every = sampling.apply(lane, job.clock)?;
+        let sample_every = lane.sample_every(sample_every);
         stretch = Some(measure_lane(lane, job, sample_every, device, ground)?);
         Ok(())
     })?;

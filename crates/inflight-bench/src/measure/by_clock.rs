@@ -121,7 +121,6 @@ mod tests {
     use crate::measure::clock::Clock;
     use crate::measure::ground::Ground;
     use crate::measure::histogram::Latencies;
-    use crate::measure::sampling::Sampling;
     use crate::measure::{alone, tasks};
     use crate::profile::load;
     use crate::strategy::one_by_one::{OneByOne, Perform};
@@ -201,10 +200,8 @@ mod tests {
 
     #[test]
     fn a_stall_counts_for_all_who_would_have_come_and_a_closed_loop_hides_it() {
-        let sampling = Sampling { known: Some(1) };
-        let closed = with_job(|job, device, ground| {
-            alone::measure(with_lane, job, sampling, device, ground)
-        });
+        let closed =
+            with_job(|job, device, ground| alone::measure(with_lane, job, 1, device, ground));
         assert!(late(&closed.unwrap()) < 0.01, "one of very many");
         let open = with_job(|job, device, _| {
             let pace = Pace::new(job.clock, RATE_PER_S);

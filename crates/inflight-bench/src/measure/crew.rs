@@ -1,26 +1,29 @@
 //! Several lanes, each on a thread of its own, started before and stopped after the measured time.
 
 use std::panic::resume_unwind;
-use std::sync::RwLock;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::{scope, sleep};
+use std::sync::{RwLock, RwLockWriteGuard};
+use std::thread::{scope, sleep, yield_now};
 
 use anyhow::{Context, Result};
 
+use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
+use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
 use crate::strategy::{Body, Job, Modes};
 
 const WARM_UP: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
+const REST: u8 = 3;
 
 /// What the threads of a crew share.
 struct Crew {
@@ -107,6 +110,106 @@ pub(crate) fn measure(
             effective,
             sample_every,
         ))
+    })
+}
+
+/// A crew that works when it is told to.
+pub(crate) struct Shifts<'c> {
+    crew: &'c Crew,
+    clock: Clock,
+    /// Nobody works while the gate is held.
+    closed: Option<RwLockWriteGuard<'c, ()>>,
+}
+
+impl<'c> Shifts<'c> {
+    fn new(crew: &'c Crew, clock: Clock) -> Self {
+        let closed = crew.gate.write().ok();
+        Self {
+            crew,
+            clock,
+            closed,
+        }
+    }
+
+    /// Lets all of them work for a turn, and waits until all of them rest.
+    pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
+        let crew = self.crew;
+        crew.phase.store(MEASURE, Relaxed);
+        drop(self.closed.take());
+        sleep(pace.warmup);
+        let before = Snapshot::begin(device, self.clock, || crew.counters());
+        sleep(pace.turn);
+        let after = Snapshot::end(device, self.clock, || crew.counters());
+        crew.phase.store(REST, Relaxed);
+        self.closed = crew.gate.write().ok();
+        Ok(Stretch::between(&before, &after, None, Modes::new(), 1))
+    }
+}
+
+impl Drop for Shifts<'_> {
+    fn drop(&mut self) {
+        // The gate opens after this.
+        self.crew.phase.store(STOP, Relaxed);
+    }
+}
+
+/// Opens `threads` lanes that work in the turns that `body` gives them.
+pub(crate) fn in_turns(
+    with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
+    job: &Job<'_>,
+    threads: u32,
+    sample_every: u32,
+    body: &mut dyn FnMut(&mut Shifts<'_>) -> Result<()>,
+) -> Result<()> {
+    let crew = Crew {
+        phase: AtomicU8::new(REST),
+        gate: RwLock::new(()),
+        published: (0..threads).map(|_| Published::default()).collect(),
+    };
+    scope(|scope| {
+        let mut shifts = Shifts::new(&crew, job.clock);
+        let mut workers = Vec::new();
+        for (index, published) in (0u32..).zip(&crew.published) {
+            let job = Job {
+                share: job.share.of(index, threads),
+                ..job.clone()
+            };
+            let crew = &crew;
+            let work = move || work_in_turns(with_lane, &job, crew, published, sample_every);
+            let worker = std::thread::Builder::new().spawn_scoped(scope, work);
+            workers.push(worker.context("a thread cannot be started")?);
+        }
+        let done = body(&mut shifts);
+        drop(shifts);
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        }
+        done
+    })
+}
+
+fn work_in_turns(
+    with_lane: fn(&Job<'_>, Body<'_>) -> Result<()>,
+    job: &Job<'_>,
+    crew: &Crew,
+    published: &Published,
+    sample_every: u32,
+) -> Result<()> {
+    let mut meter = Meter::new(job.clock);
+    with_lane(job, &mut |lane| {
+        lane.sample_every(sample_every);
+        loop {
+            // Held until this lane rests, which the measuring thread waits for.
+            let _working = crew.gate.read();
+            match crew.phase.load(Relaxed) {
+                STOP => return Ok(()),
+                REST => yield_now(),
+                _ => drive(lane, &mut meter, |meter| {
+                    published.store(&meter.counters);
+                    crew.phase.load(Relaxed) != MEASURE
+                })?,
+            }
+        }
     })
 }
 

@@ -32,9 +32,9 @@ impl<'f> Ground<'f> {
         }
     }
 
-    /// Whether each stretch begins with an emptied cache.
-    pub(crate) fn empties_caches(&self) -> bool {
-        self.cold
+    /// Whether a stretch leaves the files as it finds them, so that the next may begin at once.
+    pub(crate) fn stays(&self) -> bool {
+        !self.cold && self.begins_at_bytes.is_none()
     }
 
     /// Prepares the files for a stretch.

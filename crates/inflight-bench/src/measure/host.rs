@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use inflight_report::record::Machine;
 
 use crate::measure::clock::Clock;
+use crate::measure::sampling;
 
 /// Everything that is stored about the machine.
 pub(crate) fn machine(clock: Clock) -> Machine {
@@ -18,6 +19,7 @@ pub(crate) fn machine(clock: Clock) -> Machine {
         cpu_model: cpu_line(&cpuinfo, "model name"),
         clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         clock_cost_ns: clock.cost_ps() as f64 / 1_000.0,
+        timing_cost_ns: sampling::cost_ps(clock) as f64 / 1_000.0,
         governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         memlock_bytes: memlock_bytes(),
         io_uring_disabled: io_uring_disabled(),
@@ -114,6 +116,7 @@ mod tests {
         assert!(machine.kernel.contains('.'));
         assert!(machine.cpus >= 1);
         assert!(machine.clock_cost_ns > 0.0);
+        assert!(machine.timing_cost_ns > machine.clock_cost_ns);
         assert!(machine.seccomp.is_some());
     }
 

@@ -14,10 +14,9 @@ use crate::measure::heat::Timed;
 use crate::measure::histogram::Latencies;
 use crate::measure::meter::{Counters, Meter};
 use crate::measure::pace::Pace;
-use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::{DeviceMeter, device_work_between};
-use crate::measure::{alone, by_clock, crew, tasks};
+use crate::measure::{alone, by_clock, crew, sampling, tasks};
 use crate::strategy::{Job, Lane, Modes, Shape, Strategy, Unavailable, Way};
 use crate::work::{Share, mix};
 
@@ -140,6 +139,9 @@ pub(crate) fn run(
     watch: &mut dyn Watch,
 ) -> Result<()> {
     let mut random = Rand64::new(u128::from(job.seed ^ mix(u64::from(stage.blocks.start))));
+    if cells.iter().any(|cell| cell.sample_every.is_none()) && !watch.stopped() {
+        sampling::agree(cells, job, place);
+    }
     for block in stage.blocks.clone() {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         shuffle(&mut order, &mut random);
@@ -212,21 +214,14 @@ fn stretch(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> Result<Stretch> 
             Way::Lanes(with_lane) => by_clock::measure(with_lane, &job, threads, &pace, device),
         };
     }
-    let sampling = Sampling {
-        known: cell.sample_every,
-    };
+    let sample_every = cell.sample_every.unwrap_or(1);
     match cell.strategy.way() {
         Way::Program(measure) => measure(&job),
-        Way::Tasks(strategy) => tasks::measure(strategy, &job, sampling, device, ground),
+        Way::Tasks(strategy) => tasks::measure(strategy, &job, sample_every, device, ground),
         Way::Lanes(with_lane) if threads <= 1 => {
-            alone::measure(with_lane, &job, sampling, device, ground)
+            alone::measure(with_lane, &job, sample_every, device, ground)
         }
         Way::Lanes(with_lane) => {
-            let mut sample_every = 1;
-            with_lane(&job, &mut |lane| {
-                sample_every = sampling.apply(lane, job.clock)?;
-                Ok(())
-            })?;
             crew::measure(with_lane, &job, threads, sample_every, device, ground)
         }
     }

@@ -5,10 +5,12 @@
 //! strategy that hangs costs its own cell and not the run. It owns what it uses for that reason.
 
 use std::any::Any;
+use std::future::poll_fn;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::thread::{JoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
@@ -23,8 +25,8 @@ use crate::measure::meter::Counters;
 use crate::measure::pace::Pace;
 use crate::measure::published::{self, Published};
 use crate::measure::run::Stretch;
-use crate::measure::sampling::{self, Sampling};
 use crate::measure::snapshot::Snapshot;
+use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
 use crate::strategy::tasks::{Runtime, StepJob, Task};
 use crate::strategy::{Job, Modes, blocked, least_every};
@@ -40,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) enum Phase {
     WarmUp,
     Measure,
+    /// Between two turns: nothing new begins, and the tasks wait to be woken.
+    Rest,
     Stop,
 }
 
@@ -49,12 +53,14 @@ pub(crate) struct Crowd {
     /// What begins the operations of an open loop.
     alarm: Option<Arc<Alarm>>,
     phase: AtomicU8,
-    sample_every: AtomicU32,
+    sample_every: u32,
     /// One for each task. A runtime may move a task to another thread, but it runs on one at a
     /// time, and what it wrote on the last is seen on the next.
     published: Vec<Published>,
     /// A few for all tasks, so that hardly ever two of them want the same one.
     timed: Vec<Mutex<Timed>>,
+    /// One for each task, there while it rests.
+    resting: Mutex<Vec<Option<Waker>>>,
 }
 
 impl Crowd {
@@ -63,12 +69,42 @@ impl Crowd {
             clock,
             alarm: None,
             phase: AtomicU8::new(Phase::WarmUp as u8),
-            sample_every: AtomicU32::new(sample_every),
+            sample_every,
             published: (0..depth).map(|_| Published::default()).collect(),
             timed: (0..depth.min(host::cpus()))
                 .map(|_| Mutex::new(Timed::new()))
                 .collect(),
+            resting: Mutex::new((0..depth).map(|_| None).collect()),
         }
+    }
+
+    /// Waits while the tasks are to rest.
+    pub(crate) async fn rest(&self, task: usize) {
+        poll_fn(|context| {
+            let mut resting = locked(&self.resting);
+            match self.phase() {
+                Phase::Rest => {
+                    resting[task] = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+
+    /// Ends the rest of all tasks.
+    fn wake_into(&self, phase: Phase) {
+        self.enter(phase);
+        let mut resting = locked(&self.resting);
+        let wakers: Vec<Waker> = resting.iter_mut().filter_map(Option::take).collect();
+        drop(resting);
+        // Foreign code, so that no lock is held.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn all_rest(&self) -> bool {
+        locked(&self.resting).iter().all(Option::is_some)
     }
 
     #[inline]
@@ -95,6 +131,7 @@ impl Crowd {
         match self.phase.load(Relaxed) {
             phase if phase == Phase::WarmUp as u8 => Phase::WarmUp,
             phase if phase == Phase::Measure as u8 => Phase::Measure,
+            phase if phase == Phase::Rest as u8 => Phase::Rest,
             _ => Phase::Stop,
         }
     }
@@ -106,7 +143,7 @@ impl Crowd {
     /// Every how many operations of a task one is timed, at least 1.
     #[inline]
     pub(crate) fn sample_every(&self) -> u32 {
-        self.sample_every.load(Relaxed)
+        self.sample_every
     }
 
     /// Shows what a task has counted; only that task may call this.
@@ -148,27 +185,27 @@ impl Crowd {
     }
 }
 
-/// A histogram stays one, wherever a panic came from.
-fn locked(timed: &Mutex<Timed>) -> MutexGuard<'_, Timed> {
-    timed.lock().unwrap_or_else(PoisonError::into_inner)
+/// A histogram stays one, and a list too, wherever a panic came from.
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs as many tasks as operations are to be in flight, and measures them together.
 pub(crate) fn measure(
     strategy: Runtime,
     job: &Job<'_>,
-    sampling: Sampling,
+    sample_every: u32,
     device: &DeviceMeter,
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
-    measure_within(PATIENCE, strategy, job, sampling, device, ground)
+    measure_within(PATIENCE, strategy, job, sample_every, device, ground)
 }
 
 fn measure_within(
     patience: Duration,
     strategy: Runtime,
     job: &Job<'_>,
-    sampling: Sampling,
+    sample_every: u32,
     device: &DeviceMeter,
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
@@ -176,9 +213,8 @@ fn measure_within(
         // The reason for a refusal is better told here than by a panic in there.
         blocked::open_ring(|| io_uring::IoUring::new(1)).map(drop)?;
     }
-    let least_every = least_every(job.depth);
-    let first_every = sampling.known.unwrap_or(least_every);
-    let crowd = Arc::new(Crowd::new(job.depth, job.clock, first_every));
+    let sample_every = sample_every.max(least_every(job.depth));
+    let crowd = Arc::new(Crowd::new(job.depth, job.clock, sample_every));
     if job.work.synced_at_end() {
         return synced_at_end(patience, strategy, job, &crowd, device, ground);
     }
@@ -190,14 +226,7 @@ fn measure_within(
             "not all of its tasks were started within {patience:?}; its threads were left behind"
         );
     }
-    let warm_ns = job.clock.now_ns();
     sleep(job.warmup);
-    let mut sample_every = first_every;
-    if sampling.known.is_none() {
-        let took_ns = job.clock.now_ns() - warm_ns;
-        sample_every = calibrated(took_ns, crowd.counters().ops, job.clock).max(least_every);
-        crowd.sample_every.store(sample_every, Relaxed);
-    }
     let before = Snapshot::begin(device, job.clock, || crowd.counters());
     crowd.begin(job.measured);
     sleep(job.measured);
@@ -214,6 +243,69 @@ fn measure_within(
         syscalls: None,
         ..stretch
     })
+}
+
+/// Tasks that work when they are told to.
+pub(crate) struct Shifts<'c> {
+    crowd: &'c Crowd,
+    runner: &'c Runner,
+}
+
+impl Shifts<'_> {
+    /// Lets all of them work for a turn, and waits until all of them rest.
+    pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
+        let crowd = self.crowd;
+        crowd.wake_into(Phase::WarmUp);
+        sleep(pace.warmup);
+        let before = Snapshot::begin(device, crowd.clock, || crowd.counters());
+        sleep(pace.turn);
+        let after = Snapshot::end(device, crowd.clock, || crowd.counters());
+        crowd.enter(Phase::Rest);
+        self.wait_for_rest(PATIENCE)?;
+        let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
+        Ok(Stretch {
+            syscalls: None,
+            ..stretch
+        })
+    }
+
+    fn wait_for_rest(&self, patience: Duration) -> Result<()> {
+        let told = Instant::now();
+        while !self.crowd.all_rest() {
+            if self.runner.is_finished() {
+                bail!("its tasks ended before they were told to");
+            }
+            if told.elapsed() > patience {
+                bail!("not all of its tasks came to rest within {patience:?}");
+            }
+            sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    }
+}
+
+/// Runs as many tasks as operations are to be in flight, which work in the turns that `body` gives
+/// them.
+pub(crate) fn in_turns(
+    strategy: Runtime,
+    job: &Job<'_>,
+    sample_every: u32,
+    body: &mut dyn FnMut(&mut Shifts<'_>) -> Result<()>,
+) -> Result<()> {
+    let sample_every = sample_every.max(least_every(job.depth));
+    let crowd = Arc::new(Crowd::new(job.depth, job.clock, sample_every));
+    crowd.enter(Phase::Rest);
+    let (runner, _all_ready) = start(strategy, job, &crowd)?;
+    let mut shifts = Shifts {
+        crowd: &crowd,
+        runner: &runner,
+    };
+    let done = shifts
+        .wait_for_rest(PATIENCE)
+        .and_then(|()| body(&mut shifts));
+    crowd.wake_into(Phase::Stop);
+    end(runner, PATIENCE)?;
+    done
 }
 
 /// Runs as many tasks as operations may be in flight, begun by the clock of `pace`, and measures
@@ -350,13 +442,6 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("without a message")
 }
 
-/// Every how many operations one can be timed, from those of the warm-up. They are taken for the
-/// work of one thread: where there are several, each has more time than this allows for.
-fn calibrated(took_ns: u64, ops: u64, clock: Clock) -> u32 {
-    let op_ps = took_ns.saturating_mul(1_000) / ops.max(1);
-    sampling::sample_every(op_ps, clock.cost_ps())
-}
-
 /// The smallest of runtimes: it asks again and again.
 #[cfg(test)]
 pub(super) fn run_to_end(future: impl Future<Output = ()>) {
@@ -371,7 +456,7 @@ pub(super) fn run_to_end(future: impl Future<Output = ()>) {
 mod tests {
     use super::*;
     use crate::profile::load;
-    use crate::strategy::tasks::{ReadJob, TaskStrategy};
+    use crate::strategy::tasks::{ReadJob, StepStrategy, TaskStrategy};
     use crate::work::Share;
     use std::path::{Path, PathBuf};
 
@@ -402,9 +487,9 @@ mod tests {
             warmup: Duration::from_millis(1),
             measured: Duration::from_millis(50),
         };
-        let (device, sampling) = (DeviceMeter::open(None), Sampling { known: None });
+        let device = DeviceMeter::open(None);
         let ground = Ground::new(&profile, &[]);
-        measure_within(patience, strategy, &job, sampling, &device, &ground)
+        measure_within(patience, strategy, &job, 1, &device, &ground)
     }
 
     fn on_two_threads(tasks: Vec<Task>, result: fn() -> std::io::Result<usize>) {
@@ -466,6 +551,31 @@ mod tests {
         assert_eq!(told, "it panicked: 2 tasks are too many");
         let told = refusal(PATIENCE, |_, _| Ok(Modes::new()));
         assert!(told.contains("before they were told to"), "{told}");
+    }
+
+    #[test]
+    fn tasks_that_ended_are_not_waited_for_to_rest() {
+        let strategy = Runtime::Steps(StepStrategy {
+            name: "test",
+            awaits_library: false,
+            run: |_, _| bail!("no such runtime"),
+        });
+        let job = Job {
+            fds: &[],
+            paths: &[],
+            work: &load(&["cached-random-read".to_owned()]).unwrap()[0].work(1 << 20),
+            pace: None,
+            share: Share::whole(),
+            direct: false,
+            depth: 2,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: Duration::ZERO,
+            measured: Duration::ZERO,
+        };
+        let told = in_turns(strategy, &job, 1, &mut |_| Ok(())).unwrap_err();
+        assert_eq!(told.to_string(), "no such runtime");
     }
 
     #[test]

@@ -2,13 +2,13 @@
 //!
 //! A machine is disturbed for milliseconds at a time, so what is to be compared runs next to each
 //! other within milliseconds: there and back again (A B C, C B A), so that what drifts goes up as
-//! often as down. Only what one thread does can take turns: it rests as soon as nobody turns it.
-//! What it has in flight then is completed by the kernel at the beginning of the next turn, and
-//! collected at the beginning of its own: both are warm-up.
+//! often as down. A lane on this thread rests as soon as nobody turns it; threads and tasks are
+//! told to, and waited for. What is in flight then is completed by the kernel at the beginning of
+//! the next turn, and collected at the beginning of its own: both are warm-up.
 //!
 //! Each reads blocks of its own choice. Of the same ones in the same order, whoever is behind finds
 //! what the other has just brought into the processor's caches. And all read the clock equally
-//! seldom: how seldom is found for each cell, with some luck, and tells even twins apart.
+//! seldom, as the one that does so most seldom.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -19,10 +19,11 @@ use oorandom::Rand64;
 
 use crate::measure::meter::Meter;
 use crate::measure::run::{Place, Running, Stage, Stretch, drive, length_of, shuffle};
-use crate::measure::sampling::Sampling;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::device_work_of_both;
-use crate::strategy::{Body, Job, Lane, Modes, Way};
+use crate::measure::{crew, tasks};
+use crate::strategy::tasks::Runtime;
+use crate::strategy::{Job, Lane, Modes, Way};
 use crate::work::mix;
 
 /// Shorter turns are not: a turn is to be much longer than taking its snapshots.
@@ -38,8 +39,8 @@ pub(crate) const IN_STRETCHES: u32 = 2;
 /// How the turns of some cells go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    warmup: Duration,
-    turn: Duration,
+    pub(crate) warmup: Duration,
+    pub(crate) turn: Duration,
     /// Of each cell, in a round.
     turns: u32,
 }
@@ -65,13 +66,17 @@ impl Pace {
     }
 }
 
-/// Whether a cell can take turns: one thread does it, reading from one turn to the next what it
-/// would also have read alone.
+/// Whether a cell can take turns: it rests between them, and finds from one turn to the next what
+/// it would also have found alone. A cold cache and a file that begins anew are not, nor is a sync
+/// for all that was written. Tasks must be those of a runtime that may be woken by other threads.
 pub(crate) fn can_take(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> bool {
-    let one_thread = matches!(cell.strategy.way(), Way::Lanes(_)) && cell.shape.threads <= 1;
-    let one_thread = one_thread && cell.strategy.rests();
-    let reads = job.work.only_reads() && !place.ground.empties_caches();
-    one_thread && reads && cell.cell.rate_per_s.is_none() && cell.cell.skipped.is_none()
+    let rests = match cell.strategy.way() {
+        Way::Lanes(_) => cell.strategy.rests(),
+        Way::Tasks(runtime) => matches!(runtime, Runtime::Steps(_)),
+        Way::Program(_) => false,
+    };
+    let finds_the_same = place.ground.stays() && !job.work.synced_at_end();
+    rests && finds_the_same && cell.cell.rate_per_s.is_none() && cell.cell.skipped.is_none()
 }
 
 /// Lets the cells take turns for the first round of a stage. They are as before if one of them
@@ -105,9 +110,7 @@ pub(crate) fn measure(
         job,
         place,
         pace,
-        sampling: Sampling {
-            known: sample_every,
-        },
+        sample_every: sample_every.unwrap_or(1),
     };
     course.open(0, nobody, &mut |turn| {
         for number in 0..pace.turns {
@@ -131,12 +134,15 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Picoseconds per operation; 0 where none was completed.
+/// Picoseconds per operation, with four digits, beside which any noise is large; 0 where none was
+/// completed.
 fn op_ps(stretch: &Stretch) -> u64 {
     let ps = u128::from(stretch.duration_ns) * 1_000;
     let ops = u128::from(stretch.counters.ops);
     let each = ps.checked_div(ops).unwrap_or(0);
-    u64::try_from(each).unwrap_or(u64::MAX)
+    let each = u64::try_from(each).unwrap_or(u64::MAX);
+    let unit = 10u64.pow(each.checked_ilog10().unwrap_or(0).saturating_sub(3));
+    each / unit * unit
 }
 
 /// Two parts of one round; where one of them does not know, the round does not.
@@ -166,13 +172,16 @@ fn together(a: Round, b: Round) -> Round {
 /// Gives the cell of this number its turn.
 type Turn<'t> = &'t mut dyn FnMut(usize) -> Result<Stretch>;
 
+/// Gives a cell its turn.
+type Own<'t> = &'t mut dyn FnMut() -> Result<Stretch>;
+
 /// What is needed to open the lanes, one inside the other.
 struct Open<'a> {
     lanes: &'a [&'a Running],
     job: &'a Job<'a>,
     place: &'a Place<'a>,
     pace: Pace,
-    sampling: Sampling,
+    sample_every: u32,
 }
 
 impl Open<'_> {
@@ -186,28 +195,38 @@ impl Open<'_> {
         let Some(cell) = self.lanes.get(number) else {
             return body(others);
         };
-        let Way::Lanes(with_lane) = cell.strategy.way() else {
-            unreachable!("asked before: only lanes take turns");
-        };
+        let threads = cell.shape.threads.max(1);
         let job = Job {
-            depth: cell.shape.depth,
+            depth: cell.shape.depth / threads,
             // Never the same blocks in the same order.
             seed: mix(self.job.seed ^ mix(u64::try_from(number)?)),
             ..self.job.clone()
         };
-        let inside: Body<'_> = &mut |lane| {
-            self.sampling.apply(lane, job.clock)?;
-            let mut meter = Meter::new(job.clock);
+        let mut inside = |own: Own<'_>| {
             let mut turn = |index: usize| match index == number {
-                true => self.turn(lane, &mut meter),
+                true => own(),
                 false => others(index),
             };
             self.open(number + 1, &mut turn, body)
         };
-        with_lane(&job, inside)
+        let (device, pace, every) = (&self.place.device, self.pace, self.sample_every);
+        match cell.strategy.way() {
+            Way::Lanes(with_lane) if threads == 1 => with_lane(&job, &mut |lane| {
+                lane.sample_every(every);
+                let mut meter = Meter::new(job.clock);
+                inside(&mut || self.turn(lane, &mut meter))
+            }),
+            Way::Lanes(with_lane) => crew::in_turns(with_lane, &job, threads, every, &mut |crew| {
+                inside(&mut || crew.turn(pace, device))
+            }),
+            Way::Tasks(runtime) => tasks::in_turns(runtime, &job, every, &mut |crowd| {
+                inside(&mut || crowd.turn(pace, device))
+            }),
+            Way::Program(_) => unreachable!("asked before: a program takes no turns"),
+        }
     }
 
-    /// One turn of one lane.
+    /// One turn of one lane on this thread.
     fn turn(&self, lane: &mut dyn Lane, meter: &mut Meter) -> Result<Stretch> {
         let (device, clock) = (&self.place.device, self.job.clock);
         let until_ns = clock.now_ns() + length_of(self.pace.warmup);
@@ -232,15 +251,19 @@ impl Open<'_> {
 mod tests {
     use std::path::{Path, PathBuf};
     use std::sync::Mutex;
+    use std::thread::scope;
 
     use super::*;
     use crate::measure::clock::Clock;
     use crate::measure::ground::Ground;
+    use crate::measure::tasks::run_to_end;
     use crate::measure::usage::DeviceMeter;
     use crate::plan::PlannedCell;
     use crate::profile::load;
+    use crate::strategy::cut::Cut;
     use crate::strategy::one_by_one::{OneByOne, Perform};
-    use crate::strategy::{ALONE, Strategy};
+    use crate::strategy::tasks::StepStrategy;
+    use crate::strategy::{ALONE, Shape, Strategy};
     use crate::work::{Share, Step};
 
     /// Who did a step, by the seed of its lane, and where.
@@ -299,19 +322,47 @@ mod tests {
         }
     }
 
-    fn cell(profile: &str, sample_every: u32) -> Running {
+    /// The same in tasks, two threads of them.
+    static TASKS: StepStrategy = StepStrategy {
+        name: "tasks",
+        awaits_library: false,
+        run: |job, tasks| {
+            scope(|scope| {
+                for task in tasks {
+                    scope.spawn(|| {
+                        run_to_end(task.run_steps(Cut::of(&job.work), async |block, step| {
+                            STEPS.lock().expect("nobody panics").push((0, step.offset));
+                            (Ok(step.bytes()), block)
+                        }));
+                    });
+                }
+            });
+            Ok(Modes::new())
+        },
+    };
+
+    const TWO: Shape = Shape {
+        depth: 2,
+        threads: 1,
+    };
+    const TWO_THREADS: Shape = Shape {
+        depth: 2,
+        threads: 2,
+    };
+
+    fn cell(strategy: &'static dyn Strategy, shape: Shape, sample_every: u32) -> Running {
         let planned = PlannedCell {
-            strategy: &Noting,
-            shape: ALONE,
+            strategy,
+            shape,
             rate_per_s: None,
         };
-        let mut cell = planned.begin(profile, Modes::new());
+        let mut cell = planned.begin("cached-random-read", Modes::new());
         cell.sample_every = Some(sample_every);
         cell
     }
 
-    #[test]
-    fn two_go_there_and_back_with_blocks_of_their_own_and_the_same_clock() {
+    /// Lets two of them take four turns each, and returns what they did.
+    fn take_turns(mut one: Running, mut other: Running) -> Vec<(u64, u64)> {
         let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
         let work = profile.work(1 << 30);
         let job = Job {
@@ -341,28 +392,79 @@ mod tests {
             blocks: 8..9,
             confirms: true,
         };
-        let (mut one, mut other) = (cell(&profile.name, 2), cell(&profile.name, 5));
-        assert!(can_take(&one, &job, &place));
+        assert!(can_take(&one, &job, &place) && can_take(&other, &job, &place));
         measure(&mut [&mut one, &mut other], &job, &place, pace, &stage).unwrap();
-
-        let steps = STEPS.lock().unwrap();
-        let mut turns: Vec<u64> = steps.iter().map(|(seed, _)| *seed).collect();
-        turns.dedup();
-        // Whose turns follow one another: A, B B, A A, B B, A.
-        let (a, b) = (turns[0], turns[1]);
-        assert_eq!(turns, [a, b, a, b, a]);
-        let read_by = |who| {
-            let own = steps.iter().filter(move |(seed, _)| *seed == who);
-            own.map(|(_, offset)| *offset).take(16)
-        };
-        assert!(read_by(a).ne(read_by(b)), "not the same blocks");
-        assert_eq!(*TIMED_ONE_IN.lock().unwrap(), [5, 5]);
         for cell in [&one, &other] {
             let round = &cell.cell.rounds[0];
             assert!(cell.cell.rounds.len() == 1 && round.confirms && round.block == 8);
             let turns = &cell.cell.turns[0];
             assert_eq!((turns.block, turns.op_ps.len()), (8, 4));
-            assert!(turns.op_ps.iter().all(|ps| *ps > 0));
+        }
+        std::mem::take(&mut *STEPS.lock().unwrap())
+    }
+
+    #[test]
+    fn they_go_there_and_back_with_blocks_of_their_own_and_the_same_clock() {
+        let one = || cell(&Noting, ALONE, 2);
+        let others = [
+            cell(&Noting, ALONE, 5),
+            cell(&Noting, TWO_THREADS, 5),
+            cell(&TASKS, TWO, 5),
+        ];
+        for other in others {
+            let (name, on_this_thread) = (other.cell.id.clone(), other.shape == ALONE);
+            let steps = take_turns(one(), other);
+            let mut turns: Vec<u64> = steps.iter().map(|(seed, _)| *seed).collect();
+            turns.dedup();
+            // Whose turns follow one another: A, B B, A A, B B, A. Other threads may find no
+            // processor during a turn; who rests does nothing.
+            let (a, b) = (turns[0], *turns.get(1).unwrap_or(&turns[0]));
+            assert!(turns.len() <= 5, "{name}: {} turns", turns.len());
+            assert!(turns == [a, b, a, b, a] || !on_this_thread, "{name}");
+            let read_by = |who| {
+                let own = steps.iter().filter(move |(seed, _)| *seed == who);
+                own.map(|(_, offset)| *offset).take(16)
+            };
+            assert!(
+                a == b || read_by(a).ne(read_by(b)),
+                "{name}: not the same blocks"
+            );
+        }
+        assert_eq!(*TIMED_ONE_IN.lock().unwrap(), [5; 6]);
+    }
+
+    #[test]
+    fn who_finds_something_else_each_time_takes_no_turns() {
+        let takes = |name: &str| {
+            let profile = load(&[name.to_owned()]).unwrap().remove(0);
+            let work = profile.work(1 << 30);
+            let place = Place {
+                device: DeviceMeter::open(None),
+                ground: Ground::new(&profile, &[]),
+            };
+            let job = Job {
+                fds: &[],
+                paths: &[],
+                work: &work,
+                pace: None,
+                share: Share::whole(),
+                direct: false,
+                depth: 1,
+                seed: 1,
+                clock: Clock::start(),
+                fio: Path::new("fio"),
+                warmup: Duration::ZERO,
+                measured: Duration::ZERO,
+            };
+            can_take(&cell(&Noting, ALONE, 1), &job, &place)
+        };
+        assert!(takes("direct-random-write") && takes("mixed-70-30") && takes("many-files"));
+        for name in [
+            "cold-random-read",
+            "durable-append",
+            "buffered-random-write",
+        ] {
+            assert!(!takes(name), "{name}");
         }
     }
 }

@@ -1,7 +1,9 @@
 //! `fio`: an outside check. The same work through fio's io_uring engine, nothing registered.
 //!
 //! fio measures itself; its start-up is not counted. It gets the existing file, read only where
-//! nothing is to be written, and leaves the page cache alone.
+//! nothing is to be written, and leaves the page cache alone. It hands over and collects together
+//! what there is, as the other strategies do: left to itself it makes a system call for each
+//! operation (`docs/design/fio.md`).
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -51,7 +53,7 @@ impl Strategy for Fio {
     }
 
     fn way(&self) -> Way {
-        Way::Program(run)
+        Way::Program(|job| run(job, &[]))
     }
 }
 
@@ -71,11 +73,13 @@ pub(crate) fn check(program: &std::path::Path) -> Result<()> {
     }
 }
 
-fn run(job: &Job<'_>) -> Result<Stretch> {
+/// Lets fio do the work of a job, with these arguments beside its own.
+pub(crate) fn run(job: &Job<'_>, more: &[&str]) -> Result<Stretch> {
     check_allowed()?;
     let start_ns = job.clock.now_ns();
     let output = Command::new(job.fio)
         .args(arguments(job)?)
+        .args(more)
         .stdin(Stdio::null())
         // Ctrl-C on the terminal is for this program: the current cell is to finish.
         .process_group(0)
@@ -128,8 +132,18 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
         "--clat_percentiles=0".to_owned(),
         "--output-format=json+".to_owned(),
     ];
+    arguments.extend(together(job.depth).map(|said| format!("--{said}")));
     arguments.extend(access(work));
     Ok(arguments)
+}
+
+/// That a turn hands over whatever is queued, waits for one completion and collects all there are,
+/// in fio's words.
+pub(crate) fn together(depth: u32) -> [String; 2] {
+    [
+        format!("iodepth_batch_submit={depth}"),
+        format!("iodepth_batch_complete_max={depth}"),
+    ]
 }
 
 /// The order and direction of the operations, in fio's words.

@@ -11,8 +11,8 @@
 
 pub(crate) mod arena;
 pub(crate) mod blocked;
-mod cut;
-mod fio;
+pub(crate) mod cut;
+pub(crate) mod fio;
 mod fio_output;
 mod inflight;
 mod inflight_batch;
@@ -23,21 +23,18 @@ mod libaio;
 mod mmap;
 mod null;
 pub(crate) mod one_by_one;
-mod pread;
+pub(crate) mod pread;
 mod preadv2_nowait;
 mod road;
-mod slots;
+pub(crate) mod slots;
 pub(crate) mod tasks;
 mod threads;
 mod tokio;
-mod uring;
+pub(crate) mod uring;
 mod uring_by_clock;
 mod uring_iopoll;
 mod uring_sqpoll;
 mod uring_tuned;
-
-#[cfg(test)]
-mod certainty_test;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +52,9 @@ use crate::measure::run::Stretch;
 use crate::profile::Profile;
 use crate::work::{Share, Work};
 
-pub(crate) use fio::{access as fio_access, check as check_fio, path as fio_path};
+pub(crate) use fio::{
+    access as fio_access, check as check_fio, path as fio_path, together as fio_together,
+};
 use tasks::{Runtime, TaskStrategy};
 
 /// Every strategy, in the order of `--help`: from simple to complex, the outside check last.
@@ -193,6 +192,11 @@ pub(crate) trait Strategy: Sync {
         None
     }
 
+    /// Whether it does anything: what does not says only how fast the loop is.
+    fn works(&self) -> bool {
+        true
+    }
+
     /// Whether its lane leaves the processors alone between two turns, but for what is in flight.
     fn rests(&self) -> bool {
         true
@@ -212,6 +216,7 @@ pub(crate) trait Strategy: Sync {
 pub(crate) type Body<'b> = &'b mut dyn FnMut(&mut dyn Lane) -> Result<()>;
 
 /// How a strategy works.
+#[derive(Clone, Copy)]
 pub(crate) enum Way {
     /// In this process: opens a lane on the calling thread, hands it over, and leaves
     /// nothing in flight behind.

@@ -20,6 +20,10 @@ impl Strategy for Null {
         vec![ALONE]
     }
 
+    fn works(&self) -> bool {
+        false
+    }
+
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }

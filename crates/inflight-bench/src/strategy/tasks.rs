@@ -214,6 +214,8 @@ pub struct Task {
     /// Dropped at the first turn: how the measuring thread learns that all have started.
     ready: Option<Sender<()>>,
     timing: Timing,
+    #[cfg(feature = "certainty")]
+    forgets_one_in: Option<u64>,
 }
 
 impl Task {
@@ -224,7 +226,30 @@ impl Task {
             ops,
             ready: Some(ready),
             timing: Timing::new(),
+            #[cfg(feature = "certainty")]
+            forgets_one_in: None,
         }
+    }
+
+    /// The same task, slower by one operation in so many: it does not count that.
+    #[cfg(feature = "certainty")]
+    pub(crate) fn that_forgets_one_in(mut self, operations: u64) -> Self {
+        self.forgets_one_in = Some(operations);
+        self
+    }
+
+    /// Shows what was counted.
+    #[inline]
+    fn publish(&self, counters: &Counters) {
+        #[cfg(feature = "certainty")]
+        if let Some(operations) = self.forgets_one_in {
+            let shown = Counters {
+                ops: counters.ops - counters.ops / operations,
+                ..*counters
+            };
+            return self.crowd.publish(self.index, &shown);
+        }
+        self.crowd.publish(self.index, counters);
     }
 
     /// Reads one block after the other until the measurement is over. `read` is handed a buffer
@@ -256,7 +281,16 @@ impl Task {
         // Every other task has its first turn before work begins, also where that never waits.
         yield_once().await;
         let (mut block, mut counters) = (block, Counters::default());
-        while self.crowd.phase() != Phase::Stop {
+        loop {
+            match self.crowd.phase() {
+                Phase::Stop => break,
+                Phase::Rest => {
+                    self.timing.rest();
+                    self.crowd.rest(self.index).await;
+                    continue;
+                }
+                Phase::WarmUp | Phase::Measure => {}
+            }
             match self.crowd.alarm() {
                 None => self.timing.begin(&self.crowd),
                 Some(alarm) => match alarm.next(self.index).await {
@@ -277,7 +311,7 @@ impl Task {
                 }
             }
             self.timing.end(&self.crowd, self.index);
-            self.crowd.publish(self.index, &counters);
+            self.publish(&counters);
         }
         self.timing.hand_over(&self.crowd, self.index);
     }
@@ -362,6 +396,11 @@ impl Timing {
         }
         self.until_timed = crowd.sample_every() - 1;
         self.began_ns = Some(just_ended_ns.unwrap_or_else(|| crowd.now_ns()));
+    }
+
+    /// The last reading of the clock is no longer new.
+    fn rest(&mut self) {
+        self.ended_ns = None;
     }
 
     /// Begins an operation of an open loop, at the time when it was due.

@@ -34,7 +34,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
 }
 
 /// Lends a lane on a ring that was set up for it.
-pub(super) fn run(
+pub(crate) fn run(
     job: &Job<'_>,
     ring: IoUring,
     calls: Calls,
@@ -58,7 +58,7 @@ pub(super) fn run(
 
 /// When a lane calls the kernel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Calls {
+pub(crate) enum Calls {
     /// Once a turn, to hand over and to wait.
     EachTurn,
     /// When it has nothing to do but to wait: the kernel looks for entries by itself.

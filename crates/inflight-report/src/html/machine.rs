@@ -49,7 +49,13 @@ fn machine(record: &Record) -> Vec<Row> {
             "governor",
             or_missing(machine.governor.as_deref()).to_owned(),
         ),
-        ("clock", format!("{clock}, {:.0} ns", machine.clock_cost_ns)),
+        (
+            "clock",
+            format!(
+                "{clock}, {:.0} ns; timing an operation {:.0} ns",
+                machine.clock_cost_ns, machine.timing_cost_ns
+            ),
+        ),
         (
             "locked memory",
             memlock.unwrap_or_else(|| "unlimited".to_owned()),
