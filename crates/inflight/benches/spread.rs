@@ -163,7 +163,7 @@ fn main() {
     let (file, plain) = (file.open(path.path()).unwrap(), path.as_file());
     for with in [Use::Nothing, Use::EveryByte] {
         println!("{with:?} is done with a block");
-        for size in [8, 16, 32, 128, 512] {
+        for size in [4, 8, 16, 32, 128, 512] {
             let what = format!("batches of {size}");
             let before = engine.stats();
             compare(&what, plain, with, batches(&file, size, with));
@@ -172,7 +172,7 @@ fn main() {
                 / (after.operations - before.operations) as f64;
             println!("{:30} {:.0} % by another thread", "", share * 100.0);
         }
-        for depth in [32, 128] {
+        for depth in [2, 4, 8, 16, 32, 128] {
             let what = format!("a queue of {depth}");
             let before = engine.stats();
             compare(&what, plain, with, || queue(&engine, &file, depth, with));

@@ -35,7 +35,7 @@ const TOKENS_MAX: usize = 1 << 30;
 pub(super) enum Start {
     /// The proactor has it.
     InFlight,
-    /// It is made when [`Lease::run_gathered`] is called next.
+    /// Whoever comes first makes it; [`Lease::take_gathered`] has the answer.
     Gathered,
     Answered(Answer),
     /// A sync, which whoever has the lease sees to.
@@ -219,12 +219,11 @@ impl Lease<'_> {
                 };
                 let operation = &mut operations[to_usize(token)];
                 let answer = match this.lease.start(token, operation) {
-                    Start::InFlight => None,
                     Start::Gathered if this.lease.is_gathered_full() => {
-                        run_gathered(&mut this, operations, answers, &mut again);
+                        take_gathered(&mut this, false, operations, answers, &mut again);
                         None
                     }
-                    Start::Gathered => None,
+                    Start::InFlight | Start::Gathered => None,
                     Start::Answered(answer) => Some(answer),
                     Start::Sync(request) => this.sync(token, operation, request),
                 };
@@ -232,7 +231,9 @@ impl Lease<'_> {
                     take(operations, answers, &mut again, token, answer);
                 }
             }
-            run_gathered(&mut this, operations, answers, &mut again);
+            if this.lease.has_gathered() {
+                take_gathered(&mut this, true, operations, answers, &mut again);
+            }
             let proactor = this.lease.proactor();
             if next == count && again.is_empty() && proactor.is_idle() {
                 break;
@@ -251,6 +252,7 @@ impl Lease<'_> {
         // Nobody waits for this thread any more, so it may wait for others.
         this.syncs
             .wait(|token, answer| answers[to_usize(token)] = answer);
+        this.lease.pauses();
     }
 
     /// Starts an operation that this thread does itself, or has to look at first.
@@ -269,7 +271,11 @@ impl Lease<'_> {
             self.proactor().submit();
         }
         // A warm read that comes here is a sample.
-        let is_sample = matches!(road, Road::Warm | Road::Blind) || self.is_sample();
+        let is_warm = matches!(road, Road::Warm | Road::Blind);
+        if is_warm {
+            self.owned.gathered.passed(self.shared, SAMPLE_EVERY);
+        }
+        let is_sample = is_warm || self.is_sample();
         let mut request = request;
         let answer = match (road, is_sample) {
             (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
@@ -308,31 +314,21 @@ impl Lease<'_> {
         self.owned.looked.is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// Gathers a read that is a sample. False if nothing is gathered now.
-    #[cold]
-    fn gathers_sample(&mut self, token: u32, request: &Request) -> bool {
-        let gathered = &mut self.owned.gathered;
-        if gathered.is_open() {
-            return gathered.push_sample(token, request);
-        }
-        gathered.passed(self.shared, SAMPLE_EVERY);
-        false
-    }
-
-    /// Whether reads have been gathered.
+    /// Whether reads are shared whose answers have not been taken.
     #[inline(always)]
     pub(super) fn has_gathered(&self) -> bool {
         !self.owned.gathered.is_empty()
     }
 
-    /// Whether no more reads can be gathered.
+    /// Whether answers have to be taken before more reads are shared.
     pub(super) fn is_gathered_full(&self) -> bool {
         self.owned.gathered.is_full()
     }
 
-    /// Makes the reads that have been gathered, and hands each to `each`.
-    #[allow(unsafe_code)]
-    pub(super) fn run_gathered(&mut self, each: impl FnMut(u32, Made)) {
+    /// Takes answers of reads that are shared, and hands each to `each`: all, or as many as have to
+    /// be for the next one, but one at least.
+    #[inline]
+    pub(super) fn take_gathered(&mut self, all: bool, mut each: impl FnMut(u32, Answer)) {
         let Owned {
             gathered, proactor, ..
         } = &mut **self.owned;
@@ -340,13 +336,25 @@ impl Lease<'_> {
             // The device works while this thread copies.
             proactor.submit();
         }
-        let count = gathered.len() as u64;
-        // SAFETY: as in `start`; what a panic has left behind is forgotten when the lease ends.
-        let helped = unsafe { gathered.run(self.shared, each) };
+        let mut made = Made::default();
+        loop {
+            made += gathered.take_some(&mut each);
+            let is_enough = !all && !gathered.is_full();
+            if is_enough || gathered.is_empty() {
+                break;
+            }
+        }
         let tally = proactor.tally();
-        tally.answered.add(count);
-        tally.helped_reads.add(u64::from(helped));
-        tally.plain_calls.add(count - u64::from(helped));
+        tally.answered.add(u64::from(made.own + made.helped));
+        tally.helped_reads.add(u64::from(made.helped));
+        tally.plain_calls.add(u64::from(made.own));
+    }
+
+    /// Everything that was asked of this lease has been answered: what comes until it is asked
+    /// again is the program's.
+    #[inline(always)]
+    pub(super) fn pauses(&mut self) {
+        self.owned.gathered.pauses();
     }
 
     #[allow(unsafe_code)]
@@ -371,7 +379,8 @@ impl Lease<'_> {
             }
             Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
                 let gathered = &mut self.owned.gathered;
-                if gathered.is_open() && gathered.push(token, &request) {
+                // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
+                if gathered.is_open() && unsafe { gathered.push(self.shared, token, &request) } {
                     return Start::Gathered;
                 }
                 let tally = self.proactor().tally();
@@ -381,11 +390,6 @@ impl Lease<'_> {
                 Start::Answered(unsafe { execute_request(&request) })
             }
             Plan::Sync(request) => Start::Sync(request),
-            Plan::Run(Road::Warm | Road::Blind, request)
-                if self.gathers_sample(token, &request) =>
-            {
-                Start::Gathered
-            }
             Plan::Run(road, request) => match self.start_here(token, operation, road, request) {
                 Some(answer) => Start::Answered(answer),
                 None => Start::InFlight,
@@ -425,7 +429,7 @@ impl Drop for Lease<'_> {
         if owned.fork_generation != fork::generation() {
             return;
         }
-        owned.gathered.clear();
+        owned.gathered.withdraw();
         #[cfg(feature = "faulty")]
         if self.shared.config.undrained {
             return;
@@ -453,19 +457,16 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// Makes the reads that have been gathered.
-#[inline(always)]
-fn run_gathered<O: Prepare>(
+/// Takes answers of reads that are shared: all, or some.
+#[inline]
+fn take_gathered<O: Prepare>(
     this: &mut Running<'_, '_>,
+    all: bool,
     operations: &mut [O],
     answers: &mut [Answer],
     again: &mut Vec<u32>,
 ) {
-    if !this.lease.has_gathered() {
-        return;
-    }
-    this.lease.run_gathered(|token, made| {
-        let answer = made.answer(&mut operations[to_usize(token)]);
+    this.lease.take_gathered(all, |token, answer| {
         take(operations, answers, again, token, answer);
     });
 }

@@ -68,12 +68,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let start = self.lease.start(token, operation);
         self.free.pop();
         match start {
-            Start::InFlight => {}
-            Start::Gathered => {
-                if self.lease.is_gathered_full() {
-                    self.run_gathered();
-                }
-            }
+            Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
+            Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => self.ready.push_back((token, answer)),
             Start::Sync(_) => {
                 let SyncOf {
@@ -109,6 +105,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
             .take()
             .expect("it was in flight");
         self.free.push(token);
+        if self.free.len() == self.table.len() {
+            self.lease.pauses();
+        }
         Some((tag, operation.finish(answer)))
     }
 
@@ -126,7 +125,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
         match self.lease.start(token, operation) {
-            Start::Gathered if self.lease.is_gathered_full() => self.run_gathered(),
+            Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => ready.push_back((token, answer)),
             Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
@@ -151,7 +150,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             return;
         }
         if self.lease.has_gathered() {
-            self.run_gathered();
+            self.take_gathered();
         }
         let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
         let (has_results, is_idle) = (!ready.is_empty(), proactor.is_idle());
@@ -172,19 +171,12 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
     }
 
-    /// Makes the reads that have been gathered.
-    fn run_gathered(&mut self) {
-        let Self {
-            lease,
-            table,
-            ready,
-            ..
-        } = self;
-        lease.run_gathered(|token, made| {
-            let place = table[to_usize(token)].as_mut();
-            let (_, operation) = place.expect("it has been pushed");
-            ready.push_back((token, made.answer(operation)));
-        });
+    /// Takes answers of reads that are shared with another thread.
+    fn take_gathered(&mut self) {
+        let Self { lease, ready, .. } = self;
+        // With others in flight, results are looked for once for many.
+        let all = !lease.proactor().is_idle();
+        lease.take_gathered(all, |token, answer| ready.push_back((token, answer)));
     }
 
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.

@@ -1,61 +1,74 @@
-//! Work that a thread shares with others, which may come or not.
+//! Work that a thread shares with others, which may come or not, while it goes on adding to it.
 //!
-//! The owner shows places of a table to whoever looks, and works through them itself. Everybody,
-//! the owner too, claims a few places at a time, so the owner never waits for somebody who has not
-//! come: when nothing is left to be claimed, it waits for what others have claimed, and for nothing
-//! else. One number says what is left; whoever has changed it has a claim on the places that are
-//! shown now, however long ago it looked.
+//! The owner writes what is to be done to a place of a table, shows that place to whoever looks,
+//! and works itself whenever it wants an answer. Everybody, the owner too, claims places in the
+//! order in which they were shown, so the owner never waits for somebody who has not come: only
+//! when nothing is left to be claimed does it wait for an answer, of a place that another has
+//! claimed. One number says what is left; whoever has changed it has a claim on the places that are
+//! shown now, however long ago it looked. A place is used again when its answer has been taken.
 //!
 //! What deliberately is not here: what the work is, who is called, and whether that pays. Next:
 //! [`super::spread`].
 #![allow(unsafe_code)]
 
-use std::ops::Range;
+use std::collections::VecDeque;
 
-use crate::sync::{AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::backend::threads::execute::to_usize;
+use crate::sync::{
+    AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError,
+};
 
 /// A table whose places are worked through by several threads.
 pub(super) trait Work {
-    /// Does the work of one place. Must not panic.
+    /// Does the work of one place, and returns the answer, which is not [`NONE`]. Must not panic.
     ///
     /// # Safety
     ///
     /// Nobody else works at this place, and what it names stays valid until this returns.
-    unsafe fn work(&self, place: u32);
+    unsafe fn work(&self, place: usize) -> i64;
 }
+
+/// No answer yet.
+const NONE: i64 = i64::MIN;
+
+/// What is answered by a thread that has panicked, which it must not.
+const BROKEN: i64 = -(libc::EIO as i64);
 
 /// On a cache line that it shares with nothing.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// See the module.
+/// What everybody sees; see the module.
 pub(super) struct Share<W> {
     table: W,
-    /// The places that nobody has claimed: the first above, the end below.
+    /// Of each place, its answer once another thread has worked at it.
+    answers: Box<[AtomicI64]>,
+    /// What nobody has claimed, in numbers that count the work shown: where it ends above, where it
+    /// begins below. Both wrap around.
     left: Line<AtomicU64>,
-    /// Places that others have worked through since the table was shown, and [`SLEEPS`].
-    done: Line<AtomicU64>,
+    /// Whether the owner sleeps until somebody has done more.
+    sleeps: Line<AtomicBool>,
     /// Held by an owner that falls asleep, and by whoever wakes it.
     sleep: Mutex<()>,
     told: Condvar,
 }
 
-/// The owner sleeps until others are done.
-const SLEEPS: u64 = 1 << 63;
-
 /// Most places claimed at a time.
-const CLAIM_MAX: u64 = 8;
+const CLAIM_MAX: u32 = 8;
 
 /// How often the owner looks whether others are done before it sleeps: they have claimed what takes
 /// a few microseconds, and waking up takes longer than that.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 256 };
 
 impl<W: Work> Share<W> {
-    pub(super) fn new(table: W) -> Self {
+    /// Of so many places, a power of two.
+    pub(super) fn new(table: W, places: usize) -> Self {
+        assert!(places.is_power_of_two());
         Self {
             table,
+            answers: (0..places).map(|_| AtomicI64::new(NONE)).collect(),
             left: Line(AtomicU64::new(0)),
-            done: Line(AtomicU64::new(0)),
+            sleeps: Line(AtomicBool::new(false)),
             sleep: Mutex::new(()),
             told: Condvar::new(),
         }
@@ -65,144 +78,262 @@ impl<W: Work> Share<W> {
         &self.table
     }
 
-    /// Whether something could be claimed now.
-    #[inline]
-    pub(super) fn has_more(&self) -> bool {
-        let left = self.left.0.load(Ordering::Relaxed);
-        left >> 32 != left & LOW
+    fn place(&self, number: u32) -> usize {
+        to_usize(number) & (self.answers.len() - 1)
     }
 
-    /// Lets everybody work at the first `count` places of the table. Only the owner calls this, and
-    /// has done with what it showed before.
-    ///
-    /// # Safety
-    ///
-    /// What these places name stays valid until the value returned has been dropped, which is not
-    /// forgotten.
-    pub(super) unsafe fn show(&self, count: u32) -> Shown<'_, W> {
-        self.done.0.store(0, Ordering::Relaxed);
-        // Whoever makes a claim sees the table as it is now.
-        self.left.0.store(u64::from(count), Ordering::Release);
-        Shown {
-            share: self,
-            own: 0,
-        }
-    }
-
-    /// Claims some of what is shown: a quarter, so that in the end nobody waits long for another.
+    /// Claims some of what is left: a quarter, so that in the end nobody waits long for another.
     #[inline]
-    fn claim(&self) -> Option<Range<u32>> {
+    fn claim(&self) -> Option<Claim> {
         let mut seen = self.left.0.load(Ordering::Relaxed);
         loop {
-            let (first, end) = (seen >> 32, seen & LOW);
+            let (first, end) = parts(seen);
             if first == end {
                 return None;
             }
-            let next = first + ((end - first) / 4).clamp(1, CLAIM_MAX);
+            let count = (end.wrapping_sub(first) / 4).clamp(1, CLAIM_MAX);
+            let next = first.wrapping_add(count);
             let claimed = self.left.0.compare_exchange_weak(
                 seen,
-                next << 32 | end,
+                number_of(next, end),
                 Ordering::Acquire,
                 Ordering::Relaxed,
             );
             match claimed {
-                Ok(_) => return Some(place(first)..place(next)),
+                Ok(_) => return Some(Claim { first, end: next }),
                 Err(now) => seen = now,
             }
         }
     }
 
-    /// Works at what somebody else shows. False if there is nothing to be claimed.
-    pub(super) fn help(&self) -> bool {
-        let Some(places) = self.claim() else {
-            return false;
+    /// Works at what somebody else shows. Returns how many places; none if nothing is left.
+    #[inline]
+    pub(super) fn help(&self) -> u32 {
+        let Some(claim) = self.claim() else {
+            return 0;
         };
-        let claimed = Claimed {
-            share: self,
-            count: u64::from(places.end - places.start),
-        };
-        for place in places {
-            // SAFETY: they have been claimed by this thread alone. Who has shown them waits until
-            // the claim is dropped.
-            unsafe { self.table.work(place) };
+        let count = claim.len();
+        let mut claimed = Claimed { share: self, claim };
+        while !claimed.claim.is_empty() {
+            let place = self.place(claimed.claim.first);
+            // SAFETY: it has been claimed by this thread alone. Who has shown it waits for its
+            // answer.
+            let answer = unsafe { self.table.work(place) };
+            claimed.answer(answer);
         }
-        drop(claimed);
-        true
-    }
-
-    /// Waits until others have worked through so many places.
-    fn wait(&self, count: u64) {
-        for _ in 0..LOOKS {
-            if self.done.0.load(Ordering::Acquire) == count {
-                return;
-            }
-            std::hint::spin_loop();
-        }
-        let mut held = lock(&self.sleep);
-        // Who comes after this sees it in what it adds to.
-        let mut done = self.done.0.fetch_or(SLEEPS, Ordering::Acquire);
-        while done & !SLEEPS != count {
-            held = self.told.wait(held).unwrap_or_else(PoisonError::into_inner);
-            done = self.done.0.load(Ordering::Acquire);
-        }
+        count
     }
 }
 
-const LOW: u64 = 0xffff_ffff;
+fn parts(left: u64) -> (u32, u32) {
+    let half = |number: u64| u32::try_from(number).expect("half of a number of 64 bits");
+    (half(left & 0xffff_ffff), half(left >> 32))
+}
 
-fn place(number: u64) -> u32 {
-    u32::try_from(number).expect("half of a number of 64 bits")
+fn number_of(first: u32, end: u32) -> u64 {
+    u64::from(end) << 32 | u64::from(first)
 }
 
 fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a thread that helps has claimed. Dropped when it is done, also by a panic: nobody is to
-/// wait for ever.
+/// Work that somebody has claimed, by numbers that wrap around.
+#[derive(Clone, Copy)]
+struct Claim {
+    first: u32,
+    end: u32,
+}
+
+impl Claim {
+    fn len(self) -> u32 {
+        self.end.wrapping_sub(self.first)
+    }
+
+    fn is_empty(self) -> bool {
+        self.first == self.end
+    }
+}
+
+/// What a thread that helps has claimed, and not answered. Dropped when it is done, also by a
+/// panic: nobody is to wait for ever.
 struct Claimed<'s, W: Work> {
     share: &'s Share<W>,
-    count: u64,
+    claim: Claim,
+}
+
+impl<W: Work> Claimed<'_, W> {
+    #[inline]
+    fn answer(&mut self, answer: i64) {
+        let place = self.share.place(self.claim.first);
+        self.claim.first = self.claim.first.wrapping_add(1);
+        // From here on the place is the owner's, and what it names.
+        self.share.answers[place].store(answer, Ordering::Release);
+    }
 }
 
 impl<W: Work> Drop for Claimed<'_, W> {
+    #[inline]
     fn drop(&mut self) {
-        let Self { share, count } = *self;
-        let before = share.done.0.fetch_add(count, Ordering::Release);
-        if before & SLEEPS != 0 {
-            // The owner has the lock until it waits.
-            let _held = lock(&share.sleep);
-            share.told.notify_one();
+        while !self.claim.is_empty() {
+            self.answer(BROKEN);
+        }
+        // An owner that says that it sleeps after this sees the answers.
+        if self.share.sleeps.0.swap(false, Ordering::Release) {
+            // It has the lock until it waits.
+            let _held = lock(&self.share.sleep);
+            self.share.told.notify_one();
         }
     }
 }
 
-/// What the owner shows. When this is dropped nobody works at it any more.
-pub(super) struct Shown<'s, W: Work> {
-    share: &'s Share<W>,
-    /// Places that the owner has claimed.
-    own: u64,
+/// The owner's side of a share: plain data, always used with the same one.
+#[derive(Default)]
+pub(super) struct Owner {
+    /// The number of the next work that is shown.
+    end: u32,
+    /// Of what comes before this number it is known who has claimed it.
+    known: u32,
+    /// What others have claimed, in order, without what has been taken.
+    theirs: VecDeque<Claim>,
 }
 
-impl<W: Work> Shown<'_, W> {
-    /// Works until nothing is left to be claimed. How many places others have claimed.
-    pub(super) fn work(&mut self, count: u32) -> u32 {
-        while let Some(places) = self.share.claim() {
-            self.own += u64::from(places.end - places.start);
-            for place in places {
-                // SAFETY: they have been claimed by this thread alone, and are valid as long as
-                // `self` is there.
-                unsafe { self.share.table.work(place) };
+impl Owner {
+    /// With room for so many places.
+    pub(super) fn new(places: usize) -> Self {
+        Self {
+            theirs: VecDeque::with_capacity(places),
+            ..Self::default()
+        }
+    }
+
+    /// Whether no answer is awaited.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.known == self.end && self.theirs.is_empty()
+    }
+
+    /// How many answers are awaited.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        let oldest = self.theirs.front().map_or(self.known, |claim| claim.first);
+        self.end.wrapping_sub(oldest)
+    }
+
+    /// The place that is shown next, which the owner may write to; `None` until the oldest answer
+    /// has been taken.
+    #[inline]
+    pub(super) fn next_place<W: Work>(&self, share: &Share<W>) -> Option<usize> {
+        (to_usize(self.len()) < share.answers.len()).then(|| share.place(self.end))
+    }
+
+    /// Lets everybody work at the next place.
+    ///
+    /// # Safety
+    ///
+    /// There is a next place, and what it names stays valid, and is left alone, until its answer
+    /// has been taken or [`Owner::withdraw`] returns.
+    #[inline]
+    pub(super) unsafe fn show<W: Work>(&mut self, share: &Share<W>) {
+        let place = share.place(self.end);
+        share.answers[place].store(NONE, Ordering::Relaxed);
+        self.end = self.end.wrapping_add(1);
+        // Whoever claims the place sees the table as it is now. What is carried falls off above.
+        share.left.0.fetch_add(1 << 32, Ordering::Release);
+    }
+
+    /// Takes the answers that others have, each with its place. Returns how many.
+    #[inline]
+    pub(super) fn take<W: Work>(
+        &mut self,
+        share: &Share<W>,
+        each: &mut impl FnMut(usize, i64),
+    ) -> u32 {
+        let mut taken = 0;
+        while let Some(claim) = self.theirs.front_mut() {
+            let place = share.place(claim.first);
+            let answer = share.answers[place].load(Ordering::Acquire);
+            if answer == NONE {
+                break;
             }
+            claim.first = claim.first.wrapping_add(1);
+            if claim.is_empty() {
+                self.theirs.pop_front();
+            }
+            taken += 1;
+            each(place, answer);
         }
-        count - place(self.own)
+        taken
     }
-}
 
-impl<W: Work> Drop for Shown<'_, W> {
-    fn drop(&mut self) {
-        // Everything has been claimed, unless a panic unwinds.
-        let left = self.share.left.0.swap(0, Ordering::Relaxed);
-        self.share.wait((left >> 32) - self.own);
+    /// Claims some of what is left and works at it. Returns how many places; none if nothing is
+    /// left.
+    #[inline]
+    pub(super) fn work<W: Work>(
+        &mut self,
+        share: &Share<W>,
+        each: &mut impl FnMut(usize, i64),
+    ) -> u32 {
+        let Some(claim) = share.claim() else {
+            self.learn(self.end);
+            return 0;
+        };
+        self.learn(claim.first);
+        self.known = claim.end;
+        for number in 0..claim.len() {
+            let place = share.place(claim.first.wrapping_add(number));
+            // SAFETY: it has been claimed by this thread alone, and is valid until this returns.
+            let answer = unsafe { share.table.work(place) };
+            each(place, answer);
+        }
+        claim.len()
+    }
+
+    /// What the owner has not claimed before this number has been claimed by others.
+    #[inline]
+    fn learn(&mut self, until: u32) {
+        let first = std::mem::replace(&mut self.known, until);
+        if first != until {
+            self.theirs.push_back(Claim { first, end: until });
+        }
+    }
+
+    /// Waits until the next answer that others owe has come; at once if they owe none.
+    pub(super) fn wait<W: Work>(&mut self, share: &Share<W>) {
+        let Some(claim) = self.theirs.front() else {
+            return;
+        };
+        // That it is there is all that is asked here; what comes with it is ordered by `take`.
+        let answer = &share.answers[share.place(claim.first)];
+        for _ in 0..LOOKS {
+            if answer.load(Ordering::Relaxed) != NONE {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut held = lock(&share.sleep);
+        loop {
+            // Who has answered before this is seen below, and who comes after it sees this.
+            share.sleeps.0.swap(true, Ordering::Acquire);
+            if answer.load(Ordering::Relaxed) != NONE {
+                return;
+            }
+            held = share
+                .told
+                .wait(held)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Takes back what nobody has claimed, and waits for the rest; the answers are dropped.
+    pub(super) fn withdraw<W: Work>(&mut self, share: &Share<W>) {
+        let end = number_of(self.end, self.end);
+        let (first, _) = parts(share.left.0.swap(end, Ordering::Relaxed));
+        self.learn(first);
+        self.known = self.end;
+        while !self.theirs.is_empty() {
+            self.wait(share);
+            self.take(share, &mut |_, _| {});
+        }
     }
 }

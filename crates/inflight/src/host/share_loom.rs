@@ -14,119 +14,148 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::mail_loom::explore;
-use super::share::{Share, Work};
+use super::share::{Owner, Share, Work};
 
 /// Places of a table.
-const PLACES: usize = 3;
+const PLACES: usize = 2;
 
-/// A table that is shown several times, each time for other memory.
+/// Most reads, each with memory of its own.
+const READS: usize = 4;
+
+/// A table whose places are used again, each time for other memory.
 struct Table {
-    /// Which memory the places name now. The owner writes it before it shows the table.
-    shown: AtomicUsize,
-    memory: [[UnsafeCell<u32>; PLACES]; 2],
+    /// Which memory a place names now. The owner writes it before it shows the place.
+    named: [AtomicUsize; PLACES],
+    memory: [UnsafeCell<u32>; READS],
 }
 
 // SAFETY: whoever touches the memory says so to `loom`, which refuses two at a time.
 unsafe impl Sync for Table {}
 
 impl Work for Table {
-    unsafe fn work(&self, place: u32) {
-        let shown = self.shown.load(Ordering::Relaxed);
-        let place = usize::try_from(place).expect("a few");
-        let memory = &self.memory[shown][place];
+    unsafe fn work(&self, place: usize) -> i64 {
+        let named = self.named[place].load(Ordering::Relaxed);
         // SAFETY: `loom` refuses two at a time, and nothing else has this address.
-        memory.with_mut(|number| unsafe { *number += 1 });
+        self.memory[named].with_mut(|number| unsafe { *number += 1 });
+        i64::try_from(named).expect("a few")
     }
 }
 
-/// The owner shows `counts` places, one time after the other, while `helpers` threads come, each so
-/// many times.
-fn run(counts: &[u32], helpers: usize, times: usize) {
-    let memory = || std::array::from_fn(|_| UnsafeCell::new(0));
-    let share = Arc::new(Share::new(Table {
-        shown: AtomicUsize::new(0),
-        memory: [memory(), memory()],
-    }));
-    let helpers: Vec<_> = (0..helpers)
-        .map(|_| {
-            let share = Arc::clone(&share);
-            thread::spawn(move || {
-                for _ in 0..times {
-                    share.help();
-                    thread::yield_now();
-                }
-            })
-        })
-        .collect();
-    for (at, count) in counts.iter().enumerate() {
-        let table = share.table();
-        table.shown.store(at, Ordering::Relaxed);
-        // SAFETY: the memory is there as long as the table.
-        let mut shown = unsafe { share.show(*count) };
-        let others = shown.work(*count);
-        drop(shown);
-        assert!(others <= *count);
-        // From here on it belongs to the owner alone, who may free it.
-        for (place, memory) in (0..).zip(&table.memory[at]) {
-            // SAFETY: as above.
-            let number = memory.with_mut(|number| unsafe { *number });
-            assert_eq!(number, u32::from(place < *count), "worked at once each");
-        }
+impl Table {
+    /// How often memory has been worked at. It belongs to the owner alone, who may free it.
+    fn worked(&self, at: usize) -> u32 {
+        // SAFETY: as above.
+        self.memory[at].with_mut(|number| unsafe { *number })
     }
+}
+
+type Shared = Arc<Share<Table>>;
+
+fn share() -> Shared {
+    Arc::new(Share::new(
+        Table {
+            named: std::array::from_fn(|_| AtomicUsize::new(0)),
+            memory: std::array::from_fn(|_| UnsafeCell::new(0)),
+        },
+        PLACES,
+    ))
+}
+
+/// A thread that looks for work so many times.
+fn helper(share: &Shared, times: usize) -> thread::JoinHandle<()> {
+    let share = Arc::clone(share);
+    thread::spawn(move || {
+        for _ in 0..times {
+            share.help();
+            thread::yield_now();
+        }
+    })
+}
+
+/// Shows a read, for which there is a place.
+fn show(share: &Shared, owner: &mut Owner, at: usize) {
+    let place = owner.next_place(share).expect("there is one");
+    share.table().named[place].store(at, Ordering::Relaxed);
+    // SAFETY: the memory is there as long as the table, and left alone until the answer is taken.
+    unsafe { owner.show(share) };
+}
+
+/// Takes one answer at least, as the host does.
+fn take(share: &Shared, owner: &mut Owner) {
+    let mut each = |_, answer| {
+        let at = usize::try_from(answer).expect("nobody has panicked");
+        assert_eq!(share.table().worked(at), 1, "worked at once each");
+    };
+    if owner.take(share, &mut each) + owner.work(share, &mut each) == 0 {
+        owner.wait(share);
+        assert!(owner.take(share, &mut each) > 0, "it has waited for it");
+    }
+}
+
+/// The owner shows so many reads, as many at a time as there are places, while `helpers` threads
+/// come, each so many times.
+fn run(reads: usize, helpers: usize, times: usize) {
+    let share = share();
+    let helpers: Vec<_> = (0..helpers).map(|_| helper(&share, times)).collect();
+    let mut owner = Owner::new(PLACES);
+    for at in 0..reads {
+        while owner.next_place(&share).is_none() {
+            take(&share, &mut owner);
+        }
+        show(&share, &mut owner, at);
+    }
+    while !owner.is_empty() {
+        take(&share, &mut owner);
+    }
+    (0..reads).for_each(|at| assert_eq!(share.table().worked(at), 1));
     helpers
         .into_iter()
         .for_each(|helper| helper.join().expect("no panic"));
 }
 
-/// Somebody comes while the table is shown twice.
+/// Somebody comes while places are shown, and used again.
 ///
 /// Fails if the claim or what it sees is not ordered (`Relaxed` in `claim` or in `show`: work at
-/// the memory of the first time), if what was done is not (`Relaxed` in the drop of a claim, or
-/// where the owner says that it sleeps: an access that is not ordered), if the count is not set
-/// back (the same), if `wait` returns at once (the same), if nobody wakes the owner, or if it says
-/// that it sleeps before it has the lock (deadlock).
+/// the memory of another read), if the answer is not (`Relaxed` in `Claimed::answer` or in `take`:
+/// an access that is not ordered), if a place still has the answer of before when it is shown (the
+/// same), if nobody wakes the owner, if it says that it sleeps before it has the lock, or if what
+/// it says is not ordered (`Relaxed` in either `swap`: deadlocks all).
 #[test]
-fn nobody_works_at_what_is_not_shown_any_more() {
-    explore("nobody_works_at_what_is_not_shown_any_more", 3, || {
-        run(&[2, 1], 1, 2);
-    });
+fn every_read_is_made_once_and_answered() {
+    explore("every_read_is_made_once_and_answered", 3, || run(4, 1, 3));
 }
 
-/// Two come at a time.
+/// Two come at a time, so that the one that wakes the owner is not always the one it waits for.
 ///
-/// Fails if a claim is made without comparing (worked at twice).
+/// Fails if a claim is made without comparing (worked at twice), if an owner that is woken does not
+/// look whether it was for this (nothing is taken), and if it does not say again that it sleeps
+/// (deadlock).
 #[test]
 fn two_who_help_claim_different_places() {
-    explore("two_who_help_claim_different_places", 2, || {
-        run(&[3], 2, 1);
-    });
+    explore("two_who_help_claim_different_places", 3, || run(2, 2, 1));
 }
 
 /// A panic of the owner unwinds while somebody works.
 ///
-/// Fails if dropping what is shown does not take back what nobody has claimed (worked at after it),
-/// or does not wait (an access that is not ordered).
+/// Fails if what nobody has claimed is not taken back (worked at after it), or what has been is not
+/// waited for (an access that is not ordered).
 #[test]
-fn what_is_dropped_early_is_taken_back() {
-    explore("what_is_dropped_early_is_taken_back", 3, || {
-        let memory = || std::array::from_fn(|_| UnsafeCell::new(0));
-        let share = Arc::new(Share::new(Table {
-            shown: AtomicUsize::new(0),
-            memory: [memory(), memory()],
-        }));
-        let other = Arc::clone(&share);
-        let helper = thread::spawn(move || {
-            other.help();
-            other.help();
-        });
-        // SAFETY: as in `run`.
-        drop(unsafe { share.show(2) });
-        let worked = share.table().memory[0]
-            .iter()
-            // SAFETY: as in `run`.
-            .map(|memory| memory.with_mut(|number| unsafe { *number }))
-            .sum::<u32>();
-        assert!(worked <= 2);
+fn what_is_withdrawn_is_left_alone() {
+    explore("what_is_withdrawn_is_left_alone", 3, || {
+        let share = share();
+        let helper = helper(&share, 2);
+        let mut owner = Owner::new(PLACES);
+        show(&share, &mut owner, 0);
+        show(&share, &mut owner, 1);
+        owner.withdraw(&share);
+        let worked = (0..2).map(|at| share.table().worked(at)).sum::<u32>();
+        assert!(owner.is_empty());
+        // It can be used again.
+        show(&share, &mut owner, 2);
+        take(&share, &mut owner);
+        assert_eq!(share.table().worked(2), 1);
+        let after = (0..2).map(|at| share.table().worked(at)).sum::<u32>();
+        assert_eq!(worked, after, "worked at after it had been taken back");
         helper.join().expect("no panic");
     });
 }

@@ -1,27 +1,27 @@
-//! Copies from the page cache that a caller gathers, to make them in one run: alone, or together
-//! with a thread of the pool where the policy has found that to be faster.
+//! Copies from the page cache that a caller shares with a thread of the pool, where the policy has
+//! found that to be faster: that thread begins while the caller still adds to them.
 //!
 //! A thread that has been called looks for more work for a short while when it has found some, and
 //! is then idle until it is called again. Next: [`super::share`], [`crate::policy`].
 #![allow(unsafe_code)]
 
 use std::num::NonZero;
+use std::ops::AddAssign;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::share::{Share, Work};
+use super::share::{Owner, Share, Work};
 use super::shared::Shared;
-use super::stopwatch::time;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::threads::pool::{Pool, Run};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
-use crate::policy::{Hands, Spread, weight};
+use crate::op::{Op, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::policy::{CALLED_FROM, Hands, Spread, weight};
 
-/// Most reads in one run; of more, one run follows the other.
+/// Most reads that are shared at a time.
 const PLACES: usize = 256;
 
 /// How long a thread that has been called looks for more work, at most: about what waking it costs.
@@ -31,18 +31,21 @@ const PATIENCE: Duration = Duration::from_micros(50);
 /// it brings.
 const CREDIT: Duration = Duration::from_micros(200);
 
-/// How often it looks before it asks what time it is.
+/// How often it looks before it asks what time it is: about as long as a read takes.
 const LOOKS: u32 = 16;
+
+/// After so many claims it asks whether something else waits for a thread.
+const CLAIMS: u32 = 16;
+
+/// Of reads that are few at a time, so many are shown before a thread is called that has left.
+const SHOWN_BEFORE_CALL: u32 = 64;
 
 /// How long a caller that has not been heard of still counts as one.
 const HEARD_OF: Duration = Duration::from_secs(1);
 
-/// The reads of a run. The caller writes here what is to be done before it shows the table, and
-/// reads the answers when all are done; that is what orders the accesses.
-struct Reads {
-    places: Box<[Place; PLACES]>,
-    answers: Box<[AtomicI64; PLACES]>,
-}
+/// The reads that are shown. The caller writes here what is to be done before it shows a place, and
+/// again when it has taken its answer; that is what orders the accesses.
+struct Reads(Box<[Place; PLACES]>);
 
 #[derive(Default)]
 struct Place {
@@ -55,18 +58,18 @@ struct Place {
 
 impl Reads {
     fn new() -> Self {
-        Self {
-            places: Box::new(std::array::from_fn(|_| Place::default())),
-            answers: Box::new(std::array::from_fn(|_| AtomicI64::new(0))),
-        }
+        Self(Box::new(std::array::from_fn(|_| Place::default())))
+    }
+
+    fn weight(&self, place: usize) -> u64 {
+        weight(self.0[place].len.load(Relaxed) as u64)
     }
 }
 
 impl Work for Reads {
     #[inline]
-    unsafe fn work(&self, place: u32) {
-        let at = to_usize(place);
-        let place = &self.places[at];
+    unsafe fn work(&self, place: usize) -> i64 {
+        let place = &self.0[place];
         let span = Span {
             start: place.start.load(Relaxed),
             len: place.len.load(Relaxed),
@@ -85,8 +88,7 @@ impl Work for Reads {
             aside: false,
         };
         // SAFETY: passed on from the caller.
-        let answer = unsafe { execute_request(&request) };
-        self.answers[at].store(answer.to_number(), Relaxed);
+        unsafe { execute_request(&request) }.to_number()
     }
 }
 
@@ -114,10 +116,8 @@ impl Common {
     fn attend(&self) {
         let mut begun = Instant::now();
         loop {
-            while self.share.help() {
-                if self.pool.is_wanted() {
-                    return;
-                }
+            if !self.work() {
+                return;
             }
             let worked_until = Instant::now();
             let credit = Duration::from_nanos(self.credit_ns.load(Relaxed));
@@ -137,11 +137,28 @@ impl Common {
         self.credit_ns.store(ns, Relaxed);
     }
 
+    /// Works until there is nothing to do for a moment. False if something else waits for a thread.
+    fn work(&self) -> bool {
+        let (mut looks, mut claims) = (0, 0_u32);
+        while looks < LOOKS {
+            if self.share.help() == 0 {
+                looks += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            (looks, claims) = (0, claims.wrapping_add(1));
+            if claims.is_multiple_of(CLAIMS) && self.pool.is_wanted() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Looks for more work. False if there is none, or something else to do.
     fn look(&self, from: Instant, patience: Duration) -> bool {
         loop {
             for _ in 0..LOOKS {
-                if self.share.has_more() {
+                if self.share.help() > 0 {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -153,11 +170,9 @@ impl Common {
         }
     }
 
-    /// Calls a thread, unless one is there.
+    /// Calls a thread.
+    #[cold]
     fn call(self: &Arc<Self>) {
-        if self.is_attended.load(Relaxed) {
-            return;
-        }
         self.is_attended.store(true, Relaxed);
         if self.pool.give_share(Arc::clone(self) as _).is_err() {
             self.is_attended.store(false, Relaxed);
@@ -165,21 +180,37 @@ impl Common {
     }
 }
 
-/// What a caller gathers, and what it has learned of sharing.
+/// What a caller shares, and what it has learned of sharing.
 pub(super) struct Gathered {
     spread: Spread,
-    /// Whether reads are gathered now; see [`Gathered::start`].
+    /// Whether reads are shared now, or may be; see [`Gathered::push`].
     is_open: bool,
     /// Made for the first trial.
     common: Option<Arc<Common>>,
+    owner: Owner,
+    /// Whose reads the places are.
+    tokens: Box<[u32]>,
+    /// Of all whose answers have not been taken.
+    weight: u64,
+    /// Reads shown since a thread was called.
+    shown: u32,
     /// Processors that this thread may use, when that has been asked.
     processors: usize,
     born: Instant,
-    /// Whose reads the places are.
-    tokens: Vec<u32>,
-    /// Reads that the caller makes itself, because they are samples.
-    samples: Vec<(u32, Request)>,
-    weight: u64,
+}
+
+/// Reads that have been made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Made {
+    pub(super) own: u32,
+    pub(super) helped: u32,
+}
+
+impl AddAssign for Made {
+    fn add_assign(&mut self, other: Self) {
+        self.own += other.own;
+        self.helped += other.helped;
+    }
 }
 
 /// Callers of an engine that have been heard of lately: where there are as many as processors, none
@@ -204,34 +235,36 @@ impl Gathered {
             spread: Spread::default(),
             is_open: false,
             common: None,
+            owner: Owner::default(),
+            tokens: Box::default(),
+            weight: 0,
+            shown: 0,
             processors: 0,
             born: Instant::now(),
-            tokens: Vec::new(),
-            samples: Vec::new(),
-            weight: 0,
         }
     }
 
-    /// Whether reads are to be gathered.
+    /// Whether [`Gathered::push`] is to be asked.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// Whether nothing has been gathered.
+    /// Whether the answers of all that is shared have been taken.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.owner.is_empty()
     }
 
+    /// Whether there is no place for another read.
     pub(super) fn is_full(&self) -> bool {
-        self.len() == PLACES
+        to_usize(self.owner.len()) == PLACES
     }
 
-    /// The caller has made so many reads one by one.
+    /// The caller has made so many reads one by one, while nothing is to be shared.
     #[inline]
     pub(super) fn passed(&mut self, shared: &Shared, reads: u32) {
-        if self.spread.rests(u64::from(reads)) {
+        if !self.is_open && self.spread.passes(u64::from(reads)) {
             self.open_trial(shared);
         }
     }
@@ -247,10 +280,10 @@ impl Gathered {
             return;
         }
         let common = self.common.get_or_insert_with(|| {
-            self.tokens.reserve_exact(PLACES);
-            self.samples.reserve_exact(PLACES);
+            self.owner = Owner::new(PLACES);
+            self.tokens = vec![0; PLACES].into();
             Arc::new(Common {
-                share: Share::new(Reads::new()),
+                share: Share::new(Reads::new(), PLACES),
                 pool: Arc::clone(shared.pool()),
                 is_attended: AtomicBool::new(false),
                 is_closed: AtomicBool::new(false),
@@ -261,142 +294,130 @@ impl Gathered {
         self.is_open = true;
     }
 
-    /// Gathers a read, if it can be. There is a place.
+    /// Shares a read, unless the caller is to make it, or there is no place.
+    ///
+    /// # Safety
+    ///
+    /// What the request names stays valid, and nobody else uses it, until its answer has been taken
+    /// or [`Gathered::withdraw`] returns.
     #[inline]
-    pub(super) fn push(&mut self, token: u32, request: &Request) -> bool {
+    pub(super) unsafe fn push(&mut self, shared: &Shared, token: u32, request: &Request) -> bool {
         let Op::ReadAt {
             fd, span, offset, ..
         } = request.op
         else {
             return false;
         };
+        let weight = weight(span.len as u64);
+        if self.hands(shared, weight) == Hands::Own {
+            return false;
+        }
         let common = self.common.as_ref().expect("made before it is open");
-        let reads = common.share.table();
-        let place = &reads.places[self.tokens.len()];
+        let Some(at) = self.owner.next_place(&common.share) else {
+            return false;
+        };
+        let place = &common.share.table().0[at];
         place.start.store(span.start, Relaxed);
         place.len.store(span.len, Relaxed);
         place.offset.store(offset, Relaxed);
         place.fd.store(fd, Relaxed);
         place.whole.store(request.whole, Relaxed);
-        self.tokens.push(token);
-        self.weight += weight(span.len as u64);
+        self.tokens[at] = token;
+        // SAFETY: passed on from the caller.
+        unsafe { self.owner.show(&common.share) };
+        self.weight += weight;
+        self.shown += 1;
+        let is_called_for = self.weight >= CALLED_FROM || self.shown >= SHOWN_BEFORE_CALL;
+        if is_called_for && !common.is_attended.load(Relaxed) {
+            self.shown = 0;
+            common.call();
+        }
         true
     }
 
-    /// Gathers a read that the caller is to make itself, if it can be.
-    pub(super) fn push_sample(&mut self, token: u32, request: &Request) -> bool {
-        let is_read = matches!(request.op, Op::ReadAt { .. });
-        if is_read {
-            self.samples.push((token, *request));
+    /// By whom a read is made.
+    #[inline]
+    fn hands(&mut self, shared: &Shared, weight: u64) -> Hands {
+        if !self.spread.is_on_trial() {
+            if !self.spread.passes(1) {
+                return Hands::Shared;
+            }
+            self.open_trial(shared);
+            if !self.is_open {
+                return Hands::Own;
+            }
         }
-        is_read
+        let born = self.born;
+        let hands = self.spread.enters(weight, || nanoseconds_since(born));
+        self.is_open = self.spread.is_open();
+        hands
     }
 
-    /// How many reads have been gathered.
+    /// The caller has nothing more to do until the program asks for more.
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        self.tokens.len() + self.samples.len()
+    pub(super) fn pauses(&mut self) {
+        if self.is_open && self.spread.is_on_trial() {
+            self.spread.pauses(nanoseconds_since(self.born));
+        }
     }
 
-    /// Forgets what has been gathered, and has not been run.
-    pub(super) fn clear(&mut self) {
-        self.tokens.clear();
-        self.samples.clear();
+    /// Takes answers of what is shared, and hands each to `each`: those that are there, else one
+    /// at least, which the caller makes itself unless all are being made. None if nothing is
+    /// shared.
+    #[inline]
+    pub(super) fn take_some(&mut self, each: &mut impl FnMut(u32, Answer)) -> Made {
+        let Self {
+            spread,
+            common,
+            owner,
+            tokens,
+            weight,
+            ..
+        } = self;
+        let Some(common) = common else {
+            return Made::default();
+        };
+        let share = &common.share;
+        let mut each = |place: usize, answer| {
+            let completed = share.table().weight(place);
+            *weight -= completed;
+            spread.completes(completed);
+            each(tokens[place], Answer::from_number(answer));
+        };
+        let mut made = Made {
+            own: 0,
+            helped: owner.take(share, &mut each),
+        };
+        if made.helped == 0 {
+            made.own = owner.work(share, &mut each);
+        }
+        if made.helped + made.own == 0 {
+            owner.wait(share);
+            made.helped = owner.take(share, &mut each);
+        }
+        made
+    }
+
+    /// Takes back what is shared. When this returns nobody is at work at it, and its answers are
+    /// gone.
+    pub(super) fn withdraw(&mut self) {
+        if let Some(common) = &self.common
+            && !self.owner.is_empty()
+        {
+            self.owner.withdraw(&common.share);
+        }
         self.weight = 0;
     }
+}
 
-    /// Makes the reads that have been gathered, and hands each to `each`. Returns how many another
-    /// thread has made.
-    ///
-    /// # Safety
-    ///
-    /// What was gathered is still valid, and nobody else uses it until this returns or unwinds.
-    pub(super) unsafe fn run(&mut self, shared: &Shared, mut each: impl FnMut(u32, Made)) -> u32 {
-        let common = Arc::clone(self.common.as_ref().expect("something was gathered"));
-        let count = u32::try_from(self.tokens.len()).expect("at most PLACES");
-        let reads = self.len() as u64;
-        let is_on_trial = self.spread.is_on_trial();
-        let hands = match is_on_trial {
-            false => self.spread.hands(reads, self.weight),
-            true => self.spread.begins(self.now_ns(), reads, self.weight),
-        };
-        // SAFETY: passed on from the caller.
-        let helped = unsafe { self.work(&common, hands, count, &mut each) };
-        if is_on_trial {
-            let now_ns = self.now_ns();
-            self.spread.ends(now_ns);
-            self.is_open = self.spread.gathers();
-        } else if self.spread.is_on_trial() {
-            self.open_trial(shared);
-        }
-        let answers = &common.share.table().answers;
-        for (token, answer) in self.tokens.iter().zip(answers.iter()) {
-            let answer = Answer::from_number(answer.load(Relaxed));
-            each(*token, Made::Answered(answer));
-        }
-        self.clear();
-        helped
-    }
-
-    /// Works through what has been gathered. Returns how many places another thread has claimed.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Gathered::run`].
-    unsafe fn work(
-        &self,
-        common: &Arc<Common>,
-        hands: Hands,
-        count: u32,
-        each: &mut impl FnMut(u32, Made),
-    ) -> u32 {
-        let mut samples = || {
-            for (token, request) in &self.samples {
-                each(*token, Made::Sample(*request));
-            }
-        };
-        if hands == Hands::Own {
-            for place in 0..count {
-                // SAFETY: passed on from the caller; nothing is shown to others.
-                unsafe { common.share.table().work(place) };
-            }
-            samples();
-            return 0;
-        }
-        // SAFETY: passed on from the caller; this does not return or unwind without dropping it.
-        let mut shown = unsafe { common.share.show(count) };
-        common.call();
-        samples();
-        shown.work(count)
-    }
-
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
+fn nanoseconds_since(at: Instant) -> u64 {
+    u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Gathered {
     fn drop(&mut self) {
         if let Some(common) = &self.common {
             common.is_closed.store(true, Relaxed);
-        }
-    }
-}
-
-/// A read of a run.
-pub(super) enum Made {
-    Answered(Answer),
-    /// It is a sample, which the caller makes now.
-    Sample(Request),
-}
-
-impl Made {
-    /// The answer for the read, which is that of this operation.
-    #[inline]
-    pub(super) fn answer<O: Prepare>(self, operation: &mut O) -> Answer {
-        match self {
-            Self::Answered(answer) => answer,
-            Self::Sample(request) => time(operation, &request),
         }
     }
 }

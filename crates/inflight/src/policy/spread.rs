@@ -1,19 +1,19 @@
-//! Whether a thread shares the copies of its batches with others: what has been measured decides.
+//! Whether a thread shares the copies it is asked for with another: what has been measured decides.
 //!
 //! Two processors copy up to twice as much as one, but the one that comes to help has to be there,
 //! costs time of its own, and leaves what it has copied in its own caches, from where the caller
 //! gets it later. How that adds up depends on the machine, on what else runs on it, and on the
-//! program. So from time to time there is a trial: a few runs of copies alone and a few shared,
-//! each with the time until the next one begins. Until the next trial the faster way is taken.
+//! program. So from time to time there is a trial: a few runs of reads made alone and a few shared,
+//! each with what the program does in between. Until the next trial the faster way is taken.
 //!
 //! Plain data of one thread; it is told the time.
 
-/// How a run of copies is made.
+/// Who makes a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hands {
-    /// By the caller alone.
+    /// The caller, at once.
     Own,
-    /// By the caller, and by another thread if it comes.
+    /// The caller or another thread, whoever comes first.
     Shared,
 }
 
@@ -38,6 +38,10 @@ const COUNTED: usize = RUNS / 4 * 3;
 /// both kinds.
 const BEFORE: usize = RUNS / 2;
 
+/// Reads in a run, or as many more as are asked for at a time: so many take longer than it takes to
+/// ask what time it is, and than another thread needs to come.
+const RUN_READS: u64 = 32;
+
 /// Runs between two trials; at least so many after the choice has changed, and more and more of
 /// them as long as sharing is found to lose.
 const REST_MIN: u64 = 256;
@@ -47,15 +51,9 @@ const REST_FIRST: u64 = 32;
 /// Where it wins, somebody else pays in processor time, so that is asked more often.
 const REST_SHARED: u64 = 1024;
 
-/// Reads in a run, where none is known yet.
-const USUAL_READS: u64 = 32;
-
-/// What is copied in one run by several hands, in units of [`weight`]: less is over before another
-/// thread has come.
-const SHARED_FROM: u64 = 8 * weight(4096);
-
-/// Runs in a row that were too small, after which no more are looked at.
-const SMALL_MAX: u32 = 64;
+/// What has to be left to be read before another thread is called, in units of [`weight`]: less is
+/// over before it has come.
+pub(crate) const CALLED_FROM: u64 = 8 * weight(4096);
 
 /// What a read of so many bytes costs, in what a copied byte costs: a system call costs about half
 /// as much as the copy of 4 KiB.
@@ -68,28 +66,59 @@ struct Trial {
     /// Nanoseconds for 2^20 units of weight.
     own: [u64; RUNS],
     shared: [u64; RUNS],
-    /// The fastest run alone, in the same unit, without what came after it.
+    /// The fastest run alone, in the same unit, without the pauses.
     fastest: Option<u64>,
     /// Runs that have been entered.
     entered: usize,
     reads: u64,
-    small: u32,
-    /// The run that is on, or was the last one.
+    /// The run that is on.
     run: Option<Run>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
     began_ns: u64,
-    took_ns: u64,
+    /// What has been read.
+    reads: u64,
     weight: u64,
+    /// Since when there is nothing to be read.
+    pause_from_ns: Option<u64>,
+    pauses_ns: u64,
+}
+
+impl Run {
+    fn new(now_ns: u64) -> Self {
+        Self {
+            began_ns: now_ns,
+            reads: 0,
+            weight: 0,
+            pause_from_ns: None,
+            pauses_ns: 0,
+        }
+    }
+
+    /// Whether nothing has to be looked at when a read is asked for.
+    #[inline]
+    fn goes_on(&self) -> bool {
+        self.reads < RUN_READS && self.pause_from_ns.is_none()
+    }
+}
+
+impl Trial {
+    /// How the run that is on is made, or the next one.
+    fn hands(&self) -> Hands {
+        match (BEFORE..BEFORE + RUNS).contains(&self.entered) {
+            true => Hands::Shared,
+            false => Hands::Own,
+        }
+    }
 }
 
 impl Default for Spread {
     fn default() -> Self {
         Self {
             chosen: Hands::Own,
-            rest: REST_FIRST * USUAL_READS,
+            rest: REST_FIRST * RUN_READS,
             rest_runs: REST_MIN,
             trial: Trial::default(),
         }
@@ -97,20 +126,20 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Counts reads that the caller has made one by one. True when it is time for a trial.
+    /// Counts reads outside of a trial. True when it is time for one.
     #[inline]
-    pub(crate) fn rests(&mut self, reads: u64) -> bool {
+    pub(crate) fn passes(&mut self, reads: u64) -> bool {
         self.rest = self.rest.saturating_sub(reads);
         self.rest == 0
     }
 
-    /// Whether reads are gathered, to be made in one run.
+    /// Whether it has to be asked who makes a read.
     #[inline]
-    pub(crate) fn gathers(&self) -> bool {
-        self.chosen == Hands::Shared || self.rest == 0
+    pub(crate) fn is_open(&self) -> bool {
+        self.chosen == Hands::Shared || self.is_on_trial()
     }
 
-    /// Whether the next run is part of a trial, for which it has to be told the time.
+    /// Whether the next read is part of a trial.
     #[inline]
     pub(crate) fn is_on_trial(&self) -> bool {
         self.rest == 0
@@ -121,77 +150,82 @@ impl Spread {
         self.rests_again(Hands::Own, self.rest_runs);
     }
 
-    /// How a run that weighs so much is made; outside a trial.
+    /// Who makes a read that is asked for now; in a trial. One that is made by the caller counts as
+    /// read.
     #[inline]
-    pub(crate) fn hands(&mut self, reads: u64, weight: u64) -> Hands {
-        self.rest = self.rest.saturating_sub(reads);
-        match weight < SHARED_FROM {
-            true => Hands::Own,
-            false => self.chosen,
+    pub(crate) fn enters(&mut self, weight: u64, now_ns: impl FnOnce() -> u64) -> Hands {
+        let goes_on = self.trial.run.as_ref().is_some_and(Run::goes_on);
+        if !goes_on && !self.goes_on(now_ns()) {
+            return self.chosen;
         }
+        let hands = self.trial.hands();
+        if hands == Hands::Own {
+            self.completes(weight);
+        }
+        hands
     }
 
-    /// How a run is made that begins now; in a trial.
-    pub(crate) fn begins(&mut self, now_ns: u64, reads: u64, weight: u64) -> Hands {
-        self.enter_last(now_ns);
-        if weight < SHARED_FROM {
-            self.trial.small += 1;
-            if self.trial.small == SMALL_MAX {
-                self.rests_again(Hands::Own, REST_MAX);
+    /// Goes on with the trial after a pause or the end of a run. False if it is over.
+    #[cold]
+    fn goes_on(&mut self, now_ns: u64) -> bool {
+        let mut run = self.trial.run.unwrap_or(Run::new(now_ns));
+        if let Some(from_ns) = run.pause_from_ns.take() {
+            run.pauses_ns += now_ns - from_ns;
+        }
+        if run.reads >= RUN_READS {
+            self.enter(run, now_ns);
+            if self.trial.entered == 2 * RUNS {
+                self.decide();
+                return false;
             }
-            return Hands::Own;
+            run = Run::new(now_ns);
         }
-        self.trial.small = 0;
-        if self.trial.entered == 2 * RUNS {
-            return self.decide();
-        }
-        self.trial.reads += reads;
-        self.trial.run = Some(Run {
-            began_ns: now_ns,
-            took_ns: 0,
-            weight,
-        });
-        match (BEFORE..BEFORE + RUNS).contains(&self.trial.entered) {
-            true => Hands::Shared,
-            false => Hands::Own,
-        }
+        self.trial.run = Some(run);
+        true
     }
 
-    /// The run of a trial is over.
-    pub(crate) fn ends(&mut self, now_ns: u64) {
+    /// A read of the trial has been made, by whomever.
+    #[inline]
+    pub(crate) fn completes(&mut self, weight: u64) {
         if let Some(run) = &mut self.trial.run {
-            run.took_ns = now_ns - run.began_ns;
+            run.reads += 1;
+            run.weight += weight;
         }
     }
 
-    /// Enters the time of the last run, and of what the caller has done since with what it copied:
-    /// up to twice what the copies alone take, because it may have waited for something.
-    fn enter_last(&mut self, now_ns: u64) {
+    /// Everything that was asked for has been read; in a trial.
+    pub(crate) fn pauses(&mut self, now_ns: u64) {
+        if let Some(run) = &mut self.trial.run {
+            run.pause_from_ns.get_or_insert(now_ns);
+        }
+    }
+
+    /// Enters the time of a run. Pauses count too, because in them the caller uses what it has
+    /// copied, but no more than twice what the copies alone take: it may have waited for something.
+    fn enter(&mut self, run: Run, now_ns: u64) {
         let trial = &mut self.trial;
-        let Some(run) = trial.run.take() else {
-            return;
-        };
-        let at = trial.entered;
         let rate = |ns: u64| (ns << 20) / run.weight;
+        let took_ns = now_ns - run.began_ns - run.pauses_ns;
+        let (at, hands) = (trial.entered, trial.hands());
         let mut alone = trial.fastest.unwrap_or(u64::MAX);
-        if !(BEFORE..BEFORE + RUNS).contains(&at) {
-            alone = alone.min(rate(run.took_ns));
+        if hands == Hands::Own {
+            alone = alone.min(rate(took_ns));
             trial.fastest = Some(alone);
         }
         let at_most = 2 * (alone.saturating_mul(run.weight) >> 20);
-        let since = (now_ns - run.began_ns - run.took_ns).min(at_most);
-        let ns = rate(run.took_ns + since);
-        match at {
-            _ if at < BEFORE => trial.own[at] = ns,
-            _ if at < BEFORE + RUNS => trial.shared[at - BEFORE] = ns,
-            _ => trial.own[at - RUNS] = ns,
+        let ns = rate(took_ns + run.pauses_ns.min(at_most));
+        match hands {
+            Hands::Own if at < BEFORE => trial.own[at] = ns,
+            Hands::Own => trial.own[at - RUNS] = ns,
+            Hands::Shared => trial.shared[at - BEFORE] = ns,
         }
         trial.entered += 1;
+        trial.reads += run.reads;
     }
 
     /// Chooses by what the trial has shown: a tenth has to be won for the change to sharing, and
     /// half of that to stay with it.
-    fn decide(&mut self) -> Hands {
+    fn decide(&mut self) {
         let sum = |runs: &mut [u64; RUNS]| {
             runs.sort_unstable();
             runs[..COUNTED].iter().sum::<u64>()
@@ -208,13 +242,12 @@ impl Spread {
             (false, Hands::Own) => (Hands::Own, (2 * self.rest_runs).min(REST_MAX)),
         };
         self.rests_again(chosen, rest_runs);
-        chosen
     }
 
     fn rests_again(&mut self, chosen: Hands, runs: u64) {
         let reads = match self.trial.entered {
-            0 => USUAL_READS,
-            entered => (self.trial.reads / entered as u64).max(1),
+            0 => RUN_READS,
+            entered => self.trial.reads / entered as u64,
         };
         self.chosen = chosen;
         self.rest_runs = runs;
@@ -263,33 +296,43 @@ mod tests {
         fn run(&mut self, runs: u64, slow: u64, program: Program) -> u64 {
             let mut shared = 0;
             for _ in 0..runs {
-                let (reads, spread) = (program.blocks, &mut self.spread);
-                let weight = reads * weight(4096);
-                let on_trial = spread.is_on_trial();
-                let hands = match (spread.gathers(), on_trial) {
-                    (false, _) => {
-                        spread.rests(reads);
-                        Hands::Own
-                    }
-                    (true, true) => spread.begins(self.now_ns, reads, weight),
-                    (true, false) => spread.hands(reads, weight),
-                };
-                let (took_ns, then_ns) = match hands {
-                    Hands::Own => (program.own_ns, program.then_ns[0]),
-                    Hands::Shared => (program.shared_ns, program.then_ns[1]),
-                };
-                self.runs += 1;
-                self.now_ns += match self.runs.is_multiple_of(slow) {
-                    true => 100 * took_ns,
-                    false => took_ns,
-                };
-                if on_trial {
-                    self.spread.ends(self.now_ns);
-                }
-                self.now_ns += then_ns;
-                shared += u64::from(hands == Hands::Shared);
+                shared += self.run_once(slow, program);
             }
             shared
+        }
+
+        /// One run, in which all reads are asked for before one is waited for. Returns 1 if it was
+        /// shared.
+        fn run_once(&mut self, slow: u64, program: Program) -> u64 {
+            let (spread, weight) = (&mut self.spread, weight(4096));
+            let on_trial = spread.is_on_trial();
+            self.runs += 1;
+            let factor = match self.runs.is_multiple_of(slow) {
+                true => 100,
+                false => 1,
+            };
+            let mut waiting = 0;
+            for _ in 0..program.blocks {
+                let hands = match (spread.is_open(), spread.is_on_trial()) {
+                    (true, true) => spread.enters(weight, || self.now_ns),
+                    _ => {
+                        spread.passes(1);
+                        spread.chosen
+                    }
+                };
+                match hands {
+                    Hands::Own => self.now_ns += factor * program.own_ns / program.blocks,
+                    Hands::Shared => waiting += 1,
+                }
+            }
+            self.now_ns += factor * program.shared_ns * waiting / program.blocks;
+            (0..waiting).for_each(|_| spread.completes(weight));
+            if on_trial {
+                spread.pauses(self.now_ns);
+            }
+            let is_shared = 2 * waiting > program.blocks;
+            self.now_ns += program.then_ns[usize::from(is_shared)];
+            u64::from(is_shared)
         }
     }
 
@@ -344,15 +387,17 @@ mod tests {
     }
 
     #[test]
-    fn small_runs_are_not_shared_and_hardly_looked_at() {
-        let small = Program {
+    fn a_few_reads_at_a_time_are_measured_over_several_times() {
+        let few = |shared_ns| Program {
             own_ns: 1_500,
-            shared_ns: 1,
+            shared_ns,
+            then_ns: [100; 2],
             blocks: 3,
-            ..USUAL
         };
         let mut machine = Machine::new();
-        assert_eq!(machine.run(10_000, NEVER, small), 0);
-        assert!(!machine.spread.gathers());
+        machine.run(1_000, NEVER, few(1_000));
+        assert!(machine.run(10_000, NEVER, few(1_000)) > 9_000);
+        // Three trials.
+        assert!(Machine::new().run(20_000, NEVER, few(1_400)) < 600);
     }
 }

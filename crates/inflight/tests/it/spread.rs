@@ -103,14 +103,37 @@ fn every_block_of_a_batch_is_right_whoever_copied_it() {
     });
 }
 
+/// More reads than can be shared at a time, so that some wait for the oldest.
+#[test]
+fn every_block_of_a_large_batch_is_right_whoever_copied_it() {
+    let name = "large batches that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let file = content_file(engine);
+        let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+        let mut batch = Batch::on(engine);
+        let mut bufs: Vec<_> = (0..5 * BLOCKS).map(|_| vec![0; BLOCK]).collect();
+        for round in 0..BATCHES_MAX / 5 {
+            read_all(&mut batch, &mut bufs, &file, &content, u64::from(round));
+            if engine.stats().helped_reads >= 2_000 {
+                return;
+            }
+        }
+        let helped = engine.stats().helped_reads;
+        say(&format!("{name}: {helped} blocks only"));
+    });
+}
+
 /// Pushes a read of each block as often as `rounds` says, and checks each of the results.
 fn read_queue<'f>(
     queue: &mut Queue<'_, '_, ReadAt<'f, Vec<u8>>>,
     file: &'f File,
     content: &[u8],
-    rounds: u64,
+    (depth, rounds): (u32, u64),
 ) {
-    let mut bufs: Vec<_> = (0..64).map(|_| vec![0; BLOCK]).collect();
+    let mut bufs: Vec<_> = (0..depth).map(|_| vec![0; BLOCK]).collect();
     let mut seen = vec![0; content.len() / BLOCK];
     let mut take = |tag: u64, (result, buf): (std::io::Result<usize>, Vec<u8>)| {
         assert_eq!(result.expect("it is read"), BLOCK);
@@ -142,21 +165,27 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
     if !has_several_processors(name) {
         return;
     }
-    on_every_backend(|engine| {
-        let file = content_file(engine);
-        let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
-        let mut rounds = 0;
-        while engine.stats().helped_reads < 500 && rounds < u64::from(BATCHES_MAX) {
-            let run = |queue: &mut Queue<'_, '_, _>| read_queue(queue, &file, &content, 16);
-            engine.queue(64, run).expect("nothing is demanded");
-            rounds += 16;
-        }
-        let stats = engine.stats();
-        assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
-        if stats.helped_reads < 500 {
-            say(&format!("{name}: {} blocks only", stats.helped_reads));
-        }
-    });
+    // A few in flight are enough: the other thread takes what is pushed while this one copies.
+    for depth in [4, 64] {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+            let mut rounds = 0;
+            while engine.stats().helped_reads < 500 && rounds < u64::from(BATCHES_MAX) {
+                let run = |queue: &mut Queue<'_, '_, _>| {
+                    read_queue(queue, &file, &content, (depth, 16));
+                };
+                engine.queue(depth, run).expect("nothing is demanded");
+                rounds += 16;
+            }
+            let stats = engine.stats();
+            assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
+            if stats.helped_reads < 500 {
+                let helped = stats.helped_reads;
+                say(&format!("{name}, {depth} in flight: {helped} blocks only"));
+            }
+        });
+    }
 }
 
 /// Reads that take long enough for one of two threads to be at work when the other is done.
