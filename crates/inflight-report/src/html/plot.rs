@@ -179,7 +179,7 @@ fn apart(ticks: Vec<(f64, String)>, scale: &Scale) -> Vec<(f64, String)> {
     let mut free_from = f64::NEG_INFINITY;
     let fits = |(figure, text): &(f64, String)| {
         // A letter of the largest size takes about nine units.
-        let half = text.chars().count() as f64 * 4.5 + 3.0;
+        let half = text.chars().count() as f64 * 4.5 + 5.0;
         let at = scale.at(*figure);
         let fits = at - half >= free_from;
         if fits {
