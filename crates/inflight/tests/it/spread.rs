@@ -142,13 +142,12 @@ fn read_queue<'f>(
         buf
     };
     for number in 0..rounds * BLOCKS {
-        let mut buf = match bufs.pop() {
-            Some(buf) => buf,
-            None => {
-                let (tag, output) = queue.next().expect("some are in flight");
-                take(tag, output)
-            }
-        };
+        // With little locked memory, a ring has fewer places than there are buffers.
+        if bufs.is_empty() || queue.is_full() {
+            let (tag, output) = queue.next().expect("some are in flight");
+            bufs.push(take(tag, output));
+        }
+        let mut buf = bufs.pop().expect("one has come back");
         buf.fill(0);
         let tag = number % BLOCKS;
         assert!(queue.push(tag, file.read_at(buf, offset(tag))).is_ok());

@@ -35,8 +35,9 @@ fn a_batch_within_a_queue_has_a_proactor_of_its_own() {
         let content = pattern(64 * PAGE);
         let read = |page: usize| file.read_at(vec![0; PAGE], (page * PAGE) as u64);
         let check = |page: usize, buf: &[u8]| assert_eq!(buf, &content[page * PAGE..][..PAGE]);
-        let outer = engine.queue(32, |queue| {
-            (0..32).for_each(|page| queue.push(page as u64, read(page)).unwrap());
+        // As many places as a ring has at least, with little locked memory.
+        let outer = engine.queue(8, |queue| {
+            (0..8).for_each(|page| queue.push(page as u64, read(page)).unwrap());
             let mut batch = Batch::on(engine);
             (32..64).for_each(|page| batch.push(read(page)));
             for (page, (result, buf)) in (32..64).zip(batch.wait()) {
@@ -58,7 +59,7 @@ fn a_batch_within_a_queue_has_a_proactor_of_its_own() {
             }
             seen
         });
-        assert_eq!(outer.unwrap(), 32);
+        assert_eq!(outer.unwrap(), 8);
     });
 }
 
