@@ -1,8 +1,5 @@
 //! Memory of one block that can be cut to the length of a step, as a program has it that reads
 //! ranges of different lengths.
-#![allow(unsafe_code)]
-
-use ::inflight::{IoBuf, IoBufMut};
 
 use super::arena::Arena;
 use super::tasks::Block;
@@ -34,25 +31,6 @@ impl Block for Cut {
     }
 }
 
-// SAFETY: the memory is on the heap, initialised, at least so long, and of this value alone; it
-// stays where it is when the value moves.
-unsafe impl IoBuf for Cut {
-    fn as_ptr(&self) -> *const u8 {
-        self.arena.slot(0)
-    }
-
-    fn len(&self) -> usize {
-        self.length
-    }
-}
-
-// SAFETY: as for `IoBuf`.
-unsafe impl IoBufMut for Cut {
-    fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.arena.slot(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,9 +40,8 @@ mod tests {
     fn a_block_is_as_long_as_the_step() {
         let profile = load(&["cold-range-read".to_owned()]).unwrap().remove(0);
         let mut cut = Cut::of(&profile.work(1 << 30));
-        assert_eq!(IoBuf::len(&cut), 262_144);
+        assert_eq!(cut.bytes().len(), 262_144);
         cut.cut(8192);
-        assert_eq!((IoBuf::len(&cut), cut.bytes().len()), (8192, 8192));
-        assert_eq!(cut.bytes().as_ptr(), IoBuf::as_ptr(&cut));
+        assert_eq!(cut.bytes().len(), 8192);
     }
 }

@@ -12,7 +12,6 @@ use ::inflight::{
 };
 use anyhow::{Context, Result};
 
-use super::cut::Cut;
 use super::one_by_one::{OneByOne, Perform};
 use super::pread::Pread;
 use super::road::{self, Host};
@@ -98,10 +97,6 @@ pub(super) fn with_files(
         work: job.work.clone(),
         host: Host::of_depth(job.depth),
     };
-    if job.work.varies() {
-        let blocks = (0..job.depth).map(|_| Cut::of(job.work)).collect();
-        return by_kind(job, &means, blocks, body);
-    }
     let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
     by_kind(job, &means, pool_blocks(&pool, job.work)?, body)
 }
@@ -199,7 +194,7 @@ impl<'f, B: IoBufMut> Ask<'f, B> for AnyOp<'f, B> {
 
 impl Block for PoolBuf {
     fn cut(&mut self, bytes: usize) {
-        debug_assert_eq!(bytes, self.len(), "a buffer of a pool has one length");
+        self.set_len(bytes);
     }
 
     fn bytes(&mut self) -> &mut [u8] {

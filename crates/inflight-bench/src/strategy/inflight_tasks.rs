@@ -11,14 +11,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::inflight::fs::File;
-use ::inflight::{BufPool, Engine, IoBufMut, PoolBuf, local};
+use ::inflight::{BufPool, Engine, PoolBuf, local};
 use ::tokio::runtime::{Builder, Runtime};
 use anyhow::Result;
 
-use super::cut::Cut;
 use super::inflight::{open_all, pool_blocks};
 use super::road::{self, Host};
-use super::tasks::{Block, StepJob, StepStrategy, Task};
+use super::tasks::{StepJob, StepStrategy, Task};
 use super::tokio::finish;
 use super::{Modes, modes};
 use crate::measure::host;
@@ -55,11 +54,7 @@ impl Means {
         Ok(Self { engine, files })
     }
 
-    async fn perform<B: IoBufMut + Send + 'static>(
-        &self,
-        block: B,
-        step: Step,
-    ) -> (io::Result<usize>, B) {
+    async fn perform(&self, block: PoolBuf, step: Step) -> (io::Result<usize>, PoolBuf) {
         let file = &self.files[step.file_index()];
         match step.kind {
             Kind::Read => file.read_at(block, step.offset).await,
@@ -79,30 +74,9 @@ impl Means {
 }
 
 fn in_a_run_loop(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
-    match job.work.varies() {
-        true => in_loop(job, tasks, cuts(job)),
-        false => in_loop(job, tasks, pooled(job)?),
-    }
-}
-
-/// A block for each task, cut to the length of each step.
-fn cuts(job: &StepJob) -> Vec<Cut> {
-    (0..job.depth).map(|_| Cut::of(&job.work)).collect()
-}
-
-/// A block for each task, from a registered pool.
-fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
-    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
-    pool_blocks(&pool, &job.work)
-}
-
-fn in_loop<B: Block + IoBufMut + Send + 'static>(
-    job: &StepJob,
-    tasks: Vec<Task>,
-    blocks: Vec<B>,
-) -> Result<Modes> {
     let means = Rc::new(Means::new(job)?);
-    let working = |(task, block): (Task, B)| {
+    let blocks = pooled(job)?;
+    let working = |(task, block): (Task, PoolBuf)| {
         let means = Rc::clone(&means);
         let perform = async move |block, step| means.perform(block, step).await;
         local::spawn(task.run_steps(block, perform))
@@ -114,6 +88,12 @@ fn in_loop<B: Block + IoBufMut + Send + 'static>(
         }
     })?;
     Ok(means.modes(&job.work, 1))
+}
+
+/// A block for each task, from a registered pool.
+fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
+    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
+    pool_blocks(&pool, &job.work)
 }
 
 fn on_many_workers(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
@@ -128,25 +108,12 @@ fn on_one_thread(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
 }
 
 fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) -> Result<Modes> {
-    match job.work.varies() {
-        true => on_runtime(job, tasks, cuts(job), runtime, workers),
-        false => on_runtime(job, tasks, pooled(job)?, runtime, workers),
-    }
-}
-
-fn on_runtime<B: Block + IoBufMut + Send + 'static>(
-    job: &StepJob,
-    tasks: Vec<Task>,
-    blocks: Vec<B>,
-    runtime: &Runtime,
-    workers: u32,
-) -> Result<Modes> {
     let means = Arc::new(Means::new(job)?);
-    let working = |(task, block): (Task, B)| {
+    let working = |(task, block): (Task, PoolBuf)| {
         let means = Arc::clone(&means);
         let perform = async move |block, step| means.perform(block, step).await;
         task.run_steps(block, perform)
     };
-    finish(runtime, tasks.into_iter().zip(blocks).map(working))?;
+    finish(runtime, tasks.into_iter().zip(pooled(job)?).map(working))?;
     Ok(means.modes(&job.work, workers))
 }

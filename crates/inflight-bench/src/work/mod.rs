@@ -45,11 +45,6 @@ impl Work {
         !self.access.writes()
     }
 
-    /// Whether operations differ in length.
-    pub(crate) fn varies(&self) -> bool {
-        self.least_bytes != self.block_bytes
-    }
-
     /// Whether operations have more than one step.
     pub(crate) fn has_steps(&self) -> bool {
         self.sync == Sync::Each || self.read_back

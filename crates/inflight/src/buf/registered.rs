@@ -135,13 +135,14 @@ impl BufPool {
         })
     }
 
-    /// A buffer that nobody has, or `None` when all are taken. Its bytes are what the last user
-    /// left there.
+    /// A buffer that nobody has, whole again, or `None` when all are taken. Its bytes are what the
+    /// last user left there.
     pub fn take(&self) -> Option<PoolBuf> {
         let number = self.arena.free().pop()?;
         Some(PoolBuf {
             arena: Arc::clone(&self.arena),
             number,
+            len: self.arena.buf_len,
         })
     }
 
@@ -166,12 +167,55 @@ impl fmt::Debug for BufPool {
 }
 
 /// A buffer of a [`BufPool`]; dropping it gives it back.
+///
+/// Transfers are as long as the buffer, which can be made shorter and longer again with
+/// [`PoolBuf::set_len`]: one pool serves ranges of all lengths.
+///
+/// ```
+/// use inflight::Operation;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("inflight-doc-set-len-{}", std::process::id()));
+/// # std::fs::write(&path, [7; 8192])?;
+/// let file = inflight::fs::OpenOptions::new().read(true).open(&path)?;
+/// let pool = inflight::BufPool::new(32, 262_144)?;
+/// let mut range = pool.take().expect("32 are free");
+/// range.set_len(4096);
+/// let (result, range) = file.read_at(range, 0).wait();
+/// assert_eq!((result?, range.len()), (4096, 4096));
+/// # std::fs::remove_file(&path)?;
+/// # Ok(()) }
+/// ```
 pub struct PoolBuf {
     arena: Arc<Arena>,
     number: u32,
+    /// At most the length of the pool's buffers.
+    len: usize,
 }
 
 impl PoolBuf {
+    /// Bytes that the buffer can have: [`BufPool::buf_len`] of its pool.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.arena.buf_len
+    }
+
+    /// Makes the buffer so many bytes long. What it held beyond stays there, and is seen again
+    /// when it is made longer.
+    ///
+    /// # Panics
+    ///
+    /// If that is more than [`PoolBuf::capacity`].
+    #[inline]
+    pub fn set_len(&mut self, len: usize) {
+        let capacity = self.capacity();
+        assert!(
+            len <= capacity,
+            "{len} bytes are asked of a buffer that has room for {capacity}"
+        );
+        self.len = len;
+    }
+
     #[inline]
     pub(super) fn arena_ref(&self) -> &Arena {
         &self.arena
@@ -197,8 +241,9 @@ impl Deref for PoolBuf {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the bytes lie in the arena, were initialised with it, and no other buffer
-        // covers them, because a number is in one place only.
-        unsafe { slice::from_raw_parts(self.start(), self.arena.buf_len) }
+        // covers them, because a number is in one place only, and `set_len` lets no buffer reach
+        // into the next one.
+        unsafe { slice::from_raw_parts(self.start(), self.len) }
     }
 }
 
@@ -207,7 +252,7 @@ impl DerefMut for PoolBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and the buffer is borrowed exclusively. The arena itself never
         // makes a reference to its bytes.
-        unsafe { slice::from_raw_parts_mut(self.start(), self.arena.buf_len) }
+        unsafe { slice::from_raw_parts_mut(self.start(), self.len) }
     }
 }
 
@@ -215,7 +260,7 @@ impl fmt::Debug for PoolBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolBuf")
             .field("number", &self.number)
-            .field("len", &self.arena.buf_len)
+            .field("len", &self.len)
             .finish()
     }
 }
@@ -223,6 +268,30 @@ impl fmt::Debug for PoolBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_can_be_cut_and_is_whole_when_it_is_taken_again() {
+        let pool = BufPool::new(1, 5000).unwrap();
+        let mut buf = pool.take().unwrap();
+        buf.fill(7);
+        buf.set_len(10);
+        assert_eq!(
+            (buf.len(), IoBuf::len(&buf), buf.capacity()),
+            (10, 10, 5000)
+        );
+        buf.fill(8);
+        buf.set_len(11);
+        assert_eq!(buf[9..], [8, 7]);
+        drop(buf);
+        assert_eq!(pool.take().unwrap().len(), 5000);
+    }
+
+    #[test]
+    #[should_panic(expected = "5001 bytes are asked of a buffer that has room for 5000")]
+    fn a_buffer_can_not_be_longer_than_its_place() {
+        let pool = BufPool::new(2, 5000).unwrap();
+        pool.take().unwrap().set_len(5001);
+    }
 
     #[test]
     fn buffers_do_not_overlap_and_come_back() {
