@@ -84,7 +84,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
         Road::Pool => "it waits for a flush, which threads share and a ring does not",
         Road::Backend => "it waits for the device",
-        Road::Device => "it waits for the device, and a ring serves that as well alone",
+        Road::Device => "it waits for the device, which the backend does as fast for one alone",
         Road::Warm => "the last reads were in the page cache",
         Road::CacheFirst => "some of the last reads were in the page cache, or none is known",
         Road::Cold => "the last reads were not in the page cache",
