@@ -1,6 +1,8 @@
 //! `inflight-local`, `inflight-async` and `inflight-async-1`: the library's futures, one task for
 //! each operation in flight, in the library's own run loop, on tokio with a worker for each
-//! processor, and on tokio with one thread.
+//! processor, and on tokio with one thread. On tokio the runtime's own threads serve the engine,
+//! but not for many operations on several workers: a program is told to choose so
+//! (`docs/design/lanes.md`).
 //!
 //! Each task has a buffer of a registered pool, as a program would that cares. The
 //! engine is made for each stretch and lasts as long, so that its drivers' processor time is part
@@ -40,6 +42,9 @@ pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
     run: on_one_thread,
     awaits_library: true,
 };
+
+/// So many are many for a runtime with several workers: lanes win at 4, drivers at 32.
+const MANY: u32 = 16;
 
 /// What all of them work with.
 struct Means {
@@ -99,21 +104,33 @@ fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
 fn on_many_workers(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let workers = host::cpus();
     let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(usize::try_from(workers)?).build();
+    let runtime = runtime
+        .worker_threads(usize::try_from(workers)?)
+        .enable_io()
+        .build();
     on_tokio(job, tasks, &runtime?, workers)
 }
 
 fn on_one_thread(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
-    on_tokio(job, tasks, &Builder::new_current_thread().build()?, 1)
+    let runtime = Builder::new_current_thread().enable_io().build();
+    on_tokio(job, tasks, &runtime?, 1)
 }
 
 fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) -> Result<Modes> {
     let means = Arc::new(Means::new(job)?);
+    let serves = (workers == 1 || job.depth < MANY) && {
+        let _entered = runtime.enter();
+        // Where there is no ring for it, drivers serve: the engine says so by itself.
+        means.engine.serve_on_tokio().is_ok()
+    };
     let working = |(task, block): (Task, PoolBuf)| {
         let means = Arc::clone(&means);
         let perform = async move |block, step| means.perform(block, step).await;
         task.run_steps(block, perform)
     };
     finish(runtime, tasks.into_iter().zip(pooled(job)?).map(working))?;
-    Ok(means.modes(&job.work, workers))
+    let mut effective = means.modes(&job.work, workers);
+    let host = if serves { "lane" } else { "drivers" };
+    effective.extend(modes(&[("host", host)]));
+    Ok(effective)
 }

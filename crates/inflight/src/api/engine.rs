@@ -194,6 +194,49 @@ impl Engine {
             .map_err(|refusal| Answer::refused(refusal).decode(self).expect_err("refused"))
     }
 
+    /// Has the current tokio runtime serve what is awaited in it, in a *lane* of its own: without
+    /// the wake-ups that a driver thread costs. Once for each runtime; again does nothing.
+    ///
+    /// Worth it where few operations are in flight at a time; with dozens on several workers,
+    /// drivers are faster (`docs/design/lanes.md` has the figures). Timers, syncs, and what goes
+    /// to the pool of threads are not for a lane. Futures may go on anywhere, also when the
+    /// runtime has ended: a driver thread then takes the lane over. It also does so, for good,
+    /// when nobody has polled the runtime's tasks for half a second with something waiting;
+    /// [`Engine::stats`] names that among the fallbacks.
+    ///
+    /// # Errors
+    ///
+    /// Outside a runtime, in a forked child, and where there are no rings, or none for this
+    /// runtime. Drivers then serve it as without this call, and the fallbacks say why.
+    ///
+    /// # Panics
+    ///
+    /// If the runtime has no I/O driver (`enable_io` of its builder), as tokio's own sockets do.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let path = std::env::current_exe()?;
+    /// use inflight::{Engine, fs::File};
+    ///
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    /// runtime.block_on(async {
+    ///     if let Err(refusal) = Engine::global()?.serve_on_tokio() {
+    ///         eprintln!("driver threads do the work: {refusal}");
+    ///     }
+    ///     let file = File::open(path)?;
+    ///     let (result, _buf) = file.read_at(vec![0; 4096], 0).await;
+    ///     assert!(result? > 0);
+    /// #   Ok(())
+    /// })
+    /// # }
+    /// ```
+    #[cfg(feature = "tokio")]
+    pub fn serve_on_tokio(&self) -> Result<(), SetupError> {
+        crate::host::lane::open(&self.shared)
+    }
+
     /// Sleeps at least so long, on any runtime: by the timers of this thread's run loop, or of a
     /// driver.
     pub fn sleep(&self, at_least: Duration) -> Sleep {
@@ -211,7 +254,11 @@ impl Engine {
             }
             let of_drivers = self.shared.started_drivers().map_or(0, Drivers::unanswered);
             let calls = u32::try_from(self.shared.pool().calls()).unwrap_or(u32::MAX);
-            let left = of_drivers.saturating_add(calls);
+            #[cfg(feature = "tokio")]
+            let of_lanes = self.shared.lanes.unanswered();
+            #[cfg(not(feature = "tokio"))]
+            let of_lanes = 0;
+            let left = of_drivers.saturating_add(calls).saturating_add(of_lanes);
             if left == 0 || until.is_some_and(|until| until <= Instant::now()) {
                 return left;
             }

@@ -338,7 +338,7 @@ impl<O: Detach> PendingBatch<O> {
         }
         let mut flights = Vec::with_capacity(requests.len());
         // SAFETY: as for a single one, see `Pending::poll`.
-        match unsafe { launch_all(shared, requests.into_iter(), &mut flights) } {
+        match unsafe { launch_all(shared, &requests, &mut flights) } {
             Ok(()) => {
                 for (&number, flight) in handed.iter().zip(flights) {
                     let pending = &mut self.operations[number];

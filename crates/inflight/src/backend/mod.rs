@@ -129,6 +129,15 @@ impl Backend {
         }
     }
 
+    /// Whether completions wait to be reaped.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_completed(&mut self) -> bool {
+        match self {
+            Self::Uring(ring) => ring.has_completed(),
+            _ => false,
+        }
+    }
+
     /// Gives every completion that is there to `each`. False when completions have been lost.
     #[inline]
     pub(crate) fn reap(&mut self, each: impl FnMut(Completion)) -> bool {

@@ -9,9 +9,10 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::mail::{Mailbox, Next, Taken};
+use super::mail::{Mailbox, Next, Rouser, Taken};
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
+use crate::completion::Answer;
 use crate::error::SetupError;
 use crate::policy::wait_for;
 use crate::proactor::Proactor;
@@ -95,7 +96,7 @@ fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), Set
             Ok((proactor, mailbox)) => {
                 drop(engine);
                 if say.send(Ok(Arc::clone(&mailbox))).is_ok() {
-                    drive(&weak, proactor, &mailbox);
+                    drive(&weak, Desk::new(proactor), &mailbox);
                 }
             }
             Err(refusal) => {
@@ -118,13 +119,13 @@ fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), Set
 fn set_up(shared: &Shared) -> Result<(Proactor, Arc<Mailbox>), SetupError> {
     let mut proactor = shared.new_proactor()?;
     let alarm = shared.alarm_of(&mut proactor)?;
-    let mailbox = Mailbox::new(alarm, shared.config.bytes_in_flight);
+    let mailbox = Mailbox::new(Rouser::Alarm(alarm), shared.config.bytes_in_flight);
     Ok((proactor, Arc::new(mailbox)))
 }
 
 /// Ends the process if a driver panics: the kernel may be writing to memory that unwinding would
 /// free. No foreign code can be the cause, see [`Taken::tell`].
-struct NoUnwinding;
+pub(super) struct NoUnwinding;
 
 impl Drop for NoUnwinding {
     fn drop(&mut self) {
@@ -135,10 +136,32 @@ impl Drop for NoUnwinding {
     }
 }
 
-fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
+/// What whoever drives a proactor works with; the memory is used again and again.
+pub(super) struct Desk {
+    pub(super) proactor: Proactor,
+    /// Answers that have yet to be left in the mailbox.
+    pub(super) answers: Vec<(u32, Answer)>,
+    pub(super) taken: Taken,
+}
+
+impl Desk {
+    pub(super) fn new(proactor: Proactor) -> Self {
+        Self {
+            proactor,
+            answers: Vec::new(),
+            taken: Taken::default(),
+        }
+    }
+}
+
+/// Serves a mailbox until it is to end and nothing is left to do.
+pub(super) fn drive(shared: &Weak<Shared>, mut desk: Desk, mailbox: &Mailbox) {
     let _guard = NoUnwinding;
-    let mut answers = Vec::new();
-    let mut taken = Taken::default();
+    let Desk {
+        proactor,
+        answers,
+        taken,
+    } = &mut desk;
     let mut spin = SPIN_MAX;
     let mut pace = Pace::default();
     loop {
@@ -146,9 +169,9 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
             true => proactor.capacity() - proactor.in_flight(),
             false => 0,
         };
-        let (next, timer) = mailbox.exchange(&mut answers, &mut taken, room);
-        hand_over(&mut proactor, &mut taken);
-        taken.tell();
+        let (next, timer) = mailbox.exchange(answers, taken, room);
+        hand_over(proactor, taken);
+        taken.news.tell();
         let deliver = |token, answer| answers.push((token, answer));
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();
@@ -172,14 +195,14 @@ fn drive(shared: &Weak<Shared>, mut proactor: Proactor, mailbox: &Mailbox) {
             Next::Work => {}
         }
         if proactor.has_news() {
-            tell_of_fallbacks(shared, &mut proactor, mailbox);
+            tell_of_fallbacks(shared, proactor, mailbox);
         }
     }
 }
 
 /// Hands what was taken to the proactor, as far as it has room.
 #[allow(unsafe_code)]
-fn hand_over(proactor: &mut Proactor, taken: &mut Taken) {
+pub(super) fn hand_over(proactor: &mut Proactor, taken: &mut Taken) {
     while proactor.has_room()
         && let Some((token, request)) = taken.requests.pop()
     {
@@ -222,7 +245,7 @@ fn tell_of_fallbacks(shared: &Weak<Shared>, proactor: &mut Proactor, mailbox: &M
     let mut next = shared.new_proactor_on_threads();
     match next.alarm() {
         Ok(alarm) => {
-            mailbox.replace_alarm(alarm);
+            mailbox.replace_alarm(Rouser::Alarm(alarm));
             *proactor = next;
         }
         // A lane has an alarm without a descriptor; were it otherwise, plain calls would go on.

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use super::caller::{Look, look};
 use super::cells::{Kept, Left, Ticket};
+#[cfg(feature = "tokio")]
+use super::lane::{self, Lane};
 use super::local::{self, Home};
 use super::mail::contain;
 use super::shared::Shared;
@@ -30,6 +32,9 @@ pub(crate) enum Flight {
     Driver(usize, Ticket),
     /// In a run loop.
     Local(Home, Ticket),
+    /// In the lane of a runtime.
+    #[cfg(feature = "tokio")]
+    Lane(Arc<Lane>, Ticket),
     /// With other syncs of its file.
     Sync(Seat),
 }
@@ -167,11 +172,20 @@ pub(crate) unsafe fn launch<O: Prepare>(
         let (home, ticket) = unsafe { local::submit(request, waker) };
         return Launch::InFlight(Flight::Local(home, ticket));
     }
+    #[cfg(feature = "tokio")]
+    if lane::suits(&request)
+        && let Some(lane) = lane::current(shared)
+        // SAFETY: passed on from the caller.
+        && let Some(ticket) = unsafe { lane.submit(request, waker) }
+    {
+        return Launch::InFlight(Flight::Lane(lane, ticket));
+    }
     match shared.drivers() {
         Ok(drivers) => {
             let number = this_thread(drivers.count());
             // SAFETY: passed on from the caller.
             let ticket = unsafe { drivers.mailbox(number).submit(request, waker) };
+            let ticket = ticket.expect("drivers end with their engine");
             Launch::InFlight(Flight::Driver(number, ticket))
         }
         Err(refusal) => Launch::Answered(Answer::refused(refusal)),
@@ -204,6 +218,8 @@ impl Flight {
         match *self {
             Self::Sync(ref seat) => seat.poll(waker),
             Self::Local(home, ticket) => local::poll(home, ticket, waker),
+            #[cfg(feature = "tokio")]
+            Self::Lane(ref lane, ticket) => lane.poll(ticket, waker),
             Self::Driver(number, ticket) => match shared.drivers() {
                 Ok(drivers) => drivers.mailbox(number).poll(ticket, waker),
                 Err(refusal) => Some(Answer::refused(refusal)),
@@ -230,6 +246,8 @@ impl Flight {
                 answer.map_or(Left::Withdrawn, Left::Answered)
             }
             Self::Local(home, ticket) => local::abandon(home, ticket, keep),
+            #[cfg(feature = "tokio")]
+            Self::Lane(lane, ticket) => lane.abandon(ticket, keep),
             Self::Driver(number, ticket) => match shared.drivers() {
                 Ok(drivers) => drivers.mailbox(number).abandon(ticket, keep),
                 Err(_) => unreachable!("it was handed to a driver"),
@@ -250,7 +268,7 @@ impl Flight {
 /// As for [`launch`], for each of them; the requests come from [`try_here`].
 pub(crate) unsafe fn launch_all(
     shared: &Arc<Shared>,
-    requests: impl Iterator<Item = Request>,
+    requests: &[Request],
     flights: &mut Vec<Flight>,
 ) -> Result<(), Refusal> {
     if shared.is_forked() {
@@ -259,7 +277,7 @@ pub(crate) unsafe fn launch_all(
     let mut tickets = Vec::new();
     if local::is_current(shared) {
         // SAFETY: passed on from the caller.
-        let home = unsafe { local::submit_all(requests, &mut tickets) };
+        let home = unsafe { local::submit_all(requests.iter().copied(), &mut tickets) };
         flights.extend(
             tickets
                 .into_iter()
@@ -267,10 +285,22 @@ pub(crate) unsafe fn launch_all(
         );
         return Ok(());
     }
+    #[cfg(feature = "tokio")]
+    if requests.iter().all(lane::suits)
+        && let Some(lane) = lane::current(shared)
+        // SAFETY: passed on from the caller.
+        && unsafe { lane.submit_all(requests.iter().copied(), &mut tickets) }
+    {
+        let flight = |ticket| Flight::Lane(Arc::clone(&lane), ticket);
+        flights.extend(tickets.into_iter().map(flight));
+        return Ok(());
+    }
     let drivers = shared.drivers()?;
     let number = this_thread(drivers.count());
+    let mailbox = drivers.mailbox(number);
     // SAFETY: passed on from the caller.
-    unsafe { drivers.mailbox(number).submit_all(requests, &mut tickets) };
+    let taken = unsafe { mailbox.submit_all(requests.iter().copied(), &mut tickets) };
+    assert!(taken, "drivers end with their engine");
     flights.extend(
         tickets
             .into_iter()

@@ -23,14 +23,28 @@ pub(crate) trait Rouse: Clone {
     fn ring(&self);
 }
 
-impl Rouse for Alarm {
+/// What rouses whoever drives a proactor, wherever that is.
+#[derive(Clone)]
+pub(crate) enum Rouser {
+    /// A thread that waits in its backend.
+    Alarm(Alarm),
+    /// A task of a runtime.
+    #[cfg(feature = "tokio")]
+    Task(Waker),
+}
+
+impl Rouse for Rouser {
     fn ring(&self) {
-        Self::ring(self);
+        match self {
+            Self::Alarm(alarm) => alarm.ring(),
+            #[cfg(feature = "tokio")]
+            Self::Task(waker) => waker.wake_by_ref(),
+        }
     }
 }
 
 /// See the module.
-pub(crate) struct Mailbox<A = Alarm> {
+pub(crate) struct Mailbox<A = Rouser> {
     mail: Mutex<Mail<A>>,
     /// Whether there is mail, for a driver that looks for it without the lock. A hint.
     hint: AtomicBool,
@@ -56,6 +70,12 @@ struct Mail<A> {
 pub(crate) struct Taken {
     /// Requests to be handed over, the first one last.
     pub(crate) requests: Vec<(u32, Request)>,
+    pub(crate) news: News,
+}
+
+/// What somebody is to be told.
+#[derive(Default)]
+pub(crate) struct News {
     wakes: Vec<Waker>,
     overs: Vec<(Box<dyn Kept>, Answer)>,
 }
@@ -105,23 +125,28 @@ impl<A: Rouse> Mailbox<A> {
         }
     }
 
-    /// Hands over a request.
+    /// Hands over a request; `None` if the driver is to end, and takes no more.
     ///
     /// # Safety
     ///
     /// As for [`Cells::insert`].
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Ticket {
+    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
         let wake = Wake::Waker(waker.clone());
         let mut mail = self.lock();
+        if mail.ending {
+            drop(mail);
+            drop(wake);
+            return None;
+        }
         // SAFETY: passed on from the caller.
         let ticket = unsafe { mail.cells.insert(request, wake) };
         self.deliver(mail);
-        ticket
+        Some(ticket)
     }
 
     /// Hands over requests together, and appends their tickets. Nobody is told of the answers
-    /// until they have been polled.
+    /// until they have been polled. False if the driver is to end, and takes no more.
     ///
     /// # Safety
     ///
@@ -131,13 +156,17 @@ impl<A: Rouse> Mailbox<A> {
         &self,
         requests: impl Iterator<Item = Request>,
         tickets: &mut Vec<Ticket>,
-    ) {
+    ) -> bool {
         let mut mail = self.lock();
+        if mail.ending {
+            return false;
+        }
         for request in requests {
             // SAFETY: passed on from the caller.
             tickets.push(unsafe { mail.cells.insert(request, Wake::Nobody) });
         }
         self.deliver(mail);
+        true
     }
 
     /// The answer, if it has come; else the waker is kept.
@@ -218,17 +247,17 @@ impl<A: Rouse> Mailbox<A> {
         mail.parked = false;
         for (token, answer) in answers.drain(..) {
             match mail.cells.complete(token, answer) {
-                Then::Wake(Wake::Waker(waker)) => taken.wakes.push(waker),
-                Then::Over(kept, answer) => taken.overs.push((kept, answer)),
+                Then::Wake(Wake::Waker(waker)) => taken.news.wakes.push(waker),
+                Then::Over(kept, answer) => taken.news.overs.push((kept, answer)),
                 Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
             }
         }
-        mail.letting_go = taken.overs.len();
+        mail.letting_go = taken.news.overs.len();
         let mut next_timer = mail.timers.next();
         if next_timer.is_some() {
             let now = Instant::now();
             while let Some(waker) = mail.timers.pop_due(now) {
-                taken.wakes.push(waker);
+                taken.news.wakes.push(waker);
             }
             next_timer = mail.timers.next();
         }
@@ -242,7 +271,7 @@ impl<A: Rouse> Mailbox<A> {
             // What was left from the last time is in order already, and then there is no room.
             taken.requests.reverse();
         }
-        let next = if taken.has_news() || (room > 0 && mail.cells.may_take()) {
+        let next = if taken.news.is_some() || (room > 0 && mail.cells.may_take()) {
             Next::Work
         } else if mail.ending && mail.cells.is_idle() {
             mail.ended = true;
@@ -284,9 +313,9 @@ impl<A: Rouse> Mailbox<A> {
     }
 }
 
-impl Taken {
+impl News {
     /// Whether somebody is to be told something.
-    fn has_news(&self) -> bool {
+    fn is_some(&self) -> bool {
         !self.wakes.is_empty() || !self.overs.is_empty()
     }
 

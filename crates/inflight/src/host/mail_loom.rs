@@ -159,7 +159,7 @@ fn drive(mailbox: &Mailbox<Flag>, alarm: &Flag, memories: &Memories, room: u32) 
         while let Some(request) = taken.requests.pop() {
             in_flight.push(request);
         }
-        taken.tell();
+        taken.news.tell();
         match next {
             Next::End => break,
             // With operations in flight, a completion ends the wait as well as the alarm.
@@ -237,7 +237,8 @@ struct Client {
 impl Client {
     fn submit(&self, number: usize) -> Ticket {
         // SAFETY: nothing is at the address, and the kernel of these models does not use it.
-        unsafe { self.mailbox.submit(request(number), &self.waker) }
+        let ticket = unsafe { self.mailbox.submit(request(number), &self.waker) };
+        ticket.expect("the driver is not to end yet")
     }
 
     /// Waits for the answer as a task does, and has the memory then.

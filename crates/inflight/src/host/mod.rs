@@ -10,6 +10,10 @@ pub(crate) mod flight;
 
 pub(crate) mod caller;
 pub(crate) mod driver;
+#[cfg(feature = "tokio")]
+pub(crate) mod lane;
+#[cfg(feature = "tokio")]
+pub(crate) mod lanes;
 pub(crate) mod local;
 
 pub(crate) mod flights;

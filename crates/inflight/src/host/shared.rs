@@ -2,11 +2,15 @@
 //! why, its counters and its pool of threads.
 
 use std::io;
+#[cfg(feature = "tokio")]
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::driver::Drivers;
+#[cfg(feature = "tokio")]
+use super::lanes::Lanes;
 use super::spread::Callers;
 use super::{caller, fork};
 use crate::backend::Backend;
@@ -91,6 +95,9 @@ pub(crate) struct Shared {
     drivers: OnceLock<Drivers>,
     /// Held while they are started.
     starting: Mutex<()>,
+    /// The lanes of tokio's runtimes.
+    #[cfg(feature = "tokio")]
+    pub(crate) lanes: Arc<Lanes>,
 }
 
 impl Shared {
@@ -118,6 +125,8 @@ impl Shared {
             last_refusal: Mutex::new(None),
             drivers: OnceLock::new(),
             starting: Mutex::new(()),
+            #[cfg(feature = "tokio")]
+            lanes: Arc::default(),
         })
     }
 
@@ -179,6 +188,32 @@ impl Shared {
         };
         self.counters.watch(proactor.tally());
         Ok(proactor)
+    }
+
+    /// A new proactor for any thread, one at a time, and what is readable when it has something to
+    /// reap.
+    ///
+    /// # Errors
+    ///
+    /// If this engine has no rings, or no more of them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn new_lane(&self) -> Result<(Proactor, OwnedFd), SetupError> {
+        let Kind::Uring(features) = self.chosen.kind else {
+            let cause = io::Error::new(io::ErrorKind::Unsupported, self.chosen.reason.clone());
+            return Err(probe::explain(cause));
+        };
+        if let Some(why) = self.gave_up.get() {
+            return Err(why.clone());
+        }
+        let ring = Uring::shared(probe::open_shared(self.config.queue_depth)?.ring);
+        let watched = ring.watched().map_err(probe::explain)?;
+        let capacity = ring.capacity().min(self.config.queue_depth);
+        let mut proactor = Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
+            .with_pool(Arc::clone(self.pool()));
+        // What a driver thread needs that may have to take it over.
+        proactor.alarm().map_err(probe::explain)?;
+        self.counters.watch(proactor.tally());
+        Ok((proactor, watched))
     }
 
     /// A new proactor that has no ring, after one has broken.
@@ -308,14 +343,17 @@ impl Drop for Shared {
         let deadline = now
             .checked_add(self.config.drain_for)
             .unwrap_or(now + FOR_EVER);
-        if let Some(drivers) = drivers {
-            let left = drivers.end(deadline);
-            if left > 0 {
-                self.tell_of_leak(u64::from(left));
-                // Its threads may be busy with these operations.
-                std::mem::forget(pool);
-                return;
-            }
+        let of_drivers = drivers.map_or(0, |drivers| drivers.end(deadline));
+        #[cfg(feature = "tokio")]
+        let of_lanes = self.lanes.end(deadline);
+        #[cfg(not(feature = "tokio"))]
+        let of_lanes = 0;
+        let left = of_drivers + of_lanes;
+        if left > 0 {
+            self.tell_of_leak(u64::from(left));
+            // Its threads may be busy with these operations.
+            std::mem::forget(pool);
+            return;
         }
         caller::forget_dead();
         let left = pool.map_or(0, |pool| pool.close(deadline));

@@ -126,6 +126,12 @@ impl Proactor {
         self.queued > 0 || !self.early.is_empty()
     }
 
+    /// Whether completions wait to be reaped, or operations to be handed over.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_work(&mut self) -> bool {
+        self.needs_turn() || self.backend.has_completed() || self.backend.unsubmitted() > 0
+    }
+
     /// Takes a request, for which there is room; the token goes back with its answer.
     ///
     /// # Safety
@@ -376,6 +382,12 @@ impl Proactor {
     #[inline]
     pub(crate) fn sweep(&mut self) {
         self.backend.sweep();
+    }
+
+    /// Whether the backend cannot be used again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
     }
 
     /// Why the backend cannot be used again.

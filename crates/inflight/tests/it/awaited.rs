@@ -7,6 +7,8 @@ mod dropped;
 mod everywhere;
 mod hands;
 mod hostile;
+#[cfg(feature = "tokio")]
+mod lanes;
 #[cfg(feature = "faulty")]
 mod left;
 mod loops;

@@ -29,9 +29,9 @@ pub(crate) struct Opened {
 
 /// Set-up flags, newest first. A kernel that does not know one answers EINVAL
 /// (io_uring_setup(2)), and the next rung is tried.
-const LADDER: [&[Flag]; 6] = {
+const OWNED: &[&[Flag]] = {
     use Flag::*;
-    [
+    &[
         &[SubmitAll, SingleIssuer, DeferTaskrun, NoSqarray], // Linux 6.6
         &[SubmitAll, SingleIssuer, DeferTaskrun],            // 6.1
         &[SubmitAll, SingleIssuer, CoopTaskrun],             // 6.0
@@ -39,6 +39,14 @@ const LADDER: [&[Flag]; 6] = {
         &[SubmitAll],                                        // 5.18
         &[],
     ]
+};
+
+/// The same for a ring that any thread enters, one at a time. Task work interrupts the thread that
+/// has submitted, because nobody knows whether it will enter again.
+#[cfg(feature = "tokio")]
+const SHARED: &[&[Flag]] = {
+    use Flag::*;
+    &[&[SubmitAll, NoSqarray], &[SubmitAll], &[]]
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,10 +72,24 @@ const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(20);
 ///
 /// Why there is none, with who refuses and what to do.
 pub(crate) fn open(entries: u32) -> Result<Opened, SetupError> {
+    open_one(entries, OWNED)
+}
+
+/// As [`open`], a ring that any thread may enter, one at a time.
+///
+/// # Errors
+///
+/// As there.
+#[cfg(feature = "tokio")]
+pub(crate) fn open_shared(entries: u32) -> Result<Opened, SetupError> {
+    open_one(entries, SHARED)
+}
+
+fn open_one(entries: u32, ladder: &[&[Flag]]) -> Result<Opened, SetupError> {
     let mut retries = 0;
     let mut size = entries.max(ENTRIES_MIN);
     loop {
-        match climb_down(size) {
+        match climb_down(size, ladder) {
             Ok(opened) => return Ok(opened),
             Err(cause) if cause.raw_os_error() == Some(libc::ENOMEM) => {
                 if size > ENTRIES_MIN {
@@ -84,13 +106,13 @@ pub(crate) fn open(entries: u32) -> Result<Opened, SetupError> {
     }
 }
 
-fn climb_down(entries: u32) -> io::Result<Opened> {
+fn climb_down(entries: u32, ladder: &[&[Flag]]) -> io::Result<Opened> {
     let mut refusal = io::Error::from_raw_os_error(libc::EINVAL);
-    for flags in LADDER {
+    for flags in ladder {
         let mut builder = IoUring::builder();
         // A child after fork must not write into the parent's ring.
         builder.dontfork();
-        for flag in flags {
+        for flag in *flags {
             match flag {
                 Flag::SubmitAll => builder.setup_submit_all(),
                 Flag::SingleIssuer => builder.setup_single_issuer(),

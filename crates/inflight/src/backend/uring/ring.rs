@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+#[cfg(feature = "tokio")]
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -23,9 +25,11 @@ const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
 /// What the ring sends back for the alarm. No slot has this number.
 const ALARM: u64 = u64::MAX;
 
-/// A ring owned by one thread.
+/// A ring owned by one thread, or by one at a time.
 pub(crate) struct Uring {
     ring: IoUring,
+    /// Whether it completes operations without being entered.
+    is_shared: bool,
     /// Index of the ring's descriptor among those this thread has registered, which saves a
     /// look-up in each enter: io_uring_register(2), `IORING_REGISTER_RING_FDS`.
     registered: Option<u32>,
@@ -57,18 +61,30 @@ pub(crate) struct EnterFailed {
 
 impl Uring {
     pub(crate) fn new(ring: IoUring) -> Self {
+        let registered = register_descriptor(&ring);
+        Self::with(ring, registered, false)
+    }
+
+    /// A ring that any thread may enter, one at a time (`probe::open_shared`).
+    #[cfg(feature = "tokio")]
+    pub(crate) fn shared(ring: IoUring) -> Self {
+        // A registered descriptor is known to the thread alone that has registered it.
+        Self::with(ring, None, true)
+    }
+
+    fn with(ring: IoUring, registered: Option<u32>, is_shared: bool) -> Self {
         let mut flags = EnterFlags::empty();
         if ring.params().is_feature_no_iowait() {
             // An idle wait is not I/O pressure (io_uring_enter(2), IORING_ENTER_NO_IOWAIT).
             flags |= EnterFlags::NO_IOWAIT;
         }
-        let registered = register_descriptor(&ring);
         if registered.is_some() {
             flags |= EnterFlags::REGISTERED_RING;
         }
         Self {
             arenas: Arenas::default(),
             ring,
+            is_shared,
             registered,
             flags,
             files: Files::default(),
@@ -139,6 +155,9 @@ impl Uring {
             queue.sync();
             u32::try_from(queue.len()).expect("a queue has at most 32768 places")
         };
+        if self.is_shared && to_submit == 0 && at_least == 0 {
+            return Ok(());
+        }
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
         let mut flags = self.flags | EnterFlags::GETEVENTS;
@@ -282,6 +301,23 @@ impl Uring {
             });
         }
         queue.overflow() == 0
+    }
+
+    /// A descriptor that is readable as long as completions wait.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the ring is open while it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// Whether completions wait to be reaped.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_completed(&mut self) -> bool {
+        !self.ring.completion().is_empty()
     }
 
     /// Queued operations that the kernel has not taken yet.

@@ -20,6 +20,8 @@ pub(crate) fn on_every_host<F: Future>(engine: &Engine, mut future: impl FnMut()
     let mut multi = tokio::runtime::Builder::new_multi_thread();
     let multi = multi.worker_threads(2).build().expect("a runtime");
     multi.block_on(future());
+    #[cfg(feature = "tokio")]
+    super::lanes::in_lanes(engine, future);
 }
 
 #[test]

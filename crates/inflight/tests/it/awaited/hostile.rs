@@ -20,6 +20,8 @@ fn on_every_host(body: impl AsyncFn(&Engine)) {
         pollster::block_on(body(engine));
         drained(engine);
         engine.run(body(engine)).expect("nothing is demanded");
+        #[cfg(feature = "tokio")]
+        super::lanes::in_lanes(engine, || body(engine));
         // It goes on as if nothing had been.
         pollster::block_on(reads_rightly(engine));
         engine

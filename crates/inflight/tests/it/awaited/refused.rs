@@ -30,11 +30,16 @@ fn set_alarm() {
 
 /// Runs `body` in a process of its own, which is this test started again.
 fn in_own_process(test: &str, body: impl FnOnce()) {
+    in_own_process_of("awaited::refused", test, body);
+}
+
+/// As [`in_own_process`], for a test of this module.
+pub(super) fn in_own_process_of(module: &str, test: &str, body: impl FnOnce()) {
     if is_rerun(CHILD) {
         set_alarm();
         return body();
     }
-    let output = rerun(&format!("awaited::refused::{test}"), CHILD).output();
+    let output = rerun(&format!("{module}::{test}"), CHILD).output();
     let output = output.expect("this binary can be started");
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
@@ -88,7 +93,7 @@ fn rings_are_plenty(test: &str) -> bool {
 }
 
 /// Forks and runs `body` in the child, which has to end well.
-fn in_forked_child(body: impl FnOnce()) {
+pub(super) fn in_forked_child(body: impl FnOnce()) {
     // SAFETY: no memory is involved; what the child may do with this library is what is tested.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", io::Error::last_os_error());
@@ -104,7 +109,7 @@ fn in_forked_child(body: impl FnOnce()) {
     assert_eq!((answer, status), (pid, 0), "the child failed");
 }
 
-fn is_forked<T>(polled: Poll<io::Result<T>>) -> bool {
+pub(super) fn is_forked<T>(polled: Poll<io::Result<T>>) -> bool {
     match polled {
         Poll::Ready(Err(error)) => error.get_ref().is_some_and(|inner| inner.is::<Forked>()),
         _ => false,

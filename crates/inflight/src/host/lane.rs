@@ -1,0 +1,440 @@
+//! The lane host: a proactor that a tokio runtime's own threads serve, through a task of the
+//! runtime that stands in for a driver thread.
+//!
+//! The ring's descriptor is in the runtime's poll set. So whichever of its threads waits for the
+//! runtime's events waits for completions too, and no other thread has to be woken. A lane is a
+//! [`Mailbox`] like that of a driver; what differs is who looks into it.
+//!
+//! **Who owns the proactor.** It lies on the lane's [`Desk`], under a lock that the task holds
+//! while it works, never while it waits. Whoever takes the desk away owns it from then on: a
+//! driver thread, when the runtime has ended with something in flight, or when nobody has polled
+//! the task although there was something to do ([`super::lanes`] looks for that). So no answer
+//! depends on the runtime: futures may be polled anywhere, also after their runtime is gone.
+//!
+//! **Gathering.** With a few in flight the task lets the others of its thread have their turn
+//! before it hands over what has come, so that what one wave of completions brings about
+//! goes to the kernel in one enter.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, Waker};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Handle, Id};
+
+use super::cells::{Kept, Left, Ticket};
+use super::driver::{Desk, NoUnwinding, drive, hand_over};
+use super::fork;
+use super::lanes::{Keeper, Lanes, lock};
+use super::mail::{Mailbox, News, Next, Rouser};
+use super::pace::MANY;
+use super::shared::Shared;
+use crate::completion::Answer;
+use crate::error::SetupError;
+use crate::op::{Op, Request};
+
+/// A desk that goes from thread to thread.
+struct Movable(Desk);
+
+// SAFETY: what it has that is not `Send` by itself are addresses in requests. They stay valid until
+// their answers are delivered, whichever thread hands them over: `Cells::insert` asks for that. The
+// ring is one that any thread may enter.
+unsafe impl Send for Movable {}
+
+/// See the module.
+pub(crate) struct Lane {
+    pub(super) runtime: Id,
+    mailbox: Mailbox,
+    /// Absent once a driver thread has taken it, or the lane has ended.
+    desk: Mutex<Option<Movable>>,
+    /// How often the task has worked.
+    passes: AtomicU64,
+    /// The thread that has taken the lane over.
+    thread: Mutex<Option<JoinHandle<()>>>,
+    shared: Weak<Shared>,
+    keeper: Arc<Keeper>,
+    fork_generation: u32,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
+/// Whether a request is for a lane: what takes a thread of its own anyway is for a driver.
+pub(crate) fn suits(request: &Request) -> bool {
+    let moves = matches!(
+        request.op,
+        Op::Nop
+            | Op::ReadAt { .. }
+            | Op::WriteAt { .. }
+            | Op::ReadVectoredAt { .. }
+            | Op::WriteVectoredAt { .. }
+    );
+    moves && !request.aside
+}
+
+/// Has the current runtime serve what is awaited in it.
+///
+/// # Errors
+///
+/// Outside a runtime, in a forked child, and if there are no rings, or none for it.
+///
+/// # Panics
+///
+/// If the runtime has no I/O driver.
+pub(crate) fn open(shared: &Arc<Shared>) -> Result<(), SetupError> {
+    let opened = try_open(shared);
+    if let Err(refusal) = &opened
+        && !shared.is_forked()
+    {
+        shared.counters.fallback(format!("no lane: {refusal}"));
+    }
+    opened
+}
+
+fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
+    let refused = |cause| SetupError::Refused {
+        cause: Arc::new(cause),
+    };
+    if shared.is_forked() {
+        return Err(refused(io::Error::other("this is a forked child")));
+    }
+    let runtime = Handle::try_current().map_err(|none| refused(io::Error::other(none)))?;
+    if shared.lanes.find(runtime.id()).is_some() {
+        return Ok(());
+    }
+    let (proactor, watched) = shared.new_lane()?;
+    // SAFETY: it owns the descriptor, which stays the same one as long as it lives.
+    let watched = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
+    let watched = watched.map_err(|failed| refused(failed.into()))?;
+    // The task sets its own waker before it counts as parked for the first time.
+    let nobody = Rouser::Task(Waker::noop().clone());
+    let lane = Arc::new(Lane {
+        runtime: runtime.id(),
+        mailbox: Mailbox::new(nobody, shared.config.bytes_in_flight),
+        desk: Mutex::new(Some(Movable(Desk::new(proactor)))),
+        passes: AtomicU64::new(0),
+        thread: Mutex::default(),
+        shared: Arc::downgrade(shared),
+        keeper: Arc::clone(shared.lanes.keeper()),
+        fork_generation: fork::generation(),
+    });
+    shared.lanes.add(&lane).map_err(refused)?;
+    let lanes = Arc::downgrade(&shared.lanes);
+    runtime.spawn(serve(Serving { lane, lanes }, watched));
+    Ok(())
+}
+
+/// The lane of the current runtime.
+#[inline]
+pub(crate) fn current(shared: &Shared) -> Option<Arc<Lane>> {
+    if !shared.lanes.has_any() {
+        return None;
+    }
+    let runtime = Handle::try_current().ok()?;
+    shared.lanes.find(runtime.id())
+}
+
+impl Lane {
+    /// Hands over a request; `None` if the lane has ended meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As for [`super::cells::Cells::insert`].
+    #[inline]
+    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
+        // SAFETY: passed on from the caller.
+        let ticket = unsafe { self.mailbox.submit(request, waker) };
+        self.keeper.attend();
+        ticket
+    }
+
+    /// Hands over requests together; false if the lane has ended meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// As for [`super::cells::Cells::insert`].
+    pub(crate) unsafe fn submit_all(
+        &self,
+        requests: impl Iterator<Item = Request>,
+        tickets: &mut Vec<Ticket>,
+    ) -> bool {
+        // SAFETY: passed on from the caller.
+        let taken = unsafe { self.mailbox.submit_all(requests, tickets) };
+        self.keeper.attend();
+        taken
+    }
+
+    pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        self.mailbox.poll(ticket, waker)
+    }
+
+    pub(crate) fn abandon(&self, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
+        self.mailbox.abandon(ticket, keep)
+    }
+
+    /// Requests without an answer.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.mailbox.unanswered()
+    }
+
+    /// How often the task has worked.
+    pub(super) fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is something to do for the task, which is not at it.
+    pub(super) fn waits_for_its_task(&self) -> bool {
+        let Ok(mut desk) = self.desk.try_lock() else {
+            return false;
+        };
+        let Some(Movable(desk)) = desk.as_mut() else {
+            return false;
+        };
+        self.mailbox.has_hint() || desk.proactor.has_work()
+    }
+
+    /// Has a driver thread go on with the lane, for this reason.
+    #[cold]
+    pub(super) fn take_over(self: &Arc<Self>, why: &str) {
+        // Held until the thread is known, because whoever ends the lane waits for it.
+        let mut thread = lock(&self.thread);
+        if thread.is_some() {
+            return;
+        }
+        let lane = Arc::clone(self);
+        let run = move || {
+            let desk = lock(&lane.desk).take();
+            let Some(Movable(mut desk)) = desk else {
+                return;
+            };
+            let alarm = desk.proactor.alarm().expect("it was made with the ring");
+            lane.mailbox.replace_alarm(Rouser::Alarm(alarm));
+            drive(&lane.shared, desk, &lane.mailbox);
+        };
+        let named = thread::Builder::new().name("inflight-driver".to_owned());
+        let reason = match named.spawn(run) {
+            Ok(started) => {
+                *thread = Some(started);
+                why.to_owned()
+            }
+            // The desk stays where it is, and the keeper tries again.
+            Err(cause) => format!("{why}, and no driver can be started: {cause}"),
+        };
+        drop(thread);
+        self.tell_of(vec![reason]);
+    }
+
+    /// Ends the lane once nothing is in flight, but waits no longer than until `deadline`.
+    /// Returns how many requests are then left; a thread goes on with them.
+    pub(super) fn end(self: &Arc<Self>, deadline: Instant) -> u32 {
+        self.mailbox.end();
+        if self.unanswered() > 0 && lock(&self.desk).is_some() {
+            self.take_over("the engine was dropped with operations in flight in a lane");
+        }
+        let thread = lock(&self.thread).take();
+        let Some(thread) = thread else {
+            return self.put_away();
+        };
+        if thread.thread().id() == thread::current().id() {
+            return 0;
+        }
+        if self.mailbox.wait_for_end(deadline) {
+            // A driver runs no foreign code that it does not contain.
+            let _ = thread.join();
+            return 0;
+        }
+        self.unanswered()
+    }
+
+    /// Drops the desk if nothing is in flight; else keeps it for ever, because nobody can wait for
+    /// it. Returns how many requests are left.
+    fn put_away(self: &Arc<Self>) -> u32 {
+        let left = self.unanswered();
+        if left > 0 {
+            std::mem::forget(Arc::clone(self));
+        } else {
+            let desk = lock(&self.desk).take();
+            drop(desk);
+        }
+        left
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.fork_generation != fork::generation()
+            && let Ok(desk) = self.desk.get_mut()
+        {
+            // It is the parent's.
+            std::mem::forget(desk.take());
+        }
+    }
+}
+
+/// What the task has of its lane. It goes when the task has ended, or its runtime.
+struct Serving {
+    lane: Arc<Lane>,
+    lanes: Weak<Lanes>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let lane = &self.lane;
+        if lane.fork_generation != fork::generation() {
+            return;
+        }
+        // From here on nothing comes any more.
+        lane.mailbox.end();
+        if lock(&lane.desk).is_some() {
+            if lane.unanswered() > 0 {
+                lane.take_over("a tokio runtime has ended with operations in flight in its lane");
+            } else {
+                let desk = lock(&lane.desk).take();
+                drop(desk);
+            }
+        }
+        if let Some(lanes) = self.lanes.upgrade() {
+            lanes.retire(lane);
+        }
+    }
+}
+
+/// Who has been told something.
+#[derive(Default)]
+struct Told {
+    /// Its memory is used again and again.
+    news: News,
+    /// How many there are to be told at a time: what the largest of the last waves of completions
+    /// was taken from, less one for each wave since. A small wave between large ones is no reason
+    /// to hand over each operation by itself, after which they would stay apart.
+    of: u32,
+}
+
+/// How the task goes on.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// It is woken when there is something to do.
+    Sleep,
+    Again,
+    End,
+}
+
+/// The task.
+async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
+    let lane = &serving.lane;
+    let mut known = Waker::noop().clone();
+    let mut told = Told::default();
+    let mut then = Then::Again;
+    while then != Then::End {
+        if !lane.woken(&watched, &mut known, then == Then::Sleep).await {
+            return;
+        }
+        if told.of >= MANY && lane.mailbox.has_hint() {
+            // Those that are told now, and all others of this thread, have their turn first.
+            if lane.pass(&mut told, false) == Then::End {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        then = lane.pass(&mut told, true);
+    }
+}
+
+impl Lane {
+    /// Waits, if it may, until there is mail, or something to reap. False when the runtime is
+    /// about to end.
+    async fn woken(&self, watched: &AsyncFd<OwnedFd>, known: &mut Waker, may_wait: bool) -> bool {
+        poll_fn(|context| {
+            if !known.will_wake(context.waker()) {
+                known.clone_from(context.waker());
+                self.mailbox.replace_alarm(Rouser::Task(known.clone()));
+            }
+            let mut is_ready = !may_wait || self.mailbox.has_hint();
+            loop {
+                match watched.poll_read_ready(context) {
+                    // Cleared before what is there is reaped: whatever comes later sets it again.
+                    Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                    Poll::Pending if is_ready => return Poll::Ready(true),
+                    Poll::Pending => return Poll::Pending,
+                }
+                is_ready = true;
+            }
+        })
+        .await
+    }
+
+    /// Tells the engine what has been given up. Without any lock: it may be the last that has it.
+    fn tell_of(&self, fallbacks: Vec<String>) {
+        for reason in fallbacks {
+            if let Some(shared) = self.shared.upgrade() {
+                shared.counters.fallback(reason);
+            }
+        }
+    }
+
+    /// Reaps, delivers, and if `takes` hands over what has come.
+    fn pass(self: &Arc<Self>, told: &mut Told, takes: bool) -> Then {
+        if self.fork_generation != fork::generation() {
+            return Then::End;
+        }
+        let _guard = NoUnwinding;
+        let mut desk = lock(&self.desk);
+        let Some(Movable(desk_here)) = desk.as_mut() else {
+            return Then::End;
+        };
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        let Desk {
+            proactor,
+            answers,
+            taken,
+        } = desk_here;
+        let in_flight = proactor.in_flight();
+        proactor.turn(0, |token, answer| answers.push((token, answer)));
+        if !answers.is_empty() {
+            // Those that were answered as soon as they were handed over count as well.
+            let answered = u32::try_from(answers.len()).unwrap_or(u32::MAX);
+            told.of = in_flight.max(answered).max(told.of.saturating_sub(1));
+        }
+        let room = match takes && proactor.has_room() && taken.requests.is_empty() {
+            true => proactor.capacity() - proactor.in_flight(),
+            false => 0,
+        };
+        let (next, _) = self.mailbox.exchange(answers, taken, room);
+        hand_over(proactor, taken);
+        if proactor.needs_turn() {
+            proactor.turn(0, |token, answer| answers.push((token, answer)));
+        }
+        let is_done = answers.is_empty() && taken.requests.is_empty() && !proactor.has_work();
+        let is_broken = proactor.is_broken();
+        let fallbacks = match proactor.has_news() && !is_broken {
+            true => proactor.take_fallbacks().collect(),
+            false => Vec::new(),
+        };
+        std::mem::swap(&mut told.news, &mut taken.news);
+        drop(desk);
+        told.news.tell();
+        if is_broken {
+            // The driver tells of it, and goes on without a ring.
+            self.take_over("the ring of a lane has broken");
+            return Then::End;
+        }
+        self.tell_of(fallbacks);
+        match next {
+            Next::End => Then::End,
+            Next::Park if is_done => Then::Sleep,
+            _ => Then::Again,
+        }
+    }
+}

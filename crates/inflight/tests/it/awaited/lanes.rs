@@ -1,0 +1,321 @@
+//! Operations served by the threads of a tokio runtime: who serves them, and what becomes of them
+//! when the runtime is gone, left, or busy with something else.
+
+use std::fs;
+use std::future::{Future, IntoFuture};
+use std::iter;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use inflight::fs::{File, ReadVectoredAt};
+use inflight::{BackendKind, BufPool, Engine, Pending, local};
+use tokio::runtime::{Builder, Runtime};
+
+use super::hands::{drained, poll_once};
+use super::refused::{in_forked_child, in_own_process_of, is_forked};
+use crate::support::{given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip};
+
+/// A runtime of one thread, and one of two workers.
+fn runtimes() -> [Runtime; 2] {
+    let single = Builder::new_current_thread();
+    let mut multi = Builder::new_multi_thread();
+    multi.worker_threads(2);
+    [single, multi].map(|mut builder| builder.enable_io().build().expect("a runtime"))
+}
+
+/// Runs a future in runtimes that serve the engine, if it has rings.
+pub(super) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
+    for runtime in runtimes() {
+        let served = runtime.block_on(async { engine.serve_on_tokio() });
+        let has_rings = engine.backend().kind == BackendKind::Uring;
+        assert!(served.is_ok() || !has_rings, "{served:?}");
+        runtime.block_on(future());
+        drained(engine);
+    }
+}
+
+/// A runtime that serves the engine.
+fn served(engine: &Engine, runtime: Runtime) -> Runtime {
+    let entered = runtime.enter();
+    engine.serve_on_tokio().expect("it has rings");
+    drop(entered);
+    runtime
+}
+
+type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
+
+/// Reads of every byte, each begun.
+fn begun(file: &File, count: u64) -> Vec<Read<'_>> {
+    let mut reads: Vec<_> = (0..count)
+        .map(|at| file.read_vectored_at(vec![vec![0; 1]], at).into_future())
+        .collect();
+    for read in &mut reads {
+        assert!(poll_once(read).is_pending());
+    }
+    reads
+}
+
+async fn check(reads: Vec<Read<'_>>, content: &[u8]) {
+    for (read, byte) in reads.into_iter().zip(content) {
+        let (result, bufs) = read.await;
+        assert_eq!((result.expect("it is done"), bufs[0][0]), (1, *byte));
+    }
+}
+
+/// Threads of this process with this name.
+fn threads_named(name: &str) -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
+    let names = tasks.flatten().filter_map(|task| {
+        // A thread may end meanwhile.
+        fs::read_to_string(task.path().join("comm")).ok()
+    });
+    names.filter(|known| known.trim_end() == name).count()
+}
+
+/// No-ops of 32 tasks.
+fn run_nops(runtime: &Runtime, engine: &Engine) {
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let engine = engine.clone();
+            runtime.spawn(async move {
+                for _ in 0..200 {
+                    engine.nop().await.expect("a no-op cannot fail");
+                }
+            })
+        })
+        .collect();
+    runtime.block_on(async {
+        for task in tasks {
+            task.await.expect("it does not panic");
+        }
+    });
+}
+
+#[test]
+fn a_lane_needs_no_driver() {
+    in_own_process_of("awaited::lanes", "a_lane_needs_no_driver", || {
+        for runtime in runtimes() {
+            let Some(engine) = uring_or_skip("a lane") else {
+                return;
+            };
+            let runtime = served(&engine, runtime);
+            run_nops(&runtime, &engine);
+            let content = pattern(500);
+            let file = temp_file(&engine, &content);
+            runtime.block_on(async { check(begun(&file, 500), &content).await });
+            if !given_up(&engine, "has not polled its lane").is_empty() {
+                return skip("a lane", "this machine is too busy to run its threads");
+            }
+            assert_eq!(threads_named("inflight-driver"), 0);
+        }
+    });
+}
+
+#[test]
+fn what_many_tasks_ask_for_goes_to_the_kernel_together() {
+    let Some(engine) = uring_of_depth_or_skip("enters of a lane", 64) else {
+        return;
+    };
+    let [single, _] = runtimes();
+    let single = served(&engine, single);
+    let before = engine.stats();
+    run_nops(&single, &engine);
+    let after = engine.stats();
+    if !given_up(&engine, "has not polled its lane").is_empty() {
+        return skip(
+            "enters of a lane",
+            "this machine is too busy to run its threads",
+        );
+    }
+    let operations = after.operations - before.operations;
+    let enters = after.enters - before.enters;
+    assert_eq!(operations, 32 * 200);
+    assert!(enters * 16 <= operations, "{enters} for {operations}");
+}
+
+#[test]
+fn what_a_runtime_has_begun_outlives_it() {
+    for turns in [0, 1, 20] {
+        for runtime in runtimes() {
+            let Some(engine) = uring_or_skip("the end of a runtime") else {
+                return;
+            };
+            let content = pattern(600);
+            let file = temp_file(&engine, &content);
+            let runtime = served(&engine, runtime);
+            let mut reads = runtime.block_on(async {
+                let reads = begun(&file, 600);
+                for _ in 0..turns {
+                    local::yield_now().await;
+                }
+                reads
+            });
+            drop(reads.split_off(550));
+            let late = reads.split_off(500);
+            std::mem::forget(reads.split_off(450));
+            drop(runtime);
+            drop(late);
+            pollster::block_on(check(reads, &content));
+            drained(&engine);
+            // The others go another way.
+            pollster::block_on(check(begun(&file, 50), &content));
+        }
+    }
+}
+
+#[test]
+fn a_runtime_that_is_left_or_forgotten_holds_nothing_up() {
+    for runtime in runtimes() {
+        let Some(engine) = uring_or_skip("a forgotten runtime") else {
+            return;
+        };
+        let content = pattern(100);
+        let file = temp_file(&engine, &content);
+        let runtime = served(&engine, runtime);
+        let is_single = {
+            let handle = runtime.handle();
+            handle.runtime_flavor() == tokio::runtime::RuntimeFlavor::CurrentThread
+        };
+        let reads = runtime.block_on(async { begun(&file, 100) });
+        std::mem::forget(runtime);
+        pollster::block_on(check(reads, &content));
+        // The workers of the other one go on, if the machine lets them.
+        let taken = given_up(&engine, "has not polled its lane").len();
+        assert!(taken == 1 || !is_single, "who has polled it?");
+    }
+}
+
+#[test]
+fn a_task_may_block_on_what_its_own_runtime_serves() {
+    for runtime in runtimes() {
+        let Some(engine) = uring_or_skip("a blocked runtime") else {
+            return;
+        };
+        let content = pattern(100);
+        let runtime = served(&engine, runtime);
+        let there = engine.clone();
+        let task = runtime.spawn(async move {
+            let file = temp_file(&there, &content);
+            for _ in 0..3 {
+                pollster::block_on(check(begun(&file, 100), &content));
+            }
+        });
+        runtime.block_on(task).expect("it does not panic");
+        // Whoever takes over serves the others too.
+        run_nops(&runtime, &engine);
+    }
+}
+
+#[test]
+fn what_one_runtime_has_begun_is_awaited_in_another_and_on_a_thread_that_ends() {
+    let Some(engine) = uring_or_skip("two runtimes") else {
+        return;
+    };
+    let content = pattern(300);
+    let file = temp_file(&engine, &content);
+    let [single, multi] = runtimes().map(|runtime| served(&engine, runtime));
+    let reads = multi.block_on(async { begun(&file, 300) });
+    single.block_on(check(reads, &content));
+    let reads = single.block_on(async { begun(&file, 300) });
+    multi.block_on(check(reads, &content));
+    // Begun in the runtime by a thread that is none of its own, and ends.
+    let reads = thread::scope(|scope| {
+        let begin = || {
+            let _entered = multi.enter();
+            begun(&file, 300)
+        };
+        scope.spawn(begin).join().expect("it does not panic")
+    });
+    pollster::block_on(check(reads, &content));
+    // Nested, as far as tokio allows it: a runtime beside another, and a loop in a runtime.
+    multi.block_on(async {
+        let inner = begun(&file, 50);
+        engine.run(check(begun(&file, 50), &content)).unwrap();
+        check(inner, &content).await;
+    });
+}
+
+#[test]
+fn an_engine_may_go_with_its_operations_in_flight_in_a_lane() {
+    for runtime in runtimes() {
+        let Some(engine) = uring_or_skip("the end of an engine") else {
+            return;
+        };
+        let pool = BufPool::new(64, 4096).expect("there is memory");
+        let file = temp_file(&engine, &pattern(64));
+        let runtime = served(&engine, runtime);
+        runtime.block_on(async {
+            for at in 0..64 {
+                let buf = pool.take().expect("one for each");
+                let mut read = file.read_vectored_at(vec![buf], at).into_future();
+                assert!(poll_once(&mut read).is_pending());
+            }
+        });
+        drop((file, engine));
+        let back: Vec<_> = iter::from_fn(|| pool.take()).collect();
+        assert_eq!(back.len(), 64, "some are still kept");
+        drop(runtime);
+    }
+}
+
+#[test]
+fn where_there_are_no_rings_drivers_serve_and_say_why() {
+    let threads = Engine::builder().backend(BackendKind::Threads).build();
+    let engine = threads.expect("threads can be had");
+    let refused = pollster::block_on(async { engine.serve_on_tokio() });
+    refused.expect_err("there is no runtime");
+    for runtime in runtimes() {
+        runtime.block_on(async {
+            engine.serve_on_tokio().expect_err("there are no rings");
+            let content = pattern(50);
+            let file = temp_file(&engine, &content);
+            check(begun(&file, 50), &content).await;
+        });
+    }
+    assert_eq!(given_up(&engine, "no lane").len(), 2);
+}
+
+#[test]
+fn a_runtime_without_io_is_a_mistake_that_harms_nobody() {
+    let Some(engine) = uring_or_skip("a runtime without I/O") else {
+        return;
+    };
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let serve = AssertUnwindSafe(|| engine.serve_on_tokio());
+        assert!(catch_unwind(serve).is_err());
+        let content = pattern(50);
+        let file = temp_file(&engine, &content);
+        check(begun(&file, 50), &content).await;
+    });
+    assert_eq!(engine.stats().in_flight, 0);
+}
+
+#[test]
+fn a_forked_child_leaves_the_lanes_of_its_parent_alone() {
+    in_own_process_of(
+        "awaited::lanes",
+        "a_forked_child_leaves_the_lanes_of_its_parent_alone",
+        || {
+            for runtime in runtimes() {
+                let Some(engine) = uring_or_skip("a fork") else {
+                    return;
+                };
+                let content = pattern(64);
+                let file = temp_file(&engine, &content);
+                let runtime = served(&engine, runtime);
+                let mut reads = runtime.block_on(async { begun(&file, 64) });
+                in_forked_child(|| {
+                    for read in &mut reads[..10] {
+                        assert!(is_forked(poll_once(read).map(|(result, _)| result)));
+                    }
+                    drop(std::mem::take(&mut reads));
+                    let _entered = runtime.enter();
+                    assert!(is_forked(poll_once(&mut engine.nop().into_future())));
+                    engine.serve_on_tokio().expect_err("it is the parent's");
+                });
+                runtime.block_on(check(reads, &content));
+            }
+        },
+    );
+}
