@@ -106,22 +106,23 @@ impl<W: Work> Share<W> {
         }
     }
 
-    /// Works at what somebody else shows. Returns how many places; none if nothing is left.
+    /// Works at what somebody else shows, and names each place to `each` before. False if nothing
+    /// is left.
     #[inline]
-    pub(super) fn help(&self) -> u32 {
+    pub(super) fn help(&self, mut each: impl FnMut(usize)) -> bool {
         let Some(claim) = self.claim() else {
-            return 0;
+            return false;
         };
-        let count = claim.len();
         let mut claimed = Claimed { share: self, claim };
         while !claimed.claim.is_empty() {
             let place = self.place(claimed.claim.first);
+            each(place);
             // SAFETY: it has been claimed by this thread alone. Who has shown it waits for its
             // answer.
             let answer = unsafe { self.table.work(place) };
             claimed.answer(answer);
         }
-        count
+        true
     }
 }
 
@@ -335,5 +336,106 @@ impl Owner {
             self.wait(share);
             self.take(share, &mut |_, _| {});
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    use std::thread;
+
+    use super::*;
+
+    const PLACES: usize = 8;
+
+    /// Answers with the numbers that its places have been given, or panics at one of them.
+    #[derive(Default)]
+    struct Table {
+        numbers: [AtomicI64; PLACES],
+        panics_at: Option<i64>,
+    }
+
+    impl Work for Table {
+        unsafe fn work(&self, place: usize) -> i64 {
+            let number = self.numbers[place].load(Ordering::Relaxed);
+            if self.panics_at == Some(number) {
+                resume_unwind(Box::new("planned"));
+            }
+            number
+        }
+    }
+
+    fn show(share: &Share<Table>, owner: &mut Owner, number: i64) {
+        let place = owner.next_place(share).expect("there is one");
+        share.table.numbers[place].store(number, Ordering::Relaxed);
+        // SAFETY: the place names nothing.
+        unsafe { owner.show(share) };
+    }
+
+    /// Takes one answer at least, as the host does.
+    fn take(share: &Share<Table>, owner: &mut Owner, answers: &mut Vec<i64>) {
+        let mut each = |_, answer| answers.push(answer);
+        if owner.take(share, &mut each) + owner.work(share, &mut each) == 0 {
+            owner.wait(share);
+        }
+    }
+
+    #[test]
+    fn a_panic_while_helping_is_an_error_that_nobody_waits_for() {
+        let panics_at = Some(1);
+        let table = Table {
+            panics_at,
+            ..Table::default()
+        };
+        let share = Share::new(table, PLACES);
+        let mut owner = Owner::new(PLACES);
+        (0..8).for_each(|number| show(&share, &mut owner, number));
+        // Two of the eight.
+        let helped = catch_unwind(AssertUnwindSafe(|| share.help(|_| {})));
+        assert!(helped.is_err());
+        let mut answers = [NONE; PLACES];
+        let mut each = |place: usize, answer| answers[place] = answer;
+        for _ in 0..PLACES {
+            owner.take(&share, &mut each);
+            owner.work(&share, &mut each);
+        }
+        assert_eq!(answers, [0, BROKEN, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn numbers_wrap_around_while_somebody_helps() {
+        const SHOWN: u32 = 2000;
+        const LOOKS_MAX: u32 = 1 << 20;
+        let share = Share::new(Table::default(), PLACES);
+        let begin = u32::MAX - SHOWN / 2;
+        let left = number_of(begin, begin);
+        share.left.0.store(left, Ordering::Relaxed);
+        let mut owner = Owner::new(PLACES);
+        (owner.end, owner.known) = (begin, begin);
+        let mut answers = Vec::new();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..LOOKS_MAX {
+                    share.help(|_| {});
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    thread::yield_now();
+                }
+            });
+            for number in 0..SHOWN {
+                while owner.next_place(&share).is_none() {
+                    take(&share, &mut owner, &mut answers);
+                }
+                show(&share, &mut owner, i64::from(number));
+            }
+            while !owner.is_empty() {
+                take(&share, &mut owner, &mut answers);
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        answers.sort_unstable();
+        assert!(answers.into_iter().eq((0..SHOWN).map(i64::from)));
     }
 }

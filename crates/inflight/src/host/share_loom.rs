@@ -66,7 +66,7 @@ fn helper(share: &Shared, times: usize) -> thread::JoinHandle<()> {
     let share = Arc::clone(share);
     thread::spawn(move || {
         for _ in 0..times {
-            share.help();
+            share.help(|_| {});
             thread::yield_now();
         }
     })

@@ -34,8 +34,9 @@ const CREDIT: Duration = Duration::from_micros(200);
 /// How often it looks before it asks what time it is: about as long as a read takes.
 const LOOKS: u32 = 16;
 
-/// After so many claims it asks whether something else waits for a thread.
-const CLAIMS: u32 = 16;
+/// After so much work, in units of [`weight`], it asks whether something else waits for a thread:
+/// that takes about as long as waking one.
+const ASK_EVERY: u64 = 64 * weight(4096);
 
 /// Of reads that are few at a time, so many are shown before a thread is called that has left.
 const SHOWN_BEFORE_CALL: u32 = 64;
@@ -139,26 +140,36 @@ impl Common {
 
     /// Works until there is nothing to do for a moment. False if something else waits for a thread.
     fn work(&self) -> bool {
-        let (mut looks, mut claims) = (0, 0_u32);
+        let (mut looks, mut weight) = (0, 0);
         while looks < LOOKS {
-            if self.share.help() == 0 {
+            if !self.help(&mut weight) {
                 looks += 1;
                 std::hint::spin_loop();
                 continue;
             }
-            (looks, claims) = (0, claims.wrapping_add(1));
-            if claims.is_multiple_of(CLAIMS) && self.pool.is_wanted() {
-                return false;
+            looks = 0;
+            if weight >= ASK_EVERY {
+                weight = 0;
+                if self.pool.is_wanted() {
+                    return false;
+                }
             }
         }
         true
+    }
+
+    /// Helps once, and adds what that weighs. False if nothing is left.
+    #[inline]
+    fn help(&self, weight: &mut u64) -> bool {
+        let reads = self.share.table();
+        self.share.help(|place| *weight += reads.weight(place))
     }
 
     /// Looks for more work. False if there is none, or something else to do.
     fn look(&self, from: Instant, patience: Duration) -> bool {
         loop {
             for _ in 0..LOOKS {
-                if self.share.help() > 0 {
+                if self.help(&mut 0) {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -323,15 +334,17 @@ impl Gathered {
         place.fd.store(fd, Relaxed);
         place.whole.store(request.whole, Relaxed);
         self.tokens[at] = token;
-        // SAFETY: passed on from the caller.
-        unsafe { self.owner.show(&common.share) };
         self.weight += weight;
-        self.shown += 1;
+        self.shown = self.shown.saturating_add(1);
         let is_called_for = self.weight >= CALLED_FROM || self.shown >= SHOWN_BEFORE_CALL;
         if is_called_for && !common.is_attended.load(Relaxed) {
             self.shown = 0;
             common.call();
         }
+        // Last, because a read that has been shown is in flight: after a panic from here it would
+        // count as one that is not.
+        // SAFETY: passed on from the caller.
+        unsafe { self.owner.show(&common.share) };
         true
     }
 
@@ -419,5 +432,80 @@ impl Drop for Gathered {
         if let Some(common) = &self.common {
             common.is_closed.store(true, Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Keeps a thread of the pool until it is let go.
+    struct Busy {
+        begun: Sender<()>,
+        let_go: Mutex<Receiver<()>>,
+    }
+
+    impl Run for Busy {
+        fn run(self: Arc<Self>) {
+            self.begun.send(()).expect("the test waits for it");
+            let let_go = self.let_go.lock().expect("nobody has panicked");
+            let _ = let_go.recv();
+        }
+    }
+
+    const SHOWN: usize = 16;
+
+    /// Whether a thread that helps goes on when reads of so many bytes are shown, and how many of
+    /// them it leaves.
+    fn helps(pool: &Arc<Pool>, bytes: usize) -> (bool, usize) {
+        let common = Common {
+            share: Share::new(Reads::new(), PLACES),
+            pool: Arc::clone(pool),
+            is_attended: AtomicBool::new(true),
+            is_closed: AtomicBool::new(false),
+            credit_ns: AtomicU64::new(0),
+        };
+        let (mut owner, mut memory) = (Owner::new(PLACES), vec![0; bytes]);
+        for _ in 0..SHOWN {
+            let at = owner.next_place(&common.share).expect("there are more");
+            let place = &common.share.table().0[at];
+            // There is no such file.
+            place.fd.store(-1, Relaxed);
+            place.start.store(memory.as_mut_ptr(), Relaxed);
+            place.len.store(memory.len(), Relaxed);
+            // SAFETY: the memory is there until all are answered, and nobody touches it.
+            unsafe { owner.show(&common.share) };
+        }
+        let goes_on = common.work();
+        let mut left = 0;
+        while owner.work(&common.share, &mut |_, _| left += 1) > 0 {}
+        owner.withdraw(&common.share);
+        (goes_on, left)
+    }
+
+    #[test]
+    fn who_helps_leaves_soon_when_another_waits_for_a_thread() {
+        let pool = Arc::new(Pool::new(1));
+        assert_eq!(helps(&pool, 1 << 20), (true, 0));
+        let (begun, has_begun) = channel();
+        let (go, let_go) = channel();
+        let busy = Busy {
+            begun: begun.clone(),
+            let_go: Mutex::new(let_go),
+        };
+        pool.give_flush(Arc::new(busy)).expect("a thread starts");
+        has_begun.recv().expect("it begins");
+        let (_, let_go) = channel();
+        let let_go = Mutex::new(let_go);
+        let waits = Busy { begun, let_go };
+        pool.give_flush(Arc::new(waits)).expect("it is queued");
+        let (goes_on, left) = helps(&pool, 1 << 20);
+        assert!(!goes_on && left >= SHOWN / 2, "{left} of large ones left");
+        // What is over in a moment is not asked for.
+        assert_eq!(helps(&pool, 4096), (true, 0));
+        drop(go);
+        assert_eq!(pool.close(Instant::now() + HEARD_OF), 0);
     }
 }
