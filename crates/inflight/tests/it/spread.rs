@@ -4,6 +4,7 @@
 //! Whether another thread comes is up to the scheduler and to what the library measures, so these
 //! tests go on until it has come, within bounds.
 
+use std::io::ErrorKind;
 use std::thread;
 
 use inflight::fs::{File, ReadAt};
@@ -214,5 +215,54 @@ fn a_batch_is_over_when_all_who_copied_are_done() {
                 bufs.push(buf);
             }
         }
+    });
+}
+
+/// The end of a file is where it is for whoever reads, and each result is that of its own read.
+#[test]
+fn the_end_of_a_file_is_told_whoever_comes_to_it() {
+    let name = "reads at the end of a file that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    const TAIL: usize = 100;
+    on_every_backend(|engine| {
+        let content = pattern(BLOCK * 4 + TAIL);
+        let file = temp_file(engine, &content);
+        let there = |start: usize| content.get(start..).unwrap_or_default();
+        // Whole blocks, the rest of one, and nothing.
+        let starts = (0..96).map(|at| at % 6 * BLOCK);
+        let starts: Vec<usize> = starts.collect();
+        let mut batch = Batch::on(engine);
+        // A short one does not say that the page cache had all of it, so the first are whole.
+        (0..BLOCKS).for_each(|_| batch.push(file.read_at(vec![0; BLOCK], 0)));
+        batch.wait().for_each(drop);
+        for _ in 0..BATCHES_MAX {
+            for start in &starts {
+                let (buf, offset) = (vec![0; BLOCK], *start as u64);
+                batch.push(match start / BLOCK {
+                    at if at % 2 == 0 => file.read_at(buf, offset),
+                    _ => file.read_exact_at(buf, offset),
+                });
+            }
+            for (start, (result, buf)) in starts.iter().zip(batch.wait()) {
+                let there = there(*start);
+                let expected = &there[..there.len().min(BLOCK)];
+                match result {
+                    Ok(count) => assert_eq!(count, expected.len(), "at {start}"),
+                    Err(cause) => {
+                        assert_eq!(cause.kind(), ErrorKind::UnexpectedEof);
+                        assert_eq!(start / BLOCK % 2, 1, "it was not to be whole");
+                        assert!(expected.len() < BLOCK, "at {start}");
+                    }
+                }
+                assert!(buf[..expected.len()] == *expected, "at {start}");
+            }
+            if engine.stats().helped_reads >= 500 {
+                return;
+            }
+        }
+        let helped = engine.stats().helped_reads;
+        say(&format!("{name}: {helped} blocks only"));
     });
 }

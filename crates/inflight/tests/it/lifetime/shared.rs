@@ -1,7 +1,12 @@
 //! Buffers of cached reads that another thread may copy to.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use inflight::fs::File;
+use inflight::{Batch, Engine};
+
 use super::{Done, FILE_PAGES, batch_episode, queue_episode, single};
-use crate::lifetime::yard::{PAGE, Yard};
+use crate::lifetime::yard::{PAGE, Planned, Yard};
 use crate::support::{Random, on_every_backend, pattern, say, seed, temp_file};
 
 /// Some of them while reads are shared: a trial begins after some thousands of reads.
@@ -30,5 +35,52 @@ fn nobody_copies_to_a_buffer_that_was_left_behind() {
             "{} of {} by another thread",
             stats.helped_reads, stats.operations
         ));
+    });
+}
+
+/// Large enough for a buffer to be dropped while another thread is at work at it.
+const LARGE: usize = 4 << 20;
+
+/// In so many batches there are several trials, in which batches are shared.
+const BATCHES_MAX: u32 = 400;
+
+/// Of those, in which another thread was at work when a buffer panicked, so many are enough.
+const ENOUGH: u64 = 8;
+
+/// Reads a batch that is small. True if another thread has helped.
+fn is_shared(engine: &Engine, file: &File) -> bool {
+    let before = engine.stats().helped_reads;
+    let mut batch = Batch::on(engine);
+    (0..128).for_each(|at| batch.push(file.read_at(vec![0; 4 * PAGE], at * PAGE as u64)));
+    batch.wait().for_each(drop);
+    engine.stats().helped_reads > before
+}
+
+/// The panic comes when another thread has begun to copy, and has most of it left to do.
+#[test]
+fn a_panic_waits_for_the_thread_that_copies() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &vec![0; LARGE]);
+        let yard = Yard::new(LARGE, 8);
+        for _ in 0..BATCHES_MAX {
+            if yard.seen.get() == ENOUGH {
+                break;
+            }
+            if !is_shared(engine, &file) {
+                continue;
+            }
+            let (mut first, mut last) = (yard.take(), yard.take());
+            last.watches = Some(first.first_byte());
+            last.panics = true;
+            let mut batch = Batch::on(engine);
+            batch.push(file.read_at(first, 0));
+            batch.push(file.read_at(last, 0));
+            let run = AssertUnwindSafe(|| batch.wait().for_each(drop));
+            let payload = catch_unwind(run).expect_err("the last one panics");
+            assert!(payload.is::<Planned>(), "a panic that was not planned");
+            drop(batch);
+        }
+        assert_eq!(yard.late_writes(), 0, "written to after it had come back");
+        say(&format!("{} panics while another copied", yard.seen.get()));
     });
 }

@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
+use std::thread;
 
 use inflight::{AlignedBuf, IoBuf, IoBufMut};
 
@@ -23,6 +24,8 @@ pub(super) struct Yard {
     dropped: RefCell<VecDeque<NonNull<u8>>>,
     poison: Vec<u8>,
     late_writes: Cell<u64>,
+    /// How often a byte that was watched has changed.
+    pub(super) seen: Cell<u64>,
 }
 
 impl Yard {
@@ -33,6 +36,7 @@ impl Yard {
             dropped: RefCell::default(),
             poison: vec![POISON; len],
             late_writes: Cell::new(0),
+            seen: Cell::new(0),
         })
     }
 
@@ -49,6 +53,7 @@ impl Yard {
             yard: Rc::clone(self),
             start,
             panics: false,
+            watches: None,
         }
     }
 
@@ -81,6 +86,32 @@ pub(super) struct Buf {
     start: NonNull<u8>,
     /// Panics when it is asked for its length, as an implementation may.
     pub(super) panics: bool,
+    /// Before that, waits a while for this byte of another buffer to become 0.
+    pub(super) watches: Option<NonNull<u8>>,
+}
+
+/// How often a buffer looks at the byte that it watches: some milliseconds.
+const LOOKS: u32 = 10_000;
+
+impl Buf {
+    /// Its first byte, which is not 0 after this.
+    pub(super) fn first_byte(&mut self) -> NonNull<u8> {
+        // SAFETY: leaked memory, and this is the only handle to it.
+        unsafe { self.start.write(1) };
+        self.start
+    }
+
+    fn wait(&self) {
+        let Some(byte) = self.watches else { return };
+        for _ in 0..LOOKS {
+            // SAFETY: leaked memory, so it is there; the kernel writes to it meanwhile.
+            if unsafe { byte.read_volatile() } == 0 {
+                self.yard.seen.set(self.yard.seen.get() + 1);
+                return;
+            }
+            thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Buf {
@@ -99,6 +130,7 @@ unsafe impl IoBuf for Buf {
     }
     fn len(&self) -> usize {
         if self.panics {
+            self.wait();
             resume_unwind(Box::new(Planned));
         }
         self.yard.len
