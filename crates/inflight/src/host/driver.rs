@@ -123,17 +123,24 @@ fn set_up(shared: &Shared) -> Result<(Proactor, Arc<Mailbox>), SetupError> {
     Ok((proactor, Arc::new(mailbox)))
 }
 
-/// Ends the process if a driver panics: the kernel may be writing to memory that unwinding would
-/// free. No foreign code can be the cause, see [`Taken::tell`].
-pub(super) struct NoUnwinding;
+/// Ends the process if what drives a proactor panics: the kernel may be writing to memory that
+/// unwinding would free. No foreign code can be the cause, see [`Mailbox::tell`].
+struct NoUnwinding;
 
 impl Drop for NoUnwinding {
     fn drop(&mut self) {
-        if thread::panicking() {
-            eprintln!("inflight: a driver has panicked with operations in flight; this is a bug");
-            std::process::abort();
-        }
+        eprintln!("inflight: a driver has panicked with operations in flight; this is a bug");
+        std::process::abort();
     }
+}
+
+/// Runs what drives a proactor, and must not unwind. A runtime may be run while its thread unwinds
+/// for reasons of its own, so it is not asked whether the thread panics.
+pub(super) fn without_unwinding<R>(drives: impl FnOnce() -> R) -> R {
+    let guard = NoUnwinding;
+    let result = drives();
+    std::mem::forget(guard);
+    result
 }
 
 /// What whoever drives a proactor works with; the memory is used again and again.
@@ -156,12 +163,15 @@ impl Desk {
 
 /// Serves a mailbox until it is to end and nothing is left to do.
 pub(super) fn drive(shared: &Weak<Shared>, mut desk: Desk, mailbox: &Mailbox) {
-    let _guard = NoUnwinding;
+    without_unwinding(|| drive_on(shared, &mut desk, mailbox));
+}
+
+fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
     let Desk {
         proactor,
         answers,
         taken,
-    } = &mut desk;
+    } = desk;
     let mut spin = SPIN_MAX;
     let mut pace = Pace::default();
     loop {
@@ -171,7 +181,7 @@ pub(super) fn drive(shared: &Weak<Shared>, mut desk: Desk, mailbox: &Mailbox) {
         };
         let (next, timer) = mailbox.exchange(answers, taken, room);
         hand_over(proactor, taken);
-        taken.news.tell();
+        mailbox.tell(&mut taken.news);
         let deliver = |token, answer| answers.push((token, answer));
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();

@@ -16,6 +16,7 @@
 //! goes to the kernel in one enter.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -31,7 +32,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 
 use super::cells::{Kept, Left, Ticket};
-use super::driver::{Desk, NoUnwinding, drive, hand_over};
+use super::driver::{Desk, drive, hand_over, without_unwinding};
 use super::fork;
 use super::lanes::{Keeper, Lanes, lock};
 use super::mail::{Mailbox, News, Next, Rouser};
@@ -57,7 +58,7 @@ pub(crate) struct Lane {
     desk: Mutex<Option<Movable>>,
     /// How often the task has worked.
     passes: AtomicU64,
-    /// The thread that has taken the lane over.
+    /// The thread that has taken the lane over. Its lock comes before that of the desk.
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Weak<Shared>,
     keeper: Arc<Keeper>,
@@ -129,9 +130,10 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
         keeper: Arc::clone(shared.lanes.keeper()),
         fork_generation: fork::generation(),
     });
-    shared.lanes.add(&lane).map_err(refused)?;
-    let lanes = Arc::downgrade(&shared.lanes);
-    runtime.spawn(serve(Serving { lane, lanes }, watched));
+    if shared.lanes.add(&lane).map_err(refused)? {
+        let lanes = Arc::downgrade(&shared.lanes);
+        runtime.spawn(serve(Serving { lane, lanes }, watched));
+    }
     Ok(())
 }
 
@@ -201,7 +203,8 @@ impl Lane {
         let Some(Movable(desk)) = desk.as_mut() else {
             return false;
         };
-        self.mailbox.has_hint() || desk.proactor.has_work()
+        let has_mail = desk.proactor.has_room() && self.mailbox.has_mail();
+        has_mail || self.mailbox.has_hint() || desk.proactor.has_work()
     }
 
     /// Has a driver thread go on with the lane, for this reason.
@@ -209,7 +212,7 @@ impl Lane {
     pub(super) fn take_over(self: &Arc<Self>, why: &str) {
         // Held until the thread is known, because whoever ends the lane waits for it.
         let mut thread = lock(&self.thread);
-        if thread.is_some() {
+        if thread.is_some() || lock(&self.desk).is_none() {
             return;
         }
         let lane = Arc::clone(self);
@@ -239,19 +242,21 @@ impl Lane {
     /// Returns how many requests are then left; a thread goes on with them.
     pub(super) fn end(self: &Arc<Self>, deadline: Instant) -> u32 {
         self.mailbox.end();
-        if self.unanswered() > 0 && lock(&self.desk).is_some() {
+        if self.unanswered() > 0 {
             self.take_over("the engine was dropped with operations in flight in a lane");
         }
-        let thread = lock(&self.thread).take();
+        let thread = lock(&self.thread).as_ref().map(|known| known.thread().id());
         let Some(thread) = thread else {
             return self.put_away();
         };
-        if thread.thread().id() == thread::current().id() {
+        // Whoever drops the engine while told something by this lane is waited for by its driver.
+        if thread == thread::current().id() || self.is_told_here() {
             return 0;
         }
         if self.mailbox.wait_for_end(deadline) {
+            let thread = lock(&self.thread).take();
             // A driver runs no foreign code that it does not contain.
-            let _ = thread.join();
+            let _ = thread.map(JoinHandle::join);
             return 0;
         }
         self.unanswered()
@@ -264,10 +269,33 @@ impl Lane {
         if left > 0 {
             std::mem::forget(Arc::clone(self));
         } else {
-            let desk = lock(&self.desk).take();
-            drop(desk);
+            self.clear();
         }
         left
+    }
+
+    /// Drops the desk, of a mailbox that takes no more and has nothing in flight, unless a driver
+    /// thread is to have it: whoever ends the lane waits until that has ended.
+    fn clear(&self) {
+        let thread = lock(&self.thread);
+        let desk = match thread.is_some() {
+            true => None,
+            false => lock(&self.desk).take(),
+        };
+        drop(thread);
+        drop(desk);
+    }
+
+    /// Tells what a pass has brought about.
+    fn tell(&self, news: &mut News) {
+        let before = TELLS.replace(std::ptr::from_ref(self).addr());
+        self.mailbox.tell(news);
+        TELLS.set(before);
+    }
+
+    /// Whether this thread is just told something by this lane.
+    fn is_told_here(&self) -> bool {
+        TELLS.get() == std::ptr::from_ref(self).addr()
     }
 }
 
@@ -280,6 +308,11 @@ impl Drop for Lane {
             std::mem::forget(desk.take());
         }
     }
+}
+
+thread_local! {
+    /// Where the lane is by which this thread is just told something; 0 for none.
+    static TELLS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// What the task has of its lane. It goes when the task has ended, or its runtime.
@@ -296,13 +329,10 @@ impl Drop for Serving {
         }
         // From here on nothing comes any more.
         lane.mailbox.end();
-        if lock(&lane.desk).is_some() {
-            if lane.unanswered() > 0 {
-                lane.take_over("a tokio runtime has ended with operations in flight in its lane");
-            } else {
-                let desk = lock(&lane.desk).take();
-                drop(desk);
-            }
+        if lane.unanswered() > 0 {
+            lane.take_over("a tokio runtime has ended with operations in flight in its lane");
+        } else {
+            lane.clear();
         }
         if let Some(lanes) = self.lanes.upgrade() {
             lanes.retire(lane);
@@ -348,6 +378,8 @@ async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
             tokio::task::yield_now().await;
         }
         then = lane.pass(&mut told, true);
+        // Others may hand over so much that there is always something to do.
+        tokio::task::consume_budget().await;
     }
 }
 
@@ -358,7 +390,7 @@ impl Lane {
         poll_fn(|context| {
             if !known.will_wake(context.waker()) {
                 known.clone_from(context.waker());
-                self.mailbox.replace_alarm(Rouser::Task(known.clone()));
+                self.be_roused(known);
             }
             let mut is_ready = !may_wait || self.mailbox.has_hint();
             loop {
@@ -375,6 +407,15 @@ impl Lane {
         .await
     }
 
+    /// Has the task roused by what comes, unless somebody else has the desk by now: it is roused
+    /// in its own way.
+    fn be_roused(&self, task: &Waker) {
+        let desk = lock(&self.desk);
+        if desk.is_some() {
+            self.mailbox.replace_alarm(Rouser::Task(task.clone()));
+        }
+    }
+
     /// Tells the engine what has been given up. Without any lock: it may be the last that has it.
     fn tell_of(&self, fallbacks: Vec<String>) {
         for reason in fallbacks {
@@ -389,7 +430,10 @@ impl Lane {
         if self.fork_generation != fork::generation() {
             return Then::End;
         }
-        let _guard = NoUnwinding;
+        without_unwinding(|| self.work(told, takes))
+    }
+
+    fn work(self: &Arc<Self>, told: &mut Told, takes: bool) -> Then {
         let mut desk = lock(&self.desk);
         let Some(Movable(desk_here)) = desk.as_mut() else {
             return Then::End;
@@ -413,10 +457,12 @@ impl Lane {
         };
         let (next, _) = self.mailbox.exchange(answers, taken, room);
         hand_over(proactor, taken);
-        if proactor.needs_turn() {
+        if proactor.has_work() {
             proactor.turn(0, |token, answer| answers.push((token, answer)));
         }
-        let is_done = answers.is_empty() && taken.requests.is_empty() && !proactor.has_work();
+        // What there is no room for waits for completions.
+        let can_take = !taken.requests.is_empty() && proactor.has_room();
+        let is_done = answers.is_empty() && !can_take && !proactor.has_work();
         let is_broken = proactor.is_broken();
         let fallbacks = match proactor.has_news() && !is_broken {
             true => proactor.take_fallbacks().collect(),
@@ -424,7 +470,7 @@ impl Lane {
         };
         std::mem::swap(&mut told.news, &mut taken.news);
         drop(desk);
-        told.news.tell();
+        self.tell(&mut told.news);
         if is_broken {
             // The driver tells of it, and goes on without a ring.
             self.take_over("the ring of a lane has broken");

@@ -71,13 +71,21 @@ impl Lanes {
         &self.keeper
     }
 
-    /// Adds a lane, and starts the keeper with the first.
+    /// Adds a lane, and starts the keeper with the first. False if its runtime has got another one
+    /// meanwhile.
     ///
     /// # Errors
     ///
     /// If the keeper's thread cannot be started.
-    pub(super) fn add(self: &Arc<Self>, lane: &Arc<Lane>) -> io::Result<()> {
+    pub(super) fn add(self: &Arc<Self>, lane: &Arc<Lane>) -> io::Result<bool> {
         let mut state = lock(&self.state);
+        if state
+            .lanes
+            .iter()
+            .any(|known| known.runtime == lane.runtime)
+        {
+            return Ok(false);
+        }
         if state.keeper.is_none() {
             let lanes = Arc::clone(self);
             let thread = thread::Builder::new().name("inflight-keeper".to_owned());
@@ -85,7 +93,7 @@ impl Lanes {
         }
         state.lanes.push(Arc::clone(lane));
         self.any.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes a lane, whose task has ended, from those that are found.

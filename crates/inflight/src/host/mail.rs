@@ -61,7 +61,7 @@ struct Mail<A> {
     /// Whether the driver is to end when nothing is left to do.
     ending: bool,
     ended: bool,
-    /// Operations left behind that are over, and that the driver is letting go of.
+    /// Operations left behind that are over, and that somebody is letting go of.
     letting_go: usize,
 }
 
@@ -252,7 +252,7 @@ impl<A: Rouse> Mailbox<A> {
                 Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
             }
         }
-        mail.letting_go = taken.news.overs.len();
+        mail.letting_go += taken.news.overs.len();
         let mut next_timer = mail.timers.next();
         if next_timer.is_some() {
             let now = Instant::now();
@@ -273,7 +273,7 @@ impl<A: Rouse> Mailbox<A> {
         }
         let next = if taken.news.is_some() || (room > 0 && mail.cells.may_take()) {
             Next::Work
-        } else if mail.ending && mail.cells.is_idle() {
+        } else if mail.ending && mail.cells.is_idle() && mail.letting_go == 0 {
             mail.ended = true;
             self.ended.notify_all();
             Next::End
@@ -282,6 +282,27 @@ impl<A: Rouse> Mailbox<A> {
             Next::Park
         };
         (next, next_timer)
+    }
+
+    /// Tells what an exchange has brought about. Foreign code runs here; its panics end here too.
+    pub(crate) fn tell(&self, news: &mut News) {
+        let overs = news.overs.len();
+        news.tell();
+        if overs == 0 {
+            return;
+        }
+        let mut mail = self.lock();
+        mail.letting_go -= overs;
+        if mail.ending {
+            // Whoever has taken over meanwhile may have waited for this alone.
+            self.deliver(mail);
+        }
+    }
+
+    /// Whether there are requests to be taken.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.lock().cells.may_take()
     }
 
     /// Another alarm interrupts the driver from now on.
@@ -319,9 +340,8 @@ impl News {
         !self.wakes.is_empty() || !self.overs.is_empty()
     }
 
-    /// Tells futures that their answers are there, and lets go of what was left behind. Foreign
-    /// code runs here; a panic in it ends here too.
-    pub(crate) fn tell(&mut self) {
+    /// Tells futures that their answers are there, and lets go of what was left behind.
+    fn tell(&mut self) {
         for waker in self.wakes.drain(..) {
             contain(|| waker.wake());
         }

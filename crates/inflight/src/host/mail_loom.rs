@@ -159,7 +159,7 @@ fn drive(mailbox: &Mailbox<Flag>, alarm: &Flag, memories: &Memories, room: u32) 
         while let Some(request) = taken.requests.pop() {
             in_flight.push(request);
         }
-        taken.news.tell();
+        mailbox.tell(&mut taken.news);
         match next {
             Next::End => break,
             // With operations in flight, a completion ends the wait as well as the alarm.
@@ -203,13 +203,7 @@ impl Site {
     }
 
     fn client(&self) -> Client {
-        let flag = Flag::new();
-        Client {
-            mailbox: Arc::clone(&self.mailbox),
-            memories: self.memories.clone(),
-            waker: Waker::from(Plain::new(flag.clone())),
-            woken: flag,
-        }
+        Client::of(&self.mailbox, &self.memories)
     }
 
     /// Ends the driver; then all memory must have been given up, each once.
@@ -235,6 +229,16 @@ struct Client {
 }
 
 impl Client {
+    fn of(mailbox: &Arc<Mailbox<Flag>>, memories: &Memories) -> Self {
+        let flag = Flag::new();
+        Self {
+            mailbox: Arc::clone(mailbox),
+            memories: memories.clone(),
+            waker: Waker::from(Plain::new(flag.clone())),
+            woken: flag,
+        }
+    }
+
     fn submit(&self, number: usize) -> Ticket {
         // SAFETY: nothing is at the address, and the kernel of these models does not use it.
         let ticket = unsafe { self.mailbox.submit(request(number), &self.waker) };
@@ -396,6 +400,51 @@ fn one_of_several_may_be_withdrawn() {
         client.finish(2, tickets[2]);
         site.end();
     });
+}
+
+/// The owner of a mailbox hands it on while it tells what it has done, as the task of a lane does:
+/// whoever takes over is roused by what comes, and does not end before all has been told.
+///
+/// Fails if `exchange` ends without a look at what is being let go of (given up too late), if
+/// `tell` takes note of nothing or does not `deliver` (deadlock).
+#[test]
+fn a_mailbox_may_be_handed_on_while_its_owner_tells() {
+    explore(
+        "a_mailbox_may_be_handed_on_while_its_owner_tells",
+        3,
+        || {
+            let task = Flag::new();
+            let mailbox = Arc::new(Mailbox::new(task, u64::MAX));
+            let memories: Memories = (0..2).map(|_| Memory::new()).collect();
+            let client = Client::of(&mailbox, &memories);
+            let left = client.submit(0);
+            let mut answers = Vec::new();
+            let mut taken = Taken::default();
+            mailbox.exchange(&mut answers, &mut taken, 1);
+            client.abandon(0, left);
+            memories[0].touch();
+            answers.push((taken.requests.remove(0).0, Answer::moved(0)));
+            mailbox.exchange(&mut answers, &mut taken, 0);
+            let driver = {
+                let (mailbox, memories) = (Arc::clone(&mailbox), memories.clone());
+                thread::spawn(move || {
+                    let alarm = Flag::new();
+                    mailbox.replace_alarm(alarm.clone());
+                    drive(&mailbox, &alarm, &memories, 1);
+                })
+            };
+            let other = thread::spawn(move || {
+                let next = client.submit(1);
+                client.finish(1, next);
+                client.mailbox.end();
+                assert!(client.mailbox.wait_for_end(far()));
+                assert!(client.memories.iter().all(|memory| memory.is_gone()));
+            });
+            mailbox.tell(&mut taken.news);
+            other.join().expect("no panic");
+            driver.join().expect("the driver ends");
+        },
+    );
 }
 
 /// The engine goes while operations are in flight whose futures are gone: the driver ends after

@@ -206,6 +206,7 @@ impl Shared {
             return Err(why.clone());
         }
         let ring = Uring::shared(probe::open_shared(self.config.queue_depth)?.ring);
+        self.tell_if_small(&ring);
         let watched = ring.watched().map_err(probe::explain)?;
         let capacity = ring.capacity().min(self.config.queue_depth);
         let mut proactor = Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
@@ -296,12 +297,16 @@ impl Shared {
             return Err(why.clone());
         }
         let ring = Uring::new(probe::open(self.config.queue_depth)?.ring);
+        self.tell_if_small(&ring);
+        Ok(ring)
+    }
+
+    fn tell_if_small(&self, ring: &Uring) {
         let (got, asked) = (ring.capacity(), self.config.queue_depth);
         if got < asked {
             let reason = format!("memory for a ring of {got} operations only, not {asked}");
             self.counters.fallback(reason);
         }
-        Ok(ring)
     }
 
     /// A ring could not be used any more: the engine makes no more of them.

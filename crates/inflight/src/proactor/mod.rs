@@ -126,10 +126,18 @@ impl Proactor {
         self.queued > 0 || !self.early.is_empty()
     }
 
-    /// Whether completions wait to be reaped, or operations to be handed over.
+    /// Whether [`Proactor::turn`] would get further now: hand over, reap or deliver something.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_work(&mut self) -> bool {
-        self.needs_turn() || self.backend.has_completed() || self.backend.unsubmitted() > 0
+        if self.slots.in_flight() == 0 {
+            // Only the alarm can be there, and turns do not look for it.
+            self.backend.reap(|_| {});
+        }
+        let has_parts = !self.unissued.is_empty() && self.slots.has_room();
+        has_parts
+            || self.needs_turn()
+            || self.backend.has_completed()
+            || self.backend.unsubmitted() > 0
     }
 
     /// Takes a request, for which there is room; the token goes back with its answer.

@@ -5,7 +5,9 @@ use std::fs;
 use std::future::{Future, IntoFuture};
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use inflight::fs::{File, ReadVectoredAt};
 use inflight::{BackendKind, BufPool, Engine, Pending, local};
@@ -13,7 +15,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::hands::{drained, poll_once};
 use super::refused::{in_forked_child, in_own_process_of, is_forked};
-use crate::support::{given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip};
+use crate::support::{
+    direct_file_or_skip, given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip,
+};
 
 /// A runtime of one thread, and one of two workers.
 fn runtimes() -> [Runtime; 2] {
@@ -318,4 +322,185 @@ fn a_forked_child_leaves_the_lanes_of_its_parent_alone() {
             }
         },
     );
+}
+
+/// Waits until no driver thread is left, which is bounded.
+fn drivers_end() -> bool {
+    (0..1000).any(|_| {
+        let left = threads_named("inflight-driver");
+        if left > 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        left == 0
+    })
+}
+
+#[test]
+fn a_lane_reads_more_parts_than_its_ring_has_places() {
+    let this = "a_lane_reads_more_parts_than_its_ring_has_places";
+    in_own_process_of("awaited::lanes", this, || {
+        for runtime in runtimes() {
+            let narrow = Engine::builder().queue_depth(2).build();
+            let engine = narrow.expect("nothing is demanded");
+            if engine.backend().kind != BackendKind::Uring {
+                return skip("many parts", "there are no rings");
+            }
+            let data = pattern(20 << 20);
+            let Some(file) = direct_file_or_skip("many parts", &engine, &data) else {
+                return;
+            };
+            let runtime = served(&engine, runtime);
+            runtime.block_on(async {
+                let read = |offset| {
+                    let buf = file.aligned_buf(data.len()).expect("there is memory");
+                    file.read_at(buf, offset).into_future()
+                };
+                let mut reads = [0, 4096, 8192].map(read);
+                for read in &mut reads {
+                    assert!(poll_once(read).is_pending());
+                }
+                for (skipped, read) in [0, 4096, 8192].into_iter().zip(reads) {
+                    let (result, buf) = read.await;
+                    assert_eq!(result.expect("it is done"), data.len() - skipped);
+                    assert!(buf[..data.len() - skipped] == data[skipped..]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_task_may_block_on_what_its_lane_was_about_to_hand_over() {
+    let this = "a_task_may_block_on_what_its_lane_was_about_to_hand_over";
+    in_own_process_of("awaited::lanes", this, || {
+        let Some(engine) = uring_of_depth_or_skip("a lane that gathers", 64) else {
+            return;
+        };
+        let [single, _] = runtimes();
+        let single = served(&engine, single);
+        // From now on the lane lets others have their turn before it hands over what has come.
+        run_nops(&single, &engine);
+        let there = engine.clone();
+        let task = single.spawn(async move {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            let mut nop = there.nop().into_future();
+            assert!(poll_once(&mut nop).is_pending());
+            // Its turn comes after that of the lane, and this one's next before the lane's next.
+            let other = tokio::spawn(async {});
+            other.await.expect("it does not panic");
+            pollster::block_on(nop).expect("a no-op cannot fail");
+        });
+        single.block_on(task).expect("it does not panic");
+    });
+}
+
+#[test]
+fn a_driver_that_has_taken_a_lane_over_ends_with_its_runtime() {
+    let this = "a_driver_that_has_taken_a_lane_over_ends_with_its_runtime";
+    in_own_process_of("awaited::lanes", this, || {
+        let Some(engine) = uring_or_skip("a late runtime") else {
+            return;
+        };
+        let [single, _] = runtimes();
+        let single = served(&engine, single);
+        let entered = single.enter();
+        let mut nop = engine.nop().into_future();
+        assert!(poll_once(&mut nop).is_pending());
+        drop(entered);
+        // Nobody has polled the lane's task yet.
+        pollster::block_on(nop).expect("a no-op cannot fail");
+        assert_eq!(given_up(&engine, "has not polled its lane").len(), 1);
+        assert_eq!(threads_named("inflight-driver"), 1);
+        single.block_on(tokio::task::yield_now());
+        drop(single);
+        assert!(drivers_end(), "a driver is left");
+    });
+}
+
+#[test]
+fn a_lane_may_be_used_while_a_panic_unwinds() {
+    struct Tidies(Engine, Runtime);
+    impl Drop for Tidies {
+        fn drop(&mut self) {
+            self.1
+                .block_on(async { self.0.nop().await })
+                .expect("a no-op cannot fail");
+        }
+    }
+    in_own_process_of(
+        "awaited::lanes",
+        "a_lane_may_be_used_while_a_panic_unwinds",
+        || {
+            for runtime in runtimes() {
+                let Some(engine) = uring_or_skip("a panic") else {
+                    return;
+                };
+                let runtime = served(&engine, runtime);
+                let tidies = Tidies(engine.clone(), runtime);
+                let panics = AssertUnwindSafe(|| {
+                    let _tidies = tidies;
+                    panic!("as planned");
+                });
+                assert!(catch_unwind(panics).is_err());
+                assert_eq!(engine.stats().in_flight, 0);
+            }
+        },
+    );
+}
+
+#[test]
+fn a_lane_that_is_kept_busy_lets_other_tasks_go_on() {
+    let this = "a_lane_that_is_kept_busy_lets_other_tasks_go_on";
+    in_own_process_of("awaited::lanes", this, || {
+        let Some(engine) = uring_or_skip("a busy lane") else {
+            return;
+        };
+        let [single, _] = runtimes();
+        let single = served(&engine, single);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let _entered = single.enter();
+                    while !is_over.load(Ordering::Relaxed) {
+                        let mut nops = [(); 16].map(|()| engine.nop().into_future());
+                        for nop in &mut nops {
+                            let _ = poll_once(nop);
+                        }
+                    }
+                });
+            }
+            single.block_on(async {
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            });
+            is_over.store(true, Ordering::Relaxed);
+        });
+        drained(&engine);
+    });
+}
+
+#[test]
+fn a_lane_outlives_the_thread_that_has_opened_it() {
+    let Some(engine) = uring_or_skip("a thread that ends") else {
+        return;
+    };
+    for runtime in runtimes() {
+        let runtime = thread::scope(|scope| {
+            let served = scope.spawn(|| served(&engine, runtime));
+            served.join().expect("it does not panic")
+        });
+        let content = pattern(100);
+        let file = temp_file(&engine, &content);
+        let reads = runtime.block_on(async {
+            check(begun(&file, 100), &content).await;
+            begun(&file, 100)
+        });
+        drop(runtime);
+        pollster::block_on(check(reads, &content));
+        drained(&engine);
+    }
 }
