@@ -6,7 +6,7 @@
 //! those only that cannot be told from the fastest yet, while there is time; an interval of turns
 //! is made for so many looks, one of whole rounds is a little less sure than its level says.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use inflight_report::Record;
@@ -96,6 +96,7 @@ impl<'a> Course<'a> {
         }
         let rounds = self.plan.rounds;
         let mut blocks = rounds..rounds.saturating_mul(2);
+        let mut by_turns = true;
         for _look in 0..MOST_LOOKS {
             self.progress.say(&format!(
                 "{}: {} fresh rounds of the {} cells at the front",
@@ -106,7 +107,10 @@ impl<'a> Course<'a> {
             let at_front = |running: &&mut Running| chosen.contains(&running.cell.id);
             let mut front: Vec<&mut Running> = cells.iter_mut().filter(at_front).collect();
             for block in blocks.clone() {
-                Self::block(&mut front, job, place, block)?;
+                let begun = Instant::now();
+                Self::block(&mut front, job, place, block, by_turns)?;
+                let left = blocks.end - block - 1;
+                by_turns &= !self.takes_too_long(begun.elapsed(), front.len(), left);
             }
             chosen = self.rank(cells, |ranking| ids(ranking.open()));
             if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
@@ -117,31 +121,41 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// One fresh round: those who can take turns do, the others run one after the other.
+    /// Whether a fresh round of so many cells took much longer than planned, and those that are
+    /// left would not fit into the profile's time. Where there are many more threads than
+    /// processors, it takes them long to rest after each turn.
+    fn takes_too_long(&self, took: Duration, cells: usize, left: u32) -> bool {
+        let planned = self.plan.fresh_round() * u32::try_from(cells).unwrap_or(u32::MAX);
+        took > planned * 2 && Instant::now() + took * left > self.until
+    }
+
+    /// One fresh round: those who can take turns do if they are to, the others run one after the
+    /// other.
     fn block(
         front: &mut [&mut Running],
         job: &Job<'_>,
         place: &Place<'_>,
         block: u32,
+        by_turns: bool,
     ) -> Result<()> {
         let stage = Stage {
             blocks: block..block + 1,
             confirms: true,
         };
-        let (mut by_turns, mut alone): (Vec<&mut Running>, Vec<&mut Running>) = front
+        let (mut in_turn, mut alone): (Vec<&mut Running>, Vec<&mut Running>) = front
             .iter_mut()
             .map(|cell| &mut **cell)
-            .partition(|cell| turns::can_take(cell, job, place));
-        let pace = turns::Pace::of(&by_turns, job).filter(|_| by_turns.len() > 1);
+            .partition(|cell| by_turns && turns::can_take(cell, job, place));
+        let pace = turns::Pace::of(&in_turn, job).filter(|_| in_turn.len() > 1);
         let done = match pace {
             Some(pace) if !signals::interrupted() => {
-                turns::measure(&mut by_turns, job, place, pace, &stage).is_ok()
+                turns::measure(&mut in_turn, job, place, pace, &stage).is_ok()
             }
             _ => false,
         };
         // Also those who are refused what all of them together need, as locked memory.
         if !done {
-            alone.append(&mut by_turns);
+            alone.append(&mut in_turn);
         }
         run::run(&mut alone, job, place, &stage, &mut Quiet)
     }

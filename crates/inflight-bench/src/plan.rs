@@ -119,8 +119,12 @@ impl Plan {
             true => profiles.iter().map(finalists).sum(),
             false => 0,
         };
-        let fresh = ((self.measured + self.warmup) * IN_STRETCHES + CELL_OVERHEAD) * fresh;
-        (one_round + fresh) * self.rounds
+        (one_round + self.fresh_round() * fresh) * self.rounds
+    }
+
+    /// How long a cell will take in a fresh round.
+    pub(crate) fn fresh_round(&self) -> Duration {
+        (self.measured + self.warmup) * IN_STRETCHES + CELL_OVERHEAD
     }
 
     /// Whether the cells at the front get fresh rounds: fewer rounds than this confirm nothing.
