@@ -440,6 +440,8 @@ fn a_mailbox_may_be_handed_on_while_its_owner_tells() {
                 assert!(client.mailbox.wait_for_end(far()));
                 assert!(client.memories.iter().all(|memory| memory.is_gone()));
             });
+            // Under its lock, so that the others may come first.
+            assert!(mailbox.unanswered() > 0);
             mailbox.tell(&mut taken.news);
             other.join().expect("no panic");
             driver.join().expect("the driver ends");
