@@ -1,6 +1,9 @@
 //! Batches: a result for each operation, in the order pushed, whatever the size.
 
 use std::fs;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use inflight::{AnyOp, Batch, Engine, Nop};
 
@@ -297,4 +300,45 @@ fn no_enter_is_made_for_nothing() {
         (1..=400).contains(&enters),
         "{enters} enters for 800 operations"
     );
+}
+
+/// Reads that wait for the disk between writes, which this thread does itself: what is queued is
+/// handed over before each of them, and what is done by then is not waited for again.
+fn reads_between_writes(engine: &Engine) {
+    let data = pattern(64 << 10);
+    let cold = temp_file(engine, &data);
+    let path = temp_path(&data);
+    let written = read_write(engine).open(path.path()).expect("it is ours");
+    for _ in 0..8 {
+        chill(&cold);
+        let mut batch: Batch<AnyOp<'_, Vec<u8>>> = Batch::on(engine);
+        for n in 0..64 {
+            batch.push(cold.read_at(vec![0; 1024], 1024 * n).into());
+            batch.push(written.write_at(vec![7; 4096], 0).into());
+        }
+        let mut results = batch.wait();
+        for part in data.chunks(1024) {
+            let (read, buf) = results.next().expect("a result for each");
+            assert_eq!(read.expect("it is read"), 1024);
+            assert_eq!(buf.as_deref(), Some(part));
+            let (wrote, _) = results.next().expect("a result for each");
+            assert_eq!(wrote.expect("it is written"), 4096);
+        }
+    }
+}
+
+#[test]
+fn what_is_done_while_others_are_handed_over_is_waited_for_once() {
+    let (done, told) = channel();
+    let work = thread::spawn(move || {
+        on_every_backend(reads_between_writes);
+        done.send(()).expect("somebody waits");
+    });
+    let answer = told.recv_timeout(Duration::from_secs(100));
+    assert_ne!(
+        answer,
+        Err(RecvTimeoutError::Timeout),
+        "a batch waits for ever"
+    );
+    work.join().expect("no assertion fails there");
 }

@@ -527,8 +527,9 @@ impl Lane {
         self.taken.append(&mut state.completed);
     }
 
-    /// Waits until `at_least` completions are there, executing operations meanwhile.
+    /// Waits until `at_least` completions can be reaped, executing operations meanwhile.
     pub(crate) fn wait(&mut self, at_least: usize) {
+        let at_least = self.still_to_come(at_least);
         let mut state = lock(&self.shared.state);
         while state.completed.len() < at_least {
             if let Some(task) = state.submitted.pop_front() {
@@ -549,8 +550,15 @@ impl Lane {
         self.taken.append(&mut state.completed);
     }
 
-    /// Waits until `at_least` completions are there, the bell is rung, or the time is over.
+    /// What was taken over by an earlier wait and has not been reaped is there already: an owner
+    /// that hands over without reaping, and then waits for all that is in flight, waits for it too.
+    fn still_to_come(&self, at_least: usize) -> usize {
+        at_least.saturating_sub(self.taken.len())
+    }
+
+    /// Waits until `at_least` completions can be reaped, the bell is rung, or the time is over.
     pub(crate) fn wait_or(&mut self, at_least: usize, at_most: Option<Duration>) {
+        let at_least = self.still_to_come(at_least);
         let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
         let mut state = lock(&self.shared.state);
         while state.completed.len() < at_least && !state.rung {
