@@ -1,13 +1,13 @@
-// Awaited from tokio: many tasks, each awaits one read after the other. tokio does not read, the
-// library does.
+// Awaited from tokio: many tasks, each awaits one read after the other. tokio's threads hand the
+// reads to the kernel and take the results, as long as that is the fastest way.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inflight::Direct;
 use inflight::fs::{File, OpenOptions};
+use inflight::{Direct, Engine};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
@@ -25,10 +25,15 @@ fn main() -> io::Result<()> {
 
 /// Reads every whole block and counts the bytes.
 fn read_blocks(path: &Path) -> io::Result<u64> {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(WORKERS as usize)
-        .build()?;
+    let mut builder = match WORKERS {
+        1 => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(WORKERS as usize).enable_io().build()?;
     runtime.block_on(async {
+        if let Err(refusal) = Engine::global()?.serve_on_tokio() {
+            eprintln!("threads of the library do it: {refusal}");
+        }
         let file = OpenOptions::new().read(true).direct(DIRECT).open(path)?;
         let blocks = file.metadata().await?.len / u64::from(BLOCK_BYTES);
         let (file, next) = (Arc::new(file), Arc::new(AtomicU64::new(0)));

@@ -27,6 +27,9 @@ pub struct Stats {
     /// Operations that an engine with rings had its threads do, because a ring would have handed
     /// them to a worker of the kernel.
     pub pool_calls: u64,
+    /// Operations that were served in the lane of a tokio runtime; see
+    /// [`crate::Engine::serve_on_tokio`].
+    pub lane_operations: u64,
     /// Operations that the backend has and has not completed, as of each thread's last entry, and
     /// flushes that threads of the pool are making.
     pub in_flight: u64,
@@ -111,19 +114,25 @@ struct Place {
 
 #[derive(Default)]
 struct Tallies {
-    living: Vec<Arc<Tally>>,
+    living: Vec<Watched>,
     /// Sums over the proactors that are gone.
     gone: Stats,
+}
+
+struct Watched {
+    tally: Arc<Tally>,
+    /// Whether it is that of a lane.
+    in_lane: bool,
 }
 
 impl Tallies {
     /// Moves the counts of proactors that are gone into the sums.
     fn fold(&mut self) {
         let gone = &mut self.gone;
-        self.living.retain(|tally| {
-            let lives = Arc::strong_count(tally) > 1;
+        self.living.retain(|watched| {
+            let lives = Arc::strong_count(&watched.tally) > 1;
             if !lives {
-                gone.add(tally);
+                gone.add(watched);
             }
             lives
         });
@@ -131,7 +140,11 @@ impl Tallies {
 }
 
 impl Stats {
-    fn add(&mut self, tally: &Tally) {
+    fn add(&mut self, watched: &Watched) {
+        let tally = &watched.tally;
+        if watched.in_lane {
+            self.lane_operations += tally.answered.get();
+        }
         self.in_flight += tally.in_flight.get();
         self.operations += tally.answered.get();
         self.enters += tally.enters.get();
@@ -195,9 +208,20 @@ impl Counters {
 
     /// Adds the tally of a new proactor.
     pub(crate) fn watch(&self, tally: &Arc<Tally>) {
+        self.add_tally(tally, false);
+    }
+
+    /// Adds the tally of the proactor of a lane.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watch_lane(&self, tally: &Arc<Tally>) {
+        self.add_tally(tally, true);
+    }
+
+    fn add_tally(&self, tally: &Arc<Tally>, in_lane: bool) {
+        let tally = Arc::clone(tally);
         let mut tallies = lock(&self.tallies);
         tallies.fold();
-        tallies.living.push(Arc::clone(tally));
+        tallies.living.push(Watched { tally, in_lane });
     }
 
     /// Keeps the reason of a fallback.
@@ -217,7 +241,7 @@ impl Counters {
         let mut tallies = lock(&self.tallies);
         tallies.fold();
         let mut stats = tallies.gone.clone();
-        tallies.living.iter().for_each(|tally| stats.add(tally));
+        tallies.living.iter().for_each(|watched| stats.add(watched));
         drop(tallies);
         let mut plain_calls = self.plain_calls_shared.load(Ordering::Relaxed);
         stats.copied = self.copied_shared.load(Ordering::Relaxed);

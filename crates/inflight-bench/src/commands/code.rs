@@ -82,15 +82,19 @@ fn program(cell: &Cell) -> &'static str {
     }
 }
 
+const TOKIO: &str = r#"tokio = { version = "1", features = ["rt-multi-thread"] }"#;
+
 /// What a manifest needs.
 fn wanted(cell: &Cell) -> String {
     let ours = concat!("inflight = \"", env!("CARGO_PKG_VERSION"), "\"");
     match program(cell) {
-        TOKIO_TASKS | TOKIO_BLOCKING => {
+        TOKIO_TASKS => {
+            let version = env!("CARGO_PKG_VERSION");
             format!(
-                "Needs {ours} and tokio = {{ version = \"1\", features = [\"rt-multi-thread\"] }}"
+                "Needs inflight = {{ version = \"{version}\", features = [\"tokio\"] }} and {TOKIO}"
             )
         }
+        TOKIO_BLOCKING => format!("Needs {ours} and {TOKIO}"),
         _ => format!("Needs {ours}"),
     }
 }

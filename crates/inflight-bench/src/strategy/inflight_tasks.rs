@@ -1,8 +1,7 @@
 //! `inflight-local`, `inflight-async` and `inflight-async-1`: the library's futures, one task for
 //! each operation in flight, in the library's own run loop, on tokio with a worker for each
-//! processor, and on tokio with one thread. On tokio the runtime's own threads serve the engine,
-//! but not for many operations on several workers: a program is told to choose so
-//! (`docs/design/lanes.md`).
+//! processor, and on tokio with one thread. On tokio the runtime is asked to serve the engine
+//! itself (`docs/design/lanes.md`); which host the library then takes is in the record.
 //!
 //! Each task has a buffer of a registered pool, as a program would that cares. The
 //! engine is made for each stretch and lasts as long, so that its drivers' processor time is part
@@ -13,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::inflight::fs::File;
-use ::inflight::{BufPool, Engine, PoolBuf, local};
+use ::inflight::{BufPool, Engine, PoolBuf, Stats, local};
 use ::tokio::runtime::{Builder, Runtime};
 use anyhow::Result;
 
@@ -42,9 +41,6 @@ pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
     run: on_one_thread,
     awaits_library: true,
 };
-
-/// So many are many for a runtime with several workers: lanes win at 4, drivers at 32.
-const MANY: u32 = 16;
 
 /// What all of them work with.
 struct Means {
@@ -118,11 +114,10 @@ fn on_one_thread(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
 
 fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) -> Result<Modes> {
     let means = Arc::new(Means::new(job)?);
-    let serves = (workers == 1 || job.depth < MANY) && {
-        let _entered = runtime.enter();
-        // Where there is no ring for it, drivers serve: the engine says so by itself.
-        means.engine.serve_on_tokio().is_ok()
-    };
+    let entered = runtime.enter();
+    // Where there is no ring for it, drivers serve: the engine says so by itself.
+    let _ = means.engine.serve_on_tokio();
+    drop(entered);
     let working = |(task, block): (Task, PoolBuf)| {
         let means = Arc::clone(&means);
         let perform = async move |block, step| means.perform(block, step).await;
@@ -130,7 +125,18 @@ fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) ->
     };
     finish(runtime, tasks.into_iter().zip(pooled(job)?).map(working))?;
     let mut effective = means.modes(&job.work, workers);
-    let host = if serves { "lane" } else { "drivers" };
-    effective.extend(modes(&[("host", host)]));
+    effective.extend(modes(&[("host", host_of(&means.engine.stats()))]));
     Ok(effective)
+}
+
+/// Who has served what was not answered at once. Syncs are for neither, so a quarter is most.
+fn host_of(stats: &Stats) -> &'static str {
+    let handed_over = stats.operations - stats.plain_calls;
+    if handed_over == 0 {
+        "none"
+    } else if stats.lane_operations * 4 > handed_over {
+        "lane"
+    } else {
+        "drivers"
+    }
 }

@@ -197,9 +197,10 @@ impl Engine {
     /// Has the current tokio runtime serve what is awaited in it, in a *lane* of its own: without
     /// the wake-ups that a driver thread costs. Once for each runtime; again does nothing.
     ///
-    /// Worth it where few operations are in flight at a time; with dozens on several workers,
-    /// drivers are faster (`docs/design/lanes.md` has the figures). Timers, syncs, and what goes
-    /// to the pool of threads are not for a lane. Futures may go on anywhere, also when the
+    /// With dozens of operations in flight on several workers drivers are faster
+    /// (`docs/design/lanes.md` has the figures), so they get them: [`Stats::lane_operations`]
+    /// counts those that they did not get. Timers, syncs, and what goes to the pool of threads are
+    /// not for a lane either. Futures may go on anywhere, also when the
     /// runtime has ended: a driver thread then takes the lane over. It also does so, for good,
     /// when nobody has polled the runtime's tasks for half a second with something waiting;
     /// [`Engine::stats`] names that among the fallbacks.

@@ -12,7 +12,7 @@ use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
 use super::lane::{self, Lane};
 use super::local::{self, Home};
-use super::mail::contain;
+use super::mail::{Handed, contain};
 use super::shared::Shared;
 use super::stopwatch::time;
 use super::syncs::sync_of;
@@ -173,19 +173,29 @@ pub(crate) unsafe fn launch<O: Prepare>(
         return Launch::InFlight(Flight::Local(home, ticket));
     }
     #[cfg(feature = "tokio")]
+    let mut stands_back = None;
+    #[cfg(feature = "tokio")]
     if lane::suits(&request)
         && let Some(lane) = lane::current(shared)
-        // SAFETY: passed on from the caller.
-        && let Some(ticket) = unsafe { lane.submit(request, waker) }
     {
-        return Launch::InFlight(Flight::Lane(lane, ticket));
+        // SAFETY: passed on from the caller.
+        match unsafe { lane.submit(request, waker) } {
+            Some(ticket) => return Launch::InFlight(Flight::Lane(lane, ticket)),
+            None => stands_back = Some(lane),
+        }
     }
     match shared.drivers() {
         Ok(drivers) => {
             let number = this_thread(drivers.count());
             // SAFETY: passed on from the caller.
-            let ticket = unsafe { drivers.mailbox(number).submit(request, waker) };
-            let ticket = ticket.expect("drivers end with their engine");
+            let taken = unsafe { drivers.mailbox(number).submit(request, waker) };
+            let Handed { ticket, unanswered } = taken.expect("drivers end with their engine");
+            #[cfg(feature = "tokio")]
+            if let Some(lane) = stands_back {
+                lane.stand_back(drivers, unanswered);
+            }
+            #[cfg(not(feature = "tokio"))]
+            let _ = unanswered;
             Launch::InFlight(Flight::Driver(number, ticket))
         }
         Err(refusal) => Launch::Answered(Answer::refused(refusal)),
@@ -286,21 +296,31 @@ pub(crate) unsafe fn launch_all(
         return Ok(());
     }
     #[cfg(feature = "tokio")]
+    let mut stands_back = None;
+    #[cfg(feature = "tokio")]
     if requests.iter().all(lane::suits)
         && let Some(lane) = lane::current(shared)
-        // SAFETY: passed on from the caller.
-        && unsafe { lane.submit_all(requests.iter().copied(), &mut tickets) }
     {
-        let flight = |ticket| Flight::Lane(Arc::clone(&lane), ticket);
-        flights.extend(tickets.into_iter().map(flight));
-        return Ok(());
+        // SAFETY: passed on from the caller.
+        if unsafe { lane.submit_all(requests.iter().copied(), &mut tickets) } {
+            let flight = |ticket| Flight::Lane(Arc::clone(&lane), ticket);
+            flights.extend(tickets.into_iter().map(flight));
+            return Ok(());
+        }
+        stands_back = Some(lane);
     }
     let drivers = shared.drivers()?;
     let number = this_thread(drivers.count());
     let mailbox = drivers.mailbox(number);
     // SAFETY: passed on from the caller.
     let taken = unsafe { mailbox.submit_all(requests.iter().copied(), &mut tickets) };
-    assert!(taken, "drivers end with their engine");
+    let unanswered = taken.expect("drivers end with their engine");
+    #[cfg(feature = "tokio")]
+    if let Some(lane) = stands_back {
+        lane.stand_back(drivers, unanswered);
+    }
+    #[cfg(not(feature = "tokio"))]
+    let _ = unanswered;
     flights.extend(
         tickets
             .into_iter()

@@ -11,6 +11,10 @@
 //! the task although there was something to do ([`super::lanes`] looks for that). So no answer
 //! depends on the runtime: futures may be polled anywhere, also after their runtime is gone.
 //!
+//! **A crowd.** Where a runtime has several threads and many operations are in flight, a driver
+//! serves them better: it waits for several completions at a time. So from [`CROWD`] on they go to
+//! one, until [`FEW`] are left.
+//!
 //! **Gathering.** With a few in flight the task lets the others of its thread have their turn
 //! before it hands over what has come, so that what one wave of completions brings about
 //! goes to the kernel in one enter.
@@ -21,7 +25,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
@@ -32,7 +36,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 
 use super::cells::{Kept, Left, Ticket};
-use super::driver::{Desk, drive, hand_over, without_unwinding};
+use super::driver::{Desk, Drivers, drive, hand_over, without_unwinding};
 use super::fork;
 use super::lanes::{Keeper, Lanes, lock};
 use super::mail::{Mailbox, News, Next, Rouser};
@@ -50,9 +54,20 @@ struct Movable(Desk);
 // ring is one that any thread may enter.
 unsafe impl Send for Movable {}
 
+/// So many in flight are better served by a driver (`docs/design/lanes.md`).
+const CROWD: u32 = 16;
+
+/// So many, in all the hosts of the engine, are no crowd any more. Well below [`CROWD`], because
+/// each change splits those in flight among both for a while.
+const FEW: u32 = 8;
+
 /// See the module.
 pub(crate) struct Lane {
     pub(super) runtime: Id,
+    /// Whether its runtime has one thread: no driver does better then.
+    is_alone: bool,
+    /// Whether a driver has what comes.
+    is_crowded: AtomicBool,
     mailbox: Mailbox,
     /// Absent once a driver thread has taken it, or the lane has ended.
     desk: Mutex<Option<Movable>>,
@@ -114,7 +129,8 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
     if shared.lanes.find(runtime.id()).is_some() {
         return Ok(());
     }
-    let (proactor, watched) = shared.new_lane()?;
+    let is_alone = runtime.metrics().num_workers() == 1;
+    let (proactor, watched) = shared.new_lane(is_alone)?;
     // SAFETY: it owns the descriptor, which stays the same one as long as it lives.
     let watched = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
     let watched = watched.map_err(|failed| refused(failed.into()))?;
@@ -122,6 +138,8 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
     let nobody = Rouser::Task(Waker::noop().clone());
     let lane = Arc::new(Lane {
         runtime: runtime.id(),
+        is_alone,
+        is_crowded: AtomicBool::new(false),
         mailbox: Mailbox::new(nobody, shared.config.bytes_in_flight),
         desk: Mutex::new(Some(Movable(Desk::new(proactor)))),
         passes: AtomicU64::new(0),
@@ -148,20 +166,25 @@ pub(crate) fn current(shared: &Shared) -> Option<Arc<Lane>> {
 }
 
 impl Lane {
-    /// Hands over a request; `None` if the lane has ended meanwhile.
+    /// Hands over a request; `None` if it is for a driver, or the lane has ended meanwhile.
     ///
     /// # Safety
     ///
     /// As for [`super::cells::Cells::insert`].
     #[inline]
     pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
+        if self.is_crowded.load(Ordering::Relaxed) {
+            return None;
+        }
         // SAFETY: passed on from the caller.
-        let ticket = unsafe { self.mailbox.submit(request, waker) };
+        let handed = unsafe { self.mailbox.submit(request, waker) }?;
         self.keeper.attend();
-        ticket
+        self.note_crowd(handed.unanswered);
+        Some(handed.ticket)
     }
 
-    /// Hands over requests together; false if the lane has ended meanwhile.
+    /// Hands over requests together; false if they are for a driver, or the lane has ended
+    /// meanwhile.
     ///
     /// # Safety
     ///
@@ -171,10 +194,31 @@ impl Lane {
         requests: impl Iterator<Item = Request>,
         tickets: &mut Vec<Ticket>,
     ) -> bool {
+        if self.is_crowded.load(Ordering::Relaxed) {
+            return false;
+        }
         // SAFETY: passed on from the caller.
-        let taken = unsafe { self.mailbox.submit_all(requests, tickets) };
+        let Some(unanswered) = (unsafe { self.mailbox.submit_all(requests, tickets) }) else {
+            return false;
+        };
         self.keeper.attend();
-        taken
+        self.note_crowd(unanswered);
+        true
+    }
+
+    #[inline]
+    fn note_crowd(&self, unanswered: u32) {
+        if unanswered >= CROWD && !self.is_alone {
+            self.is_crowded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A driver has got something in place of this lane, and so many without an answer.
+    #[inline]
+    pub(crate) fn stand_back(&self, drivers: &Drivers, unanswered: u32) {
+        if unanswered <= FEW && drivers.unanswered() + self.unanswered() <= FEW {
+            self.is_crowded.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {

@@ -55,6 +55,9 @@ pub(crate) struct Mailbox<A = Rouser> {
 struct Mail<A> {
     cells: Cells,
     timers: Timers,
+    /// When the driver looks at the timers again by itself: the first of them may have been
+    /// cancelled since.
+    looks_at: Option<Instant>,
     alarm: A,
     /// Whether the driver sleeps until the alarm is rung.
     parked: bool,
@@ -63,6 +66,13 @@ struct Mail<A> {
     ended: bool,
     /// Operations left behind that are over, and that somebody is letting go of.
     letting_go: usize,
+}
+
+/// A request that has been handed over.
+pub(crate) struct Handed {
+    pub(crate) ticket: Ticket,
+    /// Requests that have no answer now.
+    pub(crate) unanswered: u32,
 }
 
 /// What a driver takes out of the mailbox; its memory is used again and again.
@@ -98,6 +108,7 @@ impl<A: Rouse> Mailbox<A> {
             mail: Mutex::new(Mail {
                 cells: Cells::new(bytes_max),
                 timers: Timers::default(),
+                looks_at: None,
                 alarm,
                 parked: false,
                 ending: false,
@@ -131,7 +142,7 @@ impl<A: Rouse> Mailbox<A> {
     ///
     /// As for [`Cells::insert`].
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
+    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Handed> {
         let wake = Wake::Waker(waker.clone());
         let mut mail = self.lock();
         if mail.ending {
@@ -141,12 +152,14 @@ impl<A: Rouse> Mailbox<A> {
         }
         // SAFETY: passed on from the caller.
         let ticket = unsafe { mail.cells.insert(request, wake) };
+        let unanswered = mail.cells.unanswered();
         self.deliver(mail);
-        Some(ticket)
+        Some(Handed { ticket, unanswered })
     }
 
     /// Hands over requests together, and appends their tickets. Nobody is told of the answers
-    /// until they have been polled. False if the driver is to end, and takes no more.
+    /// until they have been polled. Returns how many requests have no answer now; `None` if the
+    /// driver is to end, and takes no more.
     ///
     /// # Safety
     ///
@@ -156,17 +169,18 @@ impl<A: Rouse> Mailbox<A> {
         &self,
         requests: impl Iterator<Item = Request>,
         tickets: &mut Vec<Ticket>,
-    ) -> bool {
+    ) -> Option<u32> {
         let mut mail = self.lock();
         if mail.ending {
-            return false;
+            return None;
         }
         for request in requests {
             // SAFETY: passed on from the caller.
             tickets.push(unsafe { mail.cells.insert(request, Wake::Nobody) });
         }
+        let unanswered = mail.cells.unanswered();
         self.deliver(mail);
-        true
+        Some(unanswered)
     }
 
     /// The answer, if it has come; else the waker is kept.
@@ -203,7 +217,9 @@ impl<A: Rouse> Mailbox<A> {
         let waker = waker.clone();
         let mut mail = self.lock();
         let (key, is_first) = mail.timers.set(at, waker);
-        if is_first {
+        // Where each operation has a time limit, the driver sleeps through nearly all of them.
+        let is_seen = mail.parked && mail.looks_at.is_some_and(|looks| looks <= at);
+        if is_first && !is_seen {
             self.deliver(mail);
         }
         key
@@ -261,6 +277,7 @@ impl<A: Rouse> Mailbox<A> {
             }
             next_timer = mail.timers.next();
         }
+        mail.looks_at = next_timer;
         for _ in 0..room {
             let Some(request) = mail.cells.take() else {
                 break;
@@ -365,20 +382,26 @@ pub(crate) fn contain(foreign: impl FnOnce()) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
     use crate::op::Op;
 
-    #[derive(Clone)]
-    struct Silent;
+    /// Counts how often it is rung.
+    #[derive(Clone, Default)]
+    struct Bell(Rc<Cell<u32>>);
 
-    impl Rouse for Silent {
-        fn ring(&self) {}
+    impl Rouse for Bell {
+        fn ring(&self) {
+            self.0.set(self.0.get() + 1);
+        }
     }
 
     #[test]
     #[allow(unsafe_code)]
     fn what_a_driver_could_not_hand_over_keeps_its_order() {
-        let mailbox = Mailbox::new(Silent, u64::MAX);
+        let mailbox = Mailbox::new(Bell::default(), u64::MAX);
         let (mut answers, mut taken) = (Vec::new(), Taken::default());
         let requests = (0..3).map(|_| Request::simple(Op::Nop));
         // SAFETY: a no-op names no memory.
@@ -390,5 +413,27 @@ mod tests {
         assert_eq!(tokens(&taken), [2, 1, 0]);
         mailbox.exchange(&mut answers, &mut taken, 0);
         assert_eq!(tokens(&taken), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_time_limit_for_each_operation_does_not_rouse_the_driver_each_time() {
+        let bell = Bell::default();
+        let mailbox = Mailbox::new(bell.clone(), u64::MAX);
+        let (mut answers, mut taken) = (Vec::new(), Taken::default());
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut sleep = || mailbox.exchange(&mut answers, &mut taken, 1).1;
+        assert_eq!(sleep(), None);
+        let mut rings = Vec::new();
+        for seconds in [100, 101, 102, 99] {
+            let timer = mailbox.set_timer(at(seconds), Waker::noop());
+            rings.push(bell.0.get());
+            if seconds == 100 {
+                assert_eq!(sleep(), Some(at(100)));
+            }
+            mailbox.cancel_timer(timer);
+        }
+        // It looks at 100 s, too late for the last one only.
+        assert_eq!(rings, [1, 1, 1, 2]);
     }
 }

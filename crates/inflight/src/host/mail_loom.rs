@@ -241,8 +241,8 @@ impl Client {
 
     fn submit(&self, number: usize) -> Ticket {
         // SAFETY: nothing is at the address, and the kernel of these models does not use it.
-        let ticket = unsafe { self.mailbox.submit(request(number), &self.waker) };
-        ticket.expect("the driver is not to end yet")
+        let handed = unsafe { self.mailbox.submit(request(number), &self.waker) };
+        handed.expect("the driver is not to end yet").ticket
     }
 
     /// Waits for the answer as a task does, and has the memory then.

@@ -191,13 +191,13 @@ impl Shared {
     }
 
     /// A new proactor for any thread, one at a time, and what is readable when it has something to
-    /// reap.
+    /// reap. `is_alone` if it is mostly the same thread.
     ///
     /// # Errors
     ///
     /// If this engine has no rings, or no more of them.
     #[cfg(feature = "tokio")]
-    pub(crate) fn new_lane(&self) -> Result<(Proactor, OwnedFd), SetupError> {
+    pub(crate) fn new_lane(&self, is_alone: bool) -> Result<(Proactor, OwnedFd), SetupError> {
         let Kind::Uring(features) = self.chosen.kind else {
             let cause = io::Error::new(io::ErrorKind::Unsupported, self.chosen.reason.clone());
             return Err(probe::explain(cause));
@@ -205,7 +205,7 @@ impl Shared {
         if let Some(why) = self.gave_up.get() {
             return Err(why.clone());
         }
-        let ring = Uring::shared(probe::open_shared(self.config.queue_depth)?.ring);
+        let ring = Uring::shared(probe::open_shared(self.config.queue_depth, is_alone)?.ring);
         self.tell_if_small(&ring);
         let watched = ring.watched().map_err(probe::explain)?;
         let capacity = ring.capacity().min(self.config.queue_depth);
@@ -213,7 +213,7 @@ impl Shared {
             .with_pool(Arc::clone(self.pool()));
         // What a driver thread needs that may have to take it over.
         proactor.alarm().map_err(probe::explain)?;
-        self.counters.watch(proactor.tally());
+        self.counters.watch_lane(proactor.tally());
         Ok((proactor, watched))
     }
 

@@ -6,6 +6,7 @@ use std::future::{Future, IntoFuture};
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
@@ -76,9 +77,9 @@ fn threads_named(name: &str) -> usize {
     names.filter(|known| known.trim_end() == name).count()
 }
 
-/// No-ops of 32 tasks.
-fn run_nops(runtime: &Runtime, engine: &Engine) {
-    let tasks: Vec<_> = (0..32)
+/// 200 no-ops of each of so many tasks.
+fn run_nops(runtime: &Runtime, engine: &Engine, tasks: u32) {
+    let tasks: Vec<_> = (0..tasks)
         .map(|_| {
             let engine = engine.clone();
             runtime.spawn(async move {
@@ -103,16 +104,64 @@ fn a_lane_needs_no_driver() {
                 return;
             };
             let runtime = served(&engine, runtime);
-            run_nops(&runtime, &engine);
-            let content = pattern(500);
+            run_nops(&runtime, &engine, 8);
+            let content = pattern(8);
             let file = temp_file(&engine, &content);
-            runtime.block_on(async { check(begun(&file, 500), &content).await });
+            runtime.block_on(async { check(begun(&file, 8), &content).await });
             if !given_up(&engine, "has not polled its lane").is_empty() {
                 return skip("a lane", "this machine is too busy to run its threads");
             }
             assert_eq!(threads_named("inflight-driver"), 0);
+            assert_eq!(engine.stats().lane_operations, 8 * 200 + 8);
         }
     });
+}
+
+/// Has the two workers of a runtime wait while `then` runs.
+fn while_workers_wait<R>(runtime: &Runtime, then: impl FnOnce() -> R) -> R {
+    let at_rest = Arc::new(Barrier::new(3));
+    let held = Arc::new(Barrier::new(3));
+    for _ in 0..2 {
+        let (at_rest, held) = (Arc::clone(&at_rest), Arc::clone(&held));
+        runtime.spawn(async move {
+            at_rest.wait();
+            held.wait();
+        });
+    }
+    at_rest.wait();
+    let returned = then();
+    held.wait();
+    returned
+}
+
+#[test]
+fn a_crowd_is_for_a_driver_where_there_are_several_workers() {
+    let Some(engine) = uring_or_skip("a crowd") else {
+        return;
+    };
+    let content = pattern(200);
+    let file = temp_file(&engine, &content);
+    let [single, multi] = runtimes().map(|runtime| served(&engine, runtime));
+    let served_of = |runtime: &Runtime, reads: Vec<Read<'_>>| {
+        let count = reads.len();
+        runtime.block_on(check(reads, &content[..count]));
+        drained(&engine);
+        engine.stats().lane_operations
+    };
+    let entered = single.enter();
+    assert_eq!(served_of(&single, begun(&file, 200)), 200);
+    drop(entered);
+    let _entered = multi.enter();
+    // Nothing is answered before all have been begun.
+    let reads = while_workers_wait(&multi, || begun(&file, 200));
+    let of_crowd = served_of(&multi, reads);
+    // The first of a few shows that the crowd has gone.
+    let of_few = served_of(&multi, begun(&file, 8));
+    let of_others = served_of(&multi, begun(&file, 8));
+    if !given_up(&engine, "has not polled its lane").is_empty() {
+        return skip("a crowd", "this machine is too busy to run its threads");
+    }
+    assert_eq!([of_crowd, of_few, of_others], [216, 223, 231]);
 }
 
 #[test]
@@ -123,7 +172,7 @@ fn what_many_tasks_ask_for_goes_to_the_kernel_together() {
     let [single, _] = runtimes();
     let single = served(&engine, single);
     let before = engine.stats();
-    run_nops(&single, &engine);
+    run_nops(&single, &engine, 32);
     let after = engine.stats();
     if !given_up(&engine, "has not polled its lane").is_empty() {
         return skip(
@@ -206,7 +255,7 @@ fn a_task_may_block_on_what_its_own_runtime_serves() {
         });
         runtime.block_on(task).expect("it does not panic");
         // Whoever takes over serves the others too.
-        run_nops(&runtime, &engine);
+        run_nops(&runtime, &engine, 32);
     }
 }
 
@@ -379,7 +428,7 @@ fn a_task_may_block_on_what_its_lane_was_about_to_hand_over() {
         let [single, _] = runtimes();
         let single = served(&engine, single);
         // From now on the lane lets others have their turn before it hands over what has come.
-        run_nops(&single, &engine);
+        run_nops(&single, &engine, 32);
         let there = engine.clone();
         let task = single.spawn(async move {
             for _ in 0..10 {
