@@ -134,13 +134,12 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
     // SAFETY: it owns the descriptor, which stays the same one as long as it lives.
     let watched = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
     let watched = watched.map_err(|failed| refused(failed.into()))?;
-    // The task sets its own waker before it counts as parked for the first time.
-    let nobody = Rouser::Task(Waker::noop().clone());
     let lane = Arc::new(Lane {
         runtime: runtime.id(),
         is_alone,
         is_crowded: AtomicBool::new(false),
-        mailbox: Mailbox::new(nobody, shared.config.bytes_in_flight),
+        // The task sets its own waker before it counts as parked for the first time.
+        mailbox: Mailbox::new(nobody(), shared.config.bytes_in_flight),
         desk: Mutex::new(Some(Movable(Desk::new(proactor)))),
         passes: AtomicU64::new(0),
         thread: Mutex::default(),
@@ -153,6 +152,10 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
         runtime.spawn(serve(Serving { lane, lanes }, watched));
     }
     Ok(())
+}
+
+fn nobody() -> Rouser {
+    Rouser::Task(Waker::noop().clone())
 }
 
 /// The lane of the current runtime.
@@ -268,6 +271,7 @@ impl Lane {
             let alarm = desk.proactor.alarm().expect("it was made with the ring");
             lane.mailbox.replace_alarm(Rouser::Alarm(alarm));
             drive(&lane.shared, desk, &lane.mailbox);
+            lane.rouse_nobody();
         };
         let named = thread::Builder::new().name("inflight-driver".to_owned());
         let reason = match named.spawn(run) {
@@ -327,7 +331,15 @@ impl Lane {
             false => lock(&self.desk).take(),
         };
         drop(thread);
-        drop(desk);
+        if desk.is_some() {
+            self.rouse_nobody();
+        }
+    }
+
+    /// Lets go of what roused whoever had the desk: a future that is forgotten keeps the lane, and
+    /// need not keep a runtime.
+    fn rouse_nobody(&self) {
+        self.mailbox.replace_alarm(nobody());
     }
 
     /// Tells what a pass has brought about.

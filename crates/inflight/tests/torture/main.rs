@@ -86,12 +86,24 @@ fn faulty(name: &'static str, host: Host, share: u64) -> Round {
 
 #[test]
 fn nothing_is_lost_on_a_ring_from_tokio() {
-    round("uring, tokio", Host::Tokio, 30).expect_nothing_wrong();
+    round("uring, tokio", Host::Tokio, 20).expect_nothing_wrong();
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn nothing_is_lost_where_the_workers_of_tokio_serve() {
+    round("uring, lane of workers", Host::Lane, 10).expect_nothing_wrong();
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn nothing_is_lost_where_the_one_thread_of_tokio_serves() {
+    round("uring, lane of one thread", Host::LaneOfOne, 10).expect_nothing_wrong();
 }
 
 #[test]
 fn nothing_is_lost_on_a_ring_in_run_loops() {
-    round("uring, run loops", Host::Local, 30).expect_nothing_wrong();
+    round("uring, run loops", Host::Local, 20).expect_nothing_wrong();
 }
 
 #[test]

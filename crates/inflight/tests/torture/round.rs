@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::{BackendKind, Builder, Engine};
+use tokio::runtime::Runtime;
 
 use crate::actor::Rules;
 use crate::fate::{Fates, PROGRESS};
@@ -22,6 +23,12 @@ use crate::yard::Yard;
 pub(crate) enum Host {
     /// tokio with two workers; operations go to driver threads.
     Tokio,
+    /// tokio with two workers, which serve themselves, with drivers when there is a crowd.
+    #[cfg(feature = "tokio")]
+    Lane,
+    /// tokio with one thread, which serves itself.
+    #[cfg(feature = "tokio")]
+    LaneOfOne,
     /// Two run loops, each on a thread of its own.
     Local,
 }
@@ -125,7 +132,11 @@ impl Round {
         };
         let tasks: Vec<Task> = (0..TASKS).map(task).collect();
         let results = match self.host {
-            Host::Tokio => on_tokio(tasks, self.operations),
+            Host::Tokio => on_tokio(&on_workers(), tasks, self.operations),
+            #[cfg(feature = "tokio")]
+            Host::Lane => in_lane(&engine, &on_workers(), tasks, self.operations),
+            #[cfg(feature = "tokio")]
+            Host::LaneOfOne => in_lane(&engine, &on_one_thread(), tasks, self.operations),
             Host::Local => on_loops(&engine, tasks, self.operations),
         };
         drop(files);
@@ -181,9 +192,35 @@ impl Round {
     }
 }
 
-fn on_tokio(tasks: Vec<Task>, operations: u64) -> Vec<Result<Fates, String>> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).build().expect("a runtime");
+fn on_workers() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let built = builder.worker_threads(2).enable_io().build();
+    built.expect("a runtime")
+}
+
+#[cfg(feature = "tokio")]
+fn on_one_thread() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_io().build().expect("a runtime")
+}
+
+#[cfg(feature = "tokio")]
+fn in_lane(
+    engine: &Engine,
+    runtime: &Runtime,
+    tasks: Vec<Task>,
+    operations: u64,
+) -> Vec<Result<Fates, String>> {
+    let entered = runtime.enter();
+    engine.serve_on_tokio().expect("it has rings");
+    drop(entered);
+    let results = on_tokio(runtime, tasks, operations);
+    let in_lane = engine.stats().lane_operations;
+    assert!(in_lane > 0, "nothing was served in a lane");
+    results
+}
+
+fn on_tokio(runtime: &Runtime, tasks: Vec<Task>, operations: u64) -> Vec<Result<Fates, String>> {
     let each = operations / tasks.len() as u64;
     let spawned: Vec<_> = tasks
         .into_iter()
