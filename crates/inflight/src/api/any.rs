@@ -104,6 +104,14 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         }
     }
 
+    fn cover(&mut self) -> Prepared {
+        match self {
+            Self::Read(read) => read.cover(),
+            Self::Write(write) => write.cover(),
+            Self::Sync(sync) => sync.cover(),
+        }
+    }
+
     fn sync(&self) -> Option<SyncOf<'_>> {
         match self {
             Self::Sync(sync) => sync.sync(),

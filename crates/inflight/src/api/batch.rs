@@ -1,13 +1,13 @@
 //! Several operations, handed over together, with a result for each.
 
 use std::fmt;
-use std::iter::Zip;
+use std::slice;
 use std::vec::Drain;
 
 use super::engine::Engine;
 use super::operation::Operation;
 use crate::completion::{Answer, Refusal};
-use crate::host::caller;
+use crate::host::{alone, caller};
 
 /// Operations of one type that are run together, with a result for each in the order pushed.
 ///
@@ -94,7 +94,7 @@ impl<O: Operation> Batch<O> {
         if let Some(first) = operations.first() {
             let engine = engine.as_ref().unwrap_or_else(|| first.engine());
             if let [operation] = operations.as_mut_slice() {
-                answers[0] = caller::run_alone(engine.shared(), operation);
+                answers[0] = alone::run_alone(engine.shared(), operation);
             } else {
                 match caller::lease(engine.shared()) {
                     Ok(mut lease) => lease.run(operations, answers),
@@ -103,7 +103,8 @@ impl<O: Operation> Batch<O> {
             }
         }
         Results {
-            inner: operations.drain(..).zip(answers.drain(..)),
+            operations: operations.drain(..),
+            answers: answers.iter(),
         }
     }
 }
@@ -124,7 +125,8 @@ impl<O> fmt::Debug for Batch<O> {
 
 /// The results of a [`Batch`], in the order pushed.
 pub struct Results<'b, O: Operation> {
-    inner: Zip<Drain<'b, O>, Drain<'b, Answer>>,
+    operations: Drain<'b, O>,
+    answers: slice::Iter<'b, Answer>,
 }
 
 impl<O: Operation> Iterator for Results<'_, O> {
@@ -132,12 +134,13 @@ impl<O: Operation> Iterator for Results<'_, O> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let (operation, answer) = self.inner.next()?;
-        Some(operation.finish(answer))
+        let answer = self.answers.next()?;
+        let operation = self.operations.next()?;
+        Some(operation.finish(*answer))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.inner.size_hint()
+        self.operations.size_hint()
     }
 }
 

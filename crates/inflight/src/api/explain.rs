@@ -55,7 +55,7 @@ impl Explanation {
         let facts = handle.facts();
         let guide = match plan {
             Plan::Run(road, _) => policy::explain(*road, bytes, is_write),
-            Plan::Answered(_) | Plan::Sync(_) => policy::explain_none(),
+            Plan::Answered(_) | Plan::Sync(_) | Plan::Cover => policy::explain_none(),
         };
         let number = device_number(handle.raw_fd());
         Self {
@@ -99,7 +99,7 @@ impl<B: IoBufMut> ReadAt<'_, B> {
     /// Which way it would take now, and why. The device is not asked for anything; what is resident
     /// of a mapped file may already be copied to the buffer.
     pub fn explain(&mut self) -> Explanation {
-        let plan = self.prepare().0;
+        let plan = planned(self);
         Explanation::of(self.file, &plan, self.buf.len(), false)
     }
 }
@@ -107,8 +107,15 @@ impl<B: IoBufMut> ReadAt<'_, B> {
 impl<B: IoBuf> WriteAt<'_, B> {
     /// Which way it would take now, and why. Nothing is written.
     pub fn explain(&mut self) -> Explanation {
-        let plan = self.prepare().0;
+        let plan = planned(self);
         Explanation::of(self.file, &plan, self.buf.len(), true)
+    }
+}
+
+fn planned<O: Prepare>(operation: &mut O) -> Plan {
+    match operation.prepare().0 {
+        Plan::Cover => operation.cover().0,
+        plan => plan,
     }
 }
 

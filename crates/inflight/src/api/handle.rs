@@ -255,19 +255,13 @@ impl Handle {
         }
     }
 
-    /// For a transfer on such a file: its wishes, if it is not aligned and nothing else refuses
-    /// it.
+    /// Whether a transfer on such a file is not aligned, and nothing else refuses it.
     #[cold]
-    pub(super) fn heard_by_cover(
-        &self,
-        span: Span,
-        offset: u64,
-        wishes: &mut Wishes,
-    ) -> Option<Wishes> {
+    pub(super) fn needs_cover(&self, span: Span, offset: u64, wishes: Wishes) -> bool {
         let is_needed = !self.fits(span.start.addr(), span.len, offset);
         let is_refused =
-            self.refuse_position(offset, span.len).is_some() || self.refuses_sync_after(*wishes);
-        (is_needed && !is_refused).then(|| self.hints.heard(wishes, true))
+            self.refuse_position(offset, span.len).is_some() || self.refuses_sync_after(wishes);
+        is_needed && !is_refused
     }
 
     /// The request of a read past the page cache.

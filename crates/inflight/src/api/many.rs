@@ -7,7 +7,7 @@ use super::file::File;
 use super::transfer::copied;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::{Answer, Refusal};
-use crate::host::caller;
+use crate::host::{alone, caller};
 use crate::op::{Op, Prepare, Prepared, SeenOf, Wishes};
 
 /// One read of [`read_many`], into a borrowed buffer.
@@ -128,7 +128,7 @@ fn run<O: Prepare>(
     let engine: Engine = parts(first).0.engine().clone();
     let mut answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
     if let [operation] = operations {
-        answers[0] = caller::run_alone(engine.shared(), operation);
+        answers[0] = alone::run_alone(engine.shared(), operation);
     } else {
         match caller::lease(engine.shared()) {
             Ok(mut lease) => lease.run(operations, &mut answers),

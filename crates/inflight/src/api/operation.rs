@@ -4,7 +4,7 @@ use std::io;
 
 use super::engine::Engine;
 use crate::completion::Answer;
-use crate::host::caller;
+use crate::host::alone;
 use crate::op::{Op, Prepare, Prepared, Request, Road};
 
 /// Something to be done, as a value: nothing happens until it is run.
@@ -36,7 +36,7 @@ pub trait Sealed: Prepare + Sized {
 impl<O: Sealed> Operation for O {
     #[inline]
     fn wait(mut self) -> Self::Output {
-        let answer = caller::run_alone(self.engine().shared(), &mut self);
+        let answer = alone::run_alone(self.engine().shared(), &mut self);
         self.finish(answer)
     }
 }

@@ -46,12 +46,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
             return Prepared::answered(answer);
         }
         let span = span_of_mut(&mut self.buf);
-        if self.file.handle().takes_any_range(false)
-            && let Some(prepared) = self.by_cover(span)
-        {
-            return prepared;
+        let handle = self.file.handle();
+        if handle.takes_any_range(false) && handle.needs_cover(span, offset, self.wishes) {
+            return Prepared::cover();
         }
-        self.file.handle().transfer(
+        handle.transfer(
             span,
             offset,
             self.exact,
@@ -65,27 +64,60 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         )
     }
 
+    /// The read of all blocks that cover the range.
+    #[cold]
+    fn cover(&mut self) -> Prepared {
+        let span = span_of_mut(&mut self.buf);
+        let handle = self.file.handle();
+        let wishes = handle.hints().heard(&mut self.wishes, true);
+        if span.len == 0 {
+            // No block is concerned, so any position will do.
+            let fd = handle.raw_fd();
+            let op = Op::ReadAt {
+                fd,
+                span,
+                offset: 0,
+                wishes,
+            };
+            return handle.read_past_the_cache(op, false);
+        }
+        let bounced = match aligned(&mut self.bounced, self.file, span, self.offset) {
+            Ok(bounced) => bounced,
+            Err(answer) => return Prepared::answered(answer),
+        };
+        let op = bounced.read(handle.raw_fd(), span, wishes);
+        handle.read_past_the_cache(op, self.exact)
+    }
+
     #[inline]
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(false, seen.0);
     }
 
     #[inline(always)]
-    fn finish(mut self, mut answer: Answer) -> Self::Output {
-        self.file.handle().has_read(answer);
-        if let Some(bounced) = &mut self.bounced {
-            let span = span_of_mut(&mut self.buf);
+    fn finish(self, mut answer: Answer) -> Self::Output {
+        let Self {
+            file,
+            mut buf,
+            exact,
+            wishes,
+            bounced,
+            ..
+        } = self;
+        file.handle().has_read(answer);
+        if let Some(mut bounced) = bounced {
+            let span = span_of_mut(&mut buf);
             // SAFETY: as below; the buffer is ours to be written.
             answer = unsafe { bounced.take_read(span, answer) };
         }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
-        let room = unsafe { note_filled(&mut self.buf, answer) };
-        let result = answer.decode(self.file);
-        let mut result = full(result, self.exact, room, io::ErrorKind::UnexpectedEof);
-        if !self.wishes.is_none() {
-            result = settle(self.file, self.wishes, room, answer, result);
+        let room = unsafe { note_filled(&mut buf, answer) };
+        let result = answer.decode(file);
+        let mut result = full(result, exact, room, io::ErrorKind::UnexpectedEof);
+        if !wishes.is_none() {
+            result = settle(file, wishes, room, answer, result);
         }
-        (result, self.buf)
+        (result, buf)
     }
 }
 
@@ -96,12 +128,11 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         let span: Span = span_of(&self.buf);
-        if self.file.handle().takes_any_range(true)
-            && let Some(prepared) = self.by_cover(span)
-        {
-            return prepared;
+        let handle = self.file.handle();
+        if handle.takes_any_range(true) && handle.needs_cover(span, offset, self.wishes) {
+            return Prepared::cover();
         }
-        self.file.handle().transfer(
+        handle.transfer(
             span,
             offset,
             self.all,
@@ -113,6 +144,32 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
                 wishes,
             },
         )
+    }
+
+    /// The next request of a write that is not aligned.
+    #[cold]
+    fn cover(&mut self) -> Prepared {
+        let span = span_of(&self.buf);
+        let handle = self.file.handle();
+        let wishes = handle.hints().heard(&mut self.wishes, true);
+        if span.len == 0 {
+            // No block is concerned, so any position will do.
+            let fd = handle.raw_fd();
+            let op = Op::WriteAt {
+                fd,
+                span,
+                offset: 0,
+                wishes,
+            };
+            return handle.write_past_the_cache(op, self.all);
+        }
+        let bounced = match aligned(&mut self.bounced, self.file, span, self.offset) {
+            Ok(bounced) => bounced,
+            Err(answer) => return Prepared::answered(answer),
+        };
+        // SAFETY: the span is that of our buffer.
+        let (op, whole) = unsafe { bounced.write(handle.raw_fd(), span, self.all, wishes) };
+        handle.write_past_the_cache(op, whole)
     }
 
     fn note(&self, seen: SeenOf) {
@@ -156,61 +213,8 @@ pub(super) fn copied<B: IoBufMut>(file: &File, buf: &mut B, offset: u64) -> Opti
     Some(Answer::moved(span.len))
 }
 
-impl<B: IoBufMut> ReadAt<'_, B> {
-    /// The read of all blocks that cover the range, if it is not aligned.
-    #[cold]
-    fn by_cover(&mut self, span: Span) -> Option<Prepared> {
-        let handle = self.file.handle();
-        let wishes = handle.heard_by_cover(span, self.offset, &mut self.wishes)?;
-        if span.len == 0 {
-            // No block is concerned, so any position will do.
-            let fd = handle.raw_fd();
-            let op = Op::ReadAt {
-                fd,
-                span,
-                offset: 0,
-                wishes,
-            };
-            return Some(handle.read_past_the_cache(op, false));
-        }
-        let bounced = match cover(&mut self.bounced, self.file, span, self.offset) {
-            Ok(bounced) => bounced,
-            Err(answer) => return Some(Prepared::answered(answer)),
-        };
-        let op = bounced.read(handle.raw_fd(), span, wishes);
-        Some(handle.read_past_the_cache(op, self.exact))
-    }
-}
-
-impl<B: IoBuf> WriteAt<'_, B> {
-    /// The next request of a write that is not aligned.
-    #[cold]
-    fn by_cover(&mut self, span: Span) -> Option<Prepared> {
-        let handle = self.file.handle();
-        let wishes = handle.heard_by_cover(span, self.offset, &mut self.wishes)?;
-        if span.len == 0 {
-            // No block is concerned, so any position will do.
-            let fd = handle.raw_fd();
-            let op = Op::WriteAt {
-                fd,
-                span,
-                offset: 0,
-                wishes,
-            };
-            return Some(handle.write_past_the_cache(op, self.all));
-        }
-        let bounced = match cover(&mut self.bounced, self.file, span, self.offset) {
-            Ok(bounced) => bounced,
-            Err(answer) => return Some(Prepared::answered(answer)),
-        };
-        // SAFETY: the span is that of our buffer.
-        let (op, whole) = unsafe { bounced.write(handle.raw_fd(), span, self.all, wishes) };
-        Some(handle.write_past_the_cache(op, whole))
-    }
-}
-
 /// The aligned memory for a transfer.
-fn cover<'b>(
+fn aligned<'b>(
     bounced: &'b mut Option<Box<Bounced>>,
     file: &File,
     span: Span,

@@ -19,7 +19,7 @@ use alarm::Alarm;
 use crate::completion::Completion;
 use crate::op::Op;
 use threads::pool::Lane;
-use uring::ring::Uring;
+use uring::ring::{self, Uring};
 
 /// Who executes the operations of one proactor.
 pub(crate) enum Backend {
@@ -58,6 +58,15 @@ impl Backend {
             Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
         }
         true
+    }
+
+    /// The ring, for many operations that are pushed one after the other, if it is one.
+    #[inline(always)]
+    pub(crate) fn hold(&mut self) -> Option<ring::Held<'_>> {
+        match self {
+            Self::Uring(ring) => Some(ring.hold()),
+            _ => None,
+        }
     }
 
     /// Hands over what is queued and waits until `at_least` completions can be reaped. It may

@@ -12,7 +12,7 @@ use super::fork;
 use super::shared::Shared;
 use super::spread::{Gathered, Made};
 use super::stopwatch::time;
-use super::syncs::{Running, sync_alone, sync_of};
+use super::syncs::Running;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request, to_usize, wanted_bytes};
 use crate::completion::{Answer, Refusal};
@@ -200,15 +200,26 @@ impl Lease<'_> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
         let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
         let mut next = 0;
         // Those that have another request to make.
         let mut again: Vec<u32> = Vec::new();
+        // Whether the last one was for the ring, and so may be the next ones.
+        let mut fills = true;
         let mut this = Running::new(self);
         loop {
             while this.lease.proactor().has_room() {
+                let mut plan = None;
+                if fills && again.is_empty() {
+                    let begun = next;
+                    (next, plan) = this.lease.fill(operations, next);
+                    fills = next > begun && plan.is_none();
+                    if fills {
+                        continue;
+                    }
+                }
                 let token = match again.pop() {
                     Some(token) => token,
                     None if next < count => {
@@ -218,7 +229,10 @@ impl Lease<'_> {
                     None => break,
                 };
                 let operation = &mut operations[to_usize(token)];
-                let answer = match this.lease.start(token, operation) {
+                let plan = plan.unwrap_or_else(|| operation.prepare().0);
+                let start = this.lease.start(token, operation, plan);
+                fills = matches!(start, Start::InFlight);
+                let answer = match start {
                     Start::Gathered if this.lease.is_gathered_full() => {
                         take_gathered(&mut this, false, operations, answers, &mut again);
                         None
@@ -364,11 +378,36 @@ impl Lease<'_> {
         unsafe { execute_request(request) }
     }
 
-    /// Starts one operation, for which the proactor has room.
+    /// Starts operations from the one with this number on, as long as each is for the ring and
+    /// there is room. Returns the number of the next, and its plan if that is not for the ring.
+    #[allow(unsafe_code)]
+    #[inline(never)]
+    fn fill<O: Prepare>(&mut self, operations: &mut [O], from: u32) -> (u32, Option<Plan>) {
+        let mut next = from;
+        let Some((mut filling, room)) = self.proactor().fill() else {
+            return (next, None);
+        };
+        let operations = operations[to_usize(from)..].iter_mut();
+        for operation in operations.take(to_usize(room)) {
+            match operation.prepare().0 {
+                Plan::Run(road @ (Road::Backend | Road::Device), request) => {
+                    // SAFETY: as in `start`.
+                    if !unsafe { filling.push(next, &request) } {
+                        return (next, Some(Plan::Run(road, request)));
+                    }
+                }
+                plan => return (next, Some(plan)),
+            }
+            next += 1;
+        }
+        (next, None)
+    }
+
+    /// Starts one operation, for which the proactor has room, as planned.
     #[allow(unsafe_code)]
     #[inline(always)]
-    pub(super) fn start<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
-        match operation.prepare().0 {
+    pub(super) fn start<O: Prepare>(&mut self, token: u32, operation: &mut O, plan: Plan) -> Start {
+        match plan {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
                 // callers in this module neither move nor drop it before its answer has been
@@ -395,28 +434,14 @@ impl Lease<'_> {
                 None => Start::InFlight,
             },
             Plan::Answered(answer) => Start::Answered(answer),
+            Plan::Cover => self.start_cover(token, operation),
         }
     }
 
-    /// Waits for the answer of a request, which is the only one.
-    ///
-    /// # Safety
-    ///
-    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
-    /// until this returns or unwinds.
-    #[allow(unsafe_code)]
-    #[inline]
-    unsafe fn wait(&mut self, request: &Request) -> Answer {
-        let proactor = self.proactor();
-        // SAFETY: passed on from the caller; the lease is drained should this unwind.
-        unsafe { proactor.push(0, request) };
-        let mut answer = None;
-        loop {
-            proactor.turn(1, |_, it| answer = Some(it));
-            if let Some(answer) = answer {
-                return answer;
-            }
-        }
+    #[inline(never)]
+    fn start_cover<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
+        let plan = operation.cover().0;
+        self.start(token, operation, plan)
     }
 }
 
@@ -435,8 +460,8 @@ impl Drop for Lease<'_> {
             return;
         }
         let proactor = &mut owned.proactor;
-        while !proactor.is_idle() {
-            proactor.turn(u32::MAX, |_, _| {});
+        if !proactor.is_idle() {
+            proactor.drain();
         }
         proactor.release_files();
         if proactor.has_news() {
@@ -445,15 +470,28 @@ impl Drop for Lease<'_> {
                 .take_fallbacks()
                 .for_each(|reason| counters.fallback(reason));
         }
-        if let Some(cause) = proactor.take_broken() {
-            self.shared.give_up_rings(cause);
-            return;
+        if proactor.is_broken() {
+            return give_up(self.shared, owned);
         }
         // When the thread ends, the proactor is dropped instead.
         let before = LAST.try_with(|last| last.replace(Some(owned)));
         if let Ok(Some(before)) = before {
-            let _ = OTHERS.try_with(|others| others.borrow_mut().push(before));
+            keep(before);
         }
+    }
+}
+
+/// Keeps a proactor beside the one that was used last.
+#[cold]
+fn keep(before: Box<Owned>) {
+    let _ = OTHERS.try_with(|others| others.borrow_mut().push(before));
+}
+
+/// Drops a proactor whose backend cannot be used again, and tells the engine why.
+#[cold]
+fn give_up(shared: &Shared, mut owned: Box<Owned>) {
+    if let Some(cause) = owned.proactor.take_broken() {
+        shared.give_up_rings(cause);
     }
 }
 
@@ -517,47 +555,4 @@ pub(super) enum Look {
     WouldWait,
     /// The file cannot be asked.
     Refused,
-}
-
-/// Runs one operation on this thread, by a plain system call if there is one for it.
-#[inline]
-pub(crate) fn run_alone<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
-    loop {
-        let answer = run_request(shared, operation);
-        if !operation.proceed(answer) {
-            return answer;
-        }
-    }
-}
-
-/// One request of an operation alone.
-#[allow(unsafe_code)]
-#[inline(always)]
-fn run_request<O: Prepare>(shared: &Arc<Shared>, operation: &mut O) -> Answer {
-    let (road, request) = match operation.prepare().0 {
-        Plan::Answered(answer) => return answer,
-        Plan::Run(road, request) => (road, request),
-        Plan::Sync(_) if shared.is_forked() => return Answer::refused(Refusal::Forked),
-        Plan::Sync(_) => return sync_alone(shared, sync_of(operation)),
-    };
-    if shared.is_forked() {
-        return Answer::refused(Refusal::Forked);
-    }
-    if road == Road::Device || matches!(request.op, Op::Nop) {
-        return match lease(shared) {
-            // SAFETY: the addresses point into what the operation owns or has borrowed, and that
-            // is ours until this returns.
-            Ok(mut lease) => unsafe { lease.wait(&request) },
-            Err(refusal) => Answer::refused(refusal),
-        };
-    }
-    shared.counters.plain_call();
-    if road == Road::Ask
-        && let Look::Done(answer) = look(operation, &request)
-    {
-        return answer;
-    }
-    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
-    // when this returns.
-    unsafe { execute_request(&request) }
 }

@@ -104,12 +104,17 @@ pub(crate) fn try_here<O: Prepare>(
     operation: &mut O,
     waker: &Waker,
 ) -> Tried {
-    let (road, request) = match operation.prepare().0 {
+    let mut plan = operation.prepare().0;
+    if matches!(plan, Plan::Cover) {
+        plan = operation.cover().0;
+    }
+    let (road, request) = match plan {
         Plan::Answered(answer) => {
             count_at_once(answer.bytes());
             return Tried::Answered(answer);
         }
         Plan::Run(road, request) => (road, request),
+        Plan::Cover => unreachable!("it has been asked for"),
         Plan::Sync(_) => {
             let SyncOf {
                 commit,

@@ -65,7 +65,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         // Taken off the list when the operation has been started: its buffer may panic before.
         let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
-        let start = self.lease.start(token, operation);
+        let plan = operation.prepare().0;
+        let start = self.lease.start(token, operation, plan);
         self.free.pop();
         match start {
             Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
@@ -124,7 +125,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
-        match self.lease.start(token, operation) {
+        let plan = operation.prepare().0;
+        match self.lease.start(token, operation, plan) {
             Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => ready.push_back((token, answer)),

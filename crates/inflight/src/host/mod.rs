@@ -1,13 +1,15 @@
 //! Who owns a proactor. A host is small: everything that can be in the proactor is there.
 //!
 //! [`shared`] is what all hosts of one engine have in common. [`caller`] lets the calling thread
-//! own a proactor for as long as one call lasts; [`driver`] has threads that own one each, with a
-//! [`mail`]box in front; [`local`] is a run loop that owns one. [`flight`] is where the futures
-//! come in, [`cells`] what drivers and run loops keep of them. Syncs go to
-//! [`crate::commit`], for which [`flush`] does the work. Next: [`crate::proactor`].
+//! own a proactor for as long as one call lasts, and [`alone`] is for a single operation;
+//! [`driver`] has threads that own one each, with a [`mail`]box in front; [`local`] is a run loop
+//! that owns one. [`flight`] is where the futures come in, [`cells`] what drivers and run loops
+//! keep of them. Syncs go to [`crate::commit`], for which [`flush`] does the work.
+//! Next: [`crate::proactor`].
 
 pub(crate) mod flight;
 
+pub(crate) mod alone;
 pub(crate) mod caller;
 pub(crate) mod driver;
 #[cfg(feature = "tokio")]

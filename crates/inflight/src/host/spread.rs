@@ -413,13 +413,19 @@ impl Gathered {
 
     /// Takes back what is shared. When this returns nobody is at work at it, and its answers are
     /// gone.
+    #[inline]
     pub(super) fn withdraw(&mut self) {
-        if let Some(common) = &self.common
-            && !self.owner.is_empty()
-        {
-            self.owner.withdraw(&common.share);
+        if !self.owner.is_empty() {
+            self.withdraw_all();
         }
         self.weight = 0;
+    }
+
+    #[cold]
+    fn withdraw_all(&mut self) {
+        if let Some(common) = &self.common {
+            self.owner.withdraw(&common.share);
+        }
     }
 }
 

@@ -10,11 +10,17 @@ use crate::op::{Request, Road, Seen};
 pub struct Prepared(pub(crate) Plan);
 
 /// See [`Prepared`].
+///
+/// Its own mark says which it is (`repr`): if the mark of the operation inside did, the compiler
+/// would not know of a planned read that it is one.
+#[repr(u8)]
 pub(crate) enum Plan {
     /// It is answered without a call.
     Answered(Answer),
     /// By this road.
     Run(Road, Request),
+    /// By way of aligned memory: [`Prepare::cover`] has the plan.
+    Cover,
     /// With other syncs of its file: [`Prepare::sync`].
     Sync(Request),
 }
@@ -26,6 +32,10 @@ impl Prepared {
 
     pub(crate) fn run(road: Road, request: Request) -> Self {
         Self(Plan::Run(road, request))
+    }
+
+    pub(crate) fn cover() -> Self {
+        Self(Plan::Cover)
     }
 
     pub(crate) fn sync(request: Request) -> Self {
@@ -42,6 +52,12 @@ pub trait Prepare {
     /// The request. It is valid while the operation is neither dropped nor used, nor moved unless
     /// it is [`crate::Detach`], and may be asked for again.
     fn prepare(&mut self) -> Prepared;
+
+    /// The request where it goes by way of aligned memory. Valid as that of [`Prepare::prepare`].
+    #[doc(hidden)]
+    fn cover(&mut self) -> Prepared {
+        unreachable!("only transfers are planned so")
+    }
 
     /// What a sync is for.
     #[doc(hidden)]

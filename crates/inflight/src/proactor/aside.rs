@@ -129,7 +129,7 @@ impl Proactor {
             match moved.filter(|moved| *moved == wanted && !has_wishes) {
                 Some(moved) => {
                     let token = slot.token;
-                    self.slots.free_used(index);
+                    self.slots.free(index);
                     self.tally.answered.add(1);
                     deliver(token, Answer::timed(moved, completion.took_ns));
                 }

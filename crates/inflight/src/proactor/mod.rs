@@ -3,10 +3,11 @@
 //!
 //! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
 //! to. What it deliberately does not know: files, buffers, batches, who its host is.
-//! Next: [`slots`], [`splits`], [`resolve`], [`aside`], then [`crate::backend`].
+//! Next: [`slots`], [`filling`], [`splits`], [`resolve`], [`aside`], then [`crate::backend`].
 #![allow(unsafe_code)]
 
 mod aside;
+mod filling;
 mod resolve;
 mod slots;
 mod splits;
@@ -227,6 +228,25 @@ impl Proactor {
         self.turn_with(at_least, Wait::Through, deliver);
     }
 
+    /// The answer of what has been pushed, which is the only one in flight.
+    pub(crate) fn turn_for_one(&mut self) -> Answer {
+        let mut answer = None;
+        loop {
+            self.turn(1, |_, it| answer = Some(it));
+            if let Some(answer) = answer {
+                return answer;
+            }
+        }
+    }
+
+    /// Waits until nothing is in flight; nobody wants the answers any more.
+    #[cold]
+    pub(crate) fn drain(&mut self) {
+        while !self.is_idle() {
+            self.turn(u32::MAX, |_, _| {});
+        }
+    }
+
     /// What interrupts [`Proactor::turn_or`], from any thread.
     ///
     /// # Errors
@@ -331,13 +351,11 @@ impl Proactor {
         let Self { backend, tally, .. } = self;
         self.queued = 0;
         tally.in_flight.set(u64::from(self.slots.in_flight()));
-        self.has_news |= backend.has_refusal();
-        let enters = backend.enters();
         let turned = match wait {
             Wait::Through => backend.turn(at_least),
             Wait::OrAlarm(at_most, is_idle) => backend.turn_or(at_least, at_most, is_idle),
         };
-        tally.enters.add(backend.enters().wrapping_sub(enters));
+        tally.enters.set(backend.enters());
         turned
     }
 
@@ -352,12 +370,13 @@ impl Proactor {
             tally,
             ..
         } = self;
+        let (mut held, in_flight) = slots.hold();
         let mut answered = 0;
         let is_whole = backend.reap(
             |Completion {
                  user_data, result, ..
              }| {
-                match slots.complete(user_data, result) {
+                match held.complete(user_data, result) {
                     Completed::Plain { token, is_short } => {
                         if is_short {
                             tally.short_transfers.add(1);
@@ -370,7 +389,9 @@ impl Proactor {
                 }
             },
         );
-        tally.answered.add(answered);
+        // The others keep their slots.
+        *in_flight -= answered;
+        tally.answered.add(u64::from(answered));
         is_whole
     }
 
@@ -393,7 +414,7 @@ impl Proactor {
     }
 
     /// Whether the backend cannot be used again.
-    #[cfg(feature = "tokio")]
+    #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -412,7 +433,7 @@ impl Proactor {
     /// Whether there may be something for [`Proactor::take_fallbacks`].
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.has_news || self.broken.is_some()
+        self.has_news || self.broken.is_some() || self.backend.has_refusal()
     }
 
     /// What has been given up since this was last asked, as sentences.

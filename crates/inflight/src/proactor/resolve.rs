@@ -25,22 +25,22 @@ impl Proactor {
         } else {
             self.second_try(index, -result)?
         };
-        let slot = *self.slots.get(index);
-        if let Role::Part(number) = slot.role {
-            self.slots.free_used(index);
-            return self.part_done(number, slot.done, slot.expected_bytes, result);
+        let (slot, done) = (*self.slots.get(index), self.slots.done(index));
+        if slot.role == Role::Part {
+            self.slots.free(index);
+            return self.part_done(slot.split, done, slot.expected_bytes, result);
         }
         let Ok(moved) = u32::try_from(result) else {
-            self.slots.free_used(index);
-            let whole = matches!(slot.role, Role::Whole | Role::After { .. });
-            return Some((slot.token, after(slot.done, whole, -result)));
+            self.slots.free(index);
+            let whole = matches!(slot.role, Role::Whole | Role::After | Role::AfterUnheard);
+            return Some((slot.token, after(done, whole, -result)));
         };
         let has_span = slot.op.span().is_some();
         if moved < slot.expected_bytes {
             self.tally.short_transfers.add(1);
         }
         if slot.role == Role::Whole && has_span && 0 < moved && moved < slot.expected_bytes {
-            self.slots.free_used(index);
+            self.slots.free(index);
             let limit_bytes = TRANSFER_MAX_BYTES;
             let request = Request {
                 op: slot.op,
@@ -51,11 +51,11 @@ impl Proactor {
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
         }
-        let done = slot.done + to_usize(moved);
+        let done = done + to_usize(moved);
         let mut is_complete = has_span && moved == slot.expected_bytes;
         if slot.role == Role::Whole && !has_span {
+            self.slots.set_done(index, done);
             let slot = self.slots.get_mut(index);
-            slot.done = done;
             // SAFETY: the operation has completed, so nobody reads its list of buffers now.
             is_complete = !unsafe { advance(&mut slot.op, to_usize(moved)) };
             if !is_complete && moved > 0 {
@@ -63,8 +63,8 @@ impl Proactor {
                 return None;
             }
         }
-        self.slots.free_used(index);
-        let after_unheard = slot.role == Role::After { unheard: true };
+        self.slots.free(index);
+        let after_unheard = slot.role == Role::AfterUnheard;
         let answer = Answer::moved(done).marked(after_unheard || slot.op.is_unheard());
         self.end(slot.token, &slot.op, answer, is_complete)
     }
@@ -80,11 +80,14 @@ impl Proactor {
         let (Some(sync), true) = (op.sync_after(), complete) else {
             return Some((token, answer));
         };
-        let unheard = answer.is_unheard();
-        let user_data = self.slots.insert(&sync, token, 0, Role::After { unheard });
+        let role = match answer.is_unheard() {
+            true => Role::AfterUnheard,
+            false => Role::After,
+        };
+        let user_data = self.slots.insert(&sync, token, 0, role);
         let index = self.slots.find(user_data);
         let index = index.expect("the write has just left its slot");
-        self.slots.get_mut(index).done = answer.bytes();
+        self.slots.set_done(index, answer.bytes());
         self.requeue(index);
         None
     }
@@ -96,13 +99,13 @@ impl Proactor {
         if slot.op.leave_hints_out(errno) {
             match slot.role {
                 Role::Plain => slot.role = Role::Unheard,
-                Role::Part(number) => {
-                    let split = self.splits[to_usize(number)].as_mut();
+                Role::Part => {
+                    let split = self.splits[to_usize(slot.split)].as_mut();
                     split
                         .expect("its parts are in flight")
                         .leave_hints_out(errno);
                 }
-                Role::Whole | Role::Unheard | Role::After { .. } => {}
+                Role::Whole | Role::Unheard | Role::After | Role::AfterUnheard => {}
             }
             self.requeue(index);
             return None;
@@ -178,10 +181,10 @@ impl Proactor {
                 let Some((op, from, len)) = split.issue() else {
                     break;
                 };
-                let role = Role::Part(number);
-                let user_data = self.slots.insert(&op, split.token, len, role);
+                let user_data = self.slots.insert(&op, split.token, len, Role::Part);
                 let index = self.slots.find(user_data).expect("it is in flight");
-                self.slots.get_mut(index).done = from;
+                self.slots.get_mut(index).split = number;
+                self.slots.set_done(index, from);
                 self.requeue(index);
             }
             let has_more = split.has_more();
@@ -230,9 +233,9 @@ impl Proactor {
         self.broken = Some(broken.cause);
         self.refused = [true; KINDS];
         for index in self.slots.used() {
-            let slot = *self.slots.get(index);
-            self.slots.free_used(index);
-            if matches!(slot.role, Role::Part(_)) {
+            let (slot, done) = (*self.slots.get(index), self.slots.done(index));
+            self.slots.free(index);
+            if slot.role == Role::Part {
                 continue;
             }
             let whole = slot.role == Role::Whole;
@@ -242,9 +245,9 @@ impl Proactor {
                 limit_bytes: TRANSFER_MAX_BYTES,
                 aside: false,
             };
-            let after_unheard = slot.role == Role::After { unheard: true };
+            let after_unheard = slot.role == Role::AfterUnheard;
             let answer = self.do_plainly(&request).marked(after_unheard);
-            deliver(slot.token, answer.plus(slot.done));
+            deliver(slot.token, answer.plus(done));
         }
         for number in 0..self.splits.len() {
             if let Some(split) = self.splits[number].take() {

@@ -16,16 +16,15 @@ pub(super) enum Role {
     Unheard,
     /// A request of its own that is resumed after a short transfer.
     Whole,
-    /// The sync behind a write, whose bytes are the answer; `unheard`: the write went without its
-    /// hints.
-    After { unheard: bool },
-    /// A part of the request with this number among the split ones.
-    Part(u32),
+    /// The sync behind a write, whose bytes are the answer.
+    After,
+    /// As `After`, of a write that went without its hints.
+    AfterUnheard,
+    /// A part of a split request.
+    Part,
 }
 
-/// The place of one operation in flight.
-///
-/// What every completion looks at comes first and shares a cache line.
+/// The place of one operation in flight: a cache line, so that a completion touches no other.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
@@ -38,18 +37,31 @@ pub(super) struct Slot {
     pub(super) role: Role,
     /// How often the operation has been handed over again.
     pub(super) retries: u8,
+    /// Of a part, the number of its request among the split ones.
+    pub(super) split: u32,
     pub(super) op: Op,
-    /// Bytes moved by earlier tries.
-    pub(super) done: usize,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64);
 
 /// The fixed table.
 pub(super) struct Slots {
     slots: Box<[Slot]>,
+    /// For each slot, bytes moved by earlier tries; 0 of a free one, and of one with a role of
+    /// [`Role::Plain`].
+    done: Box<[usize]>,
     /// The first free one, if one is.
     free: u32,
     in_flight: u32,
     capacity: u32,
+}
+
+/// The table, while many operations are put into it or taken out of it one after the other: where
+/// the next one goes stays in a register until this is dropped.
+pub(super) struct Held<'s> {
+    slots: &'s mut [Slot],
+    free: u32,
+    free_of: &'s mut u32,
 }
 
 /// One more in the generation.
@@ -61,7 +73,7 @@ const EMPTY: Slot = Slot {
     expected_bytes: 0,
     role: Role::Plain,
     retries: 0,
-    done: 0,
+    split: 0,
     user_data: 0,
 };
 
@@ -88,6 +100,7 @@ impl Slots {
         };
         Self {
             slots: (0..capacity).map(empty).collect(),
+            done: (0..capacity).map(|_| 0).collect(),
             free: 0,
             in_flight: 0,
             capacity,
@@ -108,22 +121,40 @@ impl Slots {
         self.in_flight < self.capacity
     }
 
-    /// Puts an operation into a free slot, of which there is one. Returns what the kernel is to
-    /// send back for it.
+    /// The table, for many operations, and the number of those in flight, which whoever holds the
+    /// table sees to.
+    #[inline(always)]
+    pub(super) fn hold(&mut self) -> (Held<'_>, &mut u32) {
+        let held = Held {
+            slots: &mut self.slots,
+            free: self.free,
+            free_of: &mut self.free,
+        };
+        (held, &mut self.in_flight)
+    }
+
+    /// See [`Held::insert`].
     #[inline(always)]
     pub(super) fn insert(&mut self, op: &Op, token: u32, expected: u32, role: Role) -> u64 {
-        let slot = &mut self.slots[to_usize(self.free)];
-        self.free = slot.token;
-        self.in_flight += 1;
-        // Field by field: the compiler then stores from registers, and what is read next does
-        // not wait for a wider store. `done` of a free slot is 0.
-        slot.op = *op;
-        slot.token = token;
-        slot.expected_bytes = expected;
-        slot.role = role;
-        slot.retries = 0;
-        slot.user_data = slot.user_data.wrapping_add(GENERATION);
-        slot.user_data
+        let (mut held, in_flight) = self.hold();
+        *in_flight += 1;
+        held.insert(op, token, expected, role)
+    }
+
+    /// How many operations can be put into it now.
+    #[inline(always)]
+    pub(super) fn room(&self) -> u32 {
+        self.capacity - self.in_flight
+    }
+
+    /// Bytes that earlier tries of an operation have moved.
+    pub(super) fn done(&self, index: u32) -> usize {
+        self.done[to_usize(index)]
+    }
+
+    /// Notes how many bytes have been moved, or where a part begins.
+    pub(super) fn set_done(&mut self, index: u32, done: usize) {
+        self.done[to_usize(index)] = done;
     }
 
     /// What the kernel is to send back for a slot.
@@ -148,14 +179,9 @@ impl Slots {
         &mut self.slots[to_usize(index)]
     }
 
-    /// Frees a slot whose operation had moved bytes before.
-    pub(super) fn free_used(&mut self, index: u32) {
-        let slot = self.get_mut(index);
-        slot.done = 0;
-        self.free(index);
-    }
-
-    fn free(&mut self, index: u32) {
+    /// Frees a slot.
+    pub(super) fn free(&mut self, index: u32) {
+        self.done[to_usize(index)] = 0;
         let slot = &mut self.slots[to_usize(index)];
         slot.user_data = slot.user_data.wrapping_add(GENERATION);
         slot.token = self.free;
@@ -163,9 +189,37 @@ impl Slots {
         self.in_flight -= 1;
     }
 
-    /// Takes a completion: frees the slot if that is all there is to do, else keeps the operation
-    /// and disowns what was sent for it, so that a second completion for the same try is not
-    /// believed.
+    /// The numbers of all slots in use. Slow: for when a ring has broken.
+    pub(super) fn used(&self) -> Vec<u32> {
+        let is_used = |slot: &Slot| slot.user_data & GENERATION != 0;
+        let slots = (0..).zip(&self.slots);
+        slots
+            .filter_map(|(index, slot)| is_used(slot).then_some(index))
+            .collect()
+    }
+}
+
+impl Held<'_> {
+    /// Puts an operation into a free slot, of which there is one. Returns what the kernel is to
+    /// send back for it.
+    #[inline(always)]
+    pub(super) fn insert(&mut self, op: &Op, token: u32, expected: u32, role: Role) -> u64 {
+        let slot = &mut self.slots[to_usize(self.free)];
+        self.free = slot.token;
+        // Field by field: the compiler then stores from registers, and what is read next does
+        // not wait for a wider store.
+        slot.op = *op;
+        slot.token = token;
+        slot.expected_bytes = expected;
+        slot.role = role;
+        slot.retries = 0;
+        slot.user_data = slot.user_data.wrapping_add(GENERATION);
+        slot.user_data
+    }
+
+    /// Takes a completion: frees the slot if that is all there is to do, so that one less is in
+    /// flight; else keeps the operation and disowns what was sent for it, so that a second
+    /// completion for the same try is not believed.
     #[inline(always)]
     pub(super) fn complete(&mut self, user_data: u64, result: i32) -> Completed {
         let index = low_half(user_data);
@@ -186,20 +240,17 @@ impl Slots {
         slot.user_data = user_data.wrapping_add(GENERATION);
         let token = std::mem::replace(&mut slot.token, self.free);
         self.free = index;
-        self.in_flight -= 1;
         Completed::Plain {
             token,
             is_short: moved < slot.expected_bytes,
         }
     }
+}
 
-    /// The numbers of all slots in use. Slow: for when a ring has broken.
-    pub(super) fn used(&self) -> Vec<u32> {
-        let is_used = |slot: &Slot| slot.user_data & GENERATION != 0;
-        let slots = (0..).zip(&self.slots);
-        slots
-            .filter_map(|(index, slot)| is_used(slot).then_some(index))
-            .collect()
+impl Drop for Held<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.free_of = self.free;
     }
 }
 
@@ -212,7 +263,7 @@ mod tests {
         let mut slots = Slots::new(1);
         let sent = slots.insert(&Op::Nop, 1, 0, Role::Plain);
         assert!(slots.find(sent).is_some());
-        slots.complete(sent, 0);
+        slots.hold().0.complete(sent, 0);
         assert_eq!(slots.find(sent), None);
         slots.insert(&Op::Nop, 2, 0, Role::Plain);
         assert_eq!(slots.find(sent), None);

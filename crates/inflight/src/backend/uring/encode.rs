@@ -1,9 +1,11 @@
 //! An operation as a submission queue entry.
 
+use std::os::fd::RawFd;
+
 use io_uring::{opcode, squeue, types};
 
 use super::super::threads::execute::METADATA_MASK;
-use crate::op::{Op, Span, TRANSFER_MAX_BYTES};
+use crate::op::{Op, Span, TRANSFER_MAX_BYTES, Wishes};
 
 /// Where an operation's memory and file are known to the ring.
 #[derive(Clone, Copy, Debug)]
@@ -11,43 +13,28 @@ pub(super) struct Known {
     /// Place of the buffer's arena in the ring's table of registered buffers.
     pub(super) buffer: Option<u16>,
     /// Place of the file in the ring's table of fixed files.
-    pub(super) file: Option<u32>,
+    pub(super) file: Option<RawFd>,
 }
 
-/// Calls `$build` with the descriptor in the form that the ring knows it.
-macro_rules! with_fd {
-    ($known:expr, $fd:expr, |$target:ident| $build:expr) => {
-        match $known.file {
-            Some(place) => {
-                let $target = types::Fixed(place);
-                $build
-            }
-            None => {
-                let $target = types::Fd($fd);
-                $build
-            }
-        }
-    };
-}
-
-/// The entry of a transfer, with what the operation wishes for.
-macro_rules! wished {
-    ($transfer:expr, $op:expr) => {{
-        let wishes = $op.wishes();
-        let transfer = $transfer;
-        match wishes.is_none() {
-            true => transfer.build(),
-            false => {
-                let transfer = transfer.rw_flags(wishes.rwf());
-                transfer.ioprio(wishes.ioprio()).build()
-            }
-        }
-    }};
+/// What is asked of a transfer, as its entry has it: flags and priority.
+#[inline(always)]
+fn wished(wishes: Wishes) -> (i32, u16) {
+    match wishes.is_none() {
+        true => (0, 0),
+        false => (wishes.rwf(), wishes.ioprio()),
+    }
 }
 
 /// The length of a span in one operation. The proactor has split what is longer.
 fn len(span: Span) -> u32 {
     u32::try_from(span.len).unwrap_or(TRANSFER_MAX_BYTES)
+}
+
+fn sync_flags(data_only: bool) -> types::FsyncFlags {
+    match data_only {
+        true => types::FsyncFlags::DATASYNC,
+        false => types::FsyncFlags::empty(),
+    }
 }
 
 /// Gives the submission queue entry of an operation to `put`.
@@ -56,65 +43,66 @@ fn len(span: Span) -> u32 {
 /// that is chosen first and copied afterwards costs 7 ns for the stores to settle.
 #[inline(always)]
 pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -> R) -> R {
+    // A place goes where the descriptor would, and a flag says which it is.
+    let in_table = match known.file {
+        Some(_) => squeue::Flags::FIXED_FILE,
+        None => squeue::Flags::empty(),
+    };
+    let target = |fd| types::Fd(known.file.unwrap_or(fd));
+    let put = |entry: squeue::Entry| put(entry.flags(in_table));
+    let (flags, ioprio) = wished(op.wishes());
     match *op {
         Op::Nop => put(opcode::Nop::new().build()),
         Op::ReadAt {
             fd, span, offset, ..
-        } => with_fd!(known, fd, |fd| match known.buffer {
+        } => match known.buffer {
             Some(place) => {
-                let read = opcode::ReadFixed::new(fd, span.start, len(span), place);
-                put(wished!(read.offset(offset), op))
+                let read = opcode::ReadFixed::new(target(fd), span.start, len(span), place);
+                put(read.offset(offset).rw_flags(flags).ioprio(ioprio).build())
             }
             None => {
-                let read = opcode::Read::new(fd, span.start, len(span));
-                put(wished!(read.offset(offset), op))
+                let read = opcode::Read::new(target(fd), span.start, len(span));
+                put(read.offset(offset).rw_flags(flags).ioprio(ioprio).build())
             }
-        }),
+        },
         Op::WriteAt {
             fd, span, offset, ..
-        } => with_fd!(known, fd, |fd| match known.buffer {
+        } => match known.buffer {
             Some(place) => {
-                let write = opcode::WriteFixed::new(fd, span.start, len(span), place);
-                put(wished!(write.offset(offset), op))
+                let write = opcode::WriteFixed::new(target(fd), span.start, len(span), place);
+                put(write.offset(offset).rw_flags(flags).ioprio(ioprio).build())
             }
             None => {
-                let write = opcode::Write::new(fd, span.start, len(span));
-                put(wished!(write.offset(offset), op))
+                let write = opcode::Write::new(target(fd), span.start, len(span));
+                put(write.offset(offset).rw_flags(flags).ioprio(ioprio).build())
             }
-        }),
+        },
         Op::ReadVectoredAt {
             fd, iovecs, offset, ..
-        } => with_fd!(known, fd, |fd| {
-            let read = opcode::Readv::new(fd, iovecs.first, iovecs.count);
-            put(wished!(read.offset(offset), op))
-        }),
+        } => {
+            let read = opcode::Readv::new(target(fd), iovecs.first, iovecs.count);
+            put(read.offset(offset).rw_flags(flags).ioprio(ioprio).build())
+        }
         Op::WriteVectoredAt {
             fd, iovecs, offset, ..
-        } => with_fd!(known, fd, |fd| {
-            let write = opcode::Writev::new(fd, iovecs.first, iovecs.count);
-            put(wished!(write.offset(offset), op))
-        }),
-        Op::Sync { fd, data_only } => with_fd!(known, fd, |fd| {
-            let flags = match data_only {
-                true => types::FsyncFlags::DATASYNC,
-                false => types::FsyncFlags::empty(),
-            };
-            put(opcode::Fsync::new(fd).flags(flags).build())
-        }),
+        } => {
+            let write = opcode::Writev::new(target(fd), iovecs.first, iovecs.count);
+            put(write.offset(offset).rw_flags(flags).ioprio(ioprio).build())
+        }
+        Op::Sync { fd, data_only } => {
+            let sync = opcode::Fsync::new(target(fd));
+            put(sync.flags(sync_flags(data_only)).build())
+        }
         Op::Allocate {
             fd,
             mode,
             offset,
             len,
-        } => with_fd!(known, fd, |fd| {
-            put(opcode::Fallocate::new(fd, len)
-                .offset(offset)
-                .mode(mode.0)
-                .build())
-        }),
-        Op::Truncate { fd, len } => with_fd!(known, fd, |fd| {
-            put(opcode::Ftruncate::new(fd, len).build())
-        }),
+        } => {
+            let allocate = opcode::Fallocate::new(target(fd), len);
+            put(allocate.offset(offset).mode(mode.0).build())
+        }
+        Op::Truncate { fd, len } => put(opcode::Ftruncate::new(target(fd), len).build()),
         // statx takes a directory descriptor, which cannot be a fixed file.
         Op::Metadata { fd, out } => {
             let statx = opcode::Statx::new(types::Fd(fd), c"".as_ptr(), out.cast());
@@ -127,7 +115,7 @@ pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -
 #[allow(unsafe_code)]
 mod tests {
     use super::*;
-    use crate::op::{Iovecs, Priority, Wishes};
+    use crate::op::{Iovecs, Priority};
 
     /// `ioprio` and `rw_flags` of an entry: `struct io_uring_sqe`, `include/uapi/linux/io_uring.h`.
     fn fields(op: &Op, known: Known) -> (u16, u32) {

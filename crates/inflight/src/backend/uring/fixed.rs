@@ -43,7 +43,7 @@ impl Files {
 
     /// The place of a file, if it is to be known and there is one.
     #[inline(always)]
-    pub(super) fn place(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
+    pub(super) fn place(&mut self, ring: &IoUring, fd: RawFd) -> Option<RawFd> {
         if !self.wanted {
             return None;
         }
@@ -51,7 +51,7 @@ impl Files {
     }
 
     #[inline(always)]
-    fn find(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
+    fn find(&mut self, ring: &IoUring, fd: RawFd) -> Option<RawFd> {
         match (0..).zip(&self.known).find(|(_, known)| **known == fd) {
             Some((place, _)) => Some(place),
             None => self.add(ring, fd),
@@ -59,7 +59,7 @@ impl Files {
     }
 
     #[cold]
-    fn add(&mut self, ring: &IoUring, fd: RawFd) -> Option<u32> {
+    fn add(&mut self, ring: &IoUring, fd: RawFd) -> Option<RawFd> {
         if self.table == Table::None {
             self.table = match ring.submitter().register_files_sparse(PLACES) {
                 Ok(()) => Table::Made,
@@ -76,7 +76,7 @@ impl Files {
         match ring.submitter().register_files_update(place, &[fd]) {
             Ok(_) => {
                 self.known.push(fd);
-                Some(place)
+                i32::try_from(place).ok()
             }
             Err(cause) => {
                 self.refuse(&cause);

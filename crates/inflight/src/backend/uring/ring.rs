@@ -5,17 +5,19 @@ use std::io;
 use std::os::fd::AsRawFd;
 #[cfg(feature = "tokio")]
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use io_uring::types::{self, SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, opcode};
+use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue, opcode};
 
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
 use crate::backend::alarm::{Event, wait_readable};
+use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
 
@@ -33,6 +35,8 @@ pub(crate) struct Uring {
     /// Index of the ring's descriptor among those this thread has registered, which saves a
     /// look-up in each enter: io_uring_register(2), `IORING_REGISTER_RING_FDS`.
     registered: Option<u32>,
+    /// What enters name the ring by: this index, or its descriptor.
+    target: i64,
     /// Flags of every enter.
     flags: EnterFlags,
     arenas: Arenas,
@@ -46,6 +50,58 @@ pub(crate) struct Uring {
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
+}
+
+/// A ring, while operations are pushed one after the other; the kernel is told of them together.
+pub(crate) struct Held<'r> {
+    ring: &'r IoUring,
+    queue: SubmissionQueue<'r>,
+    arenas: &'r mut Arenas,
+    files: &'r mut Files,
+    /// The arena that was met last, which nearly always is that of the next buffer too, and its
+    /// place. It lives: something that needs it has been pushed and cannot have completed.
+    last: (Option<NonNull<Arena>>, Option<u16>),
+}
+
+impl Held<'_> {
+    /// Entries in the queue.
+    #[inline(always)]
+    pub(crate) fn queued(&self) -> u32 {
+        u32::try_from(self.queue.len()).expect("a queue has at most 32768 places")
+    }
+
+    /// How many operations have a place in the queue.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> u32 {
+        let room = self.queue.capacity() - self.queue.len();
+        u32::try_from(room).expect("a queue has at most 32768 places")
+    }
+
+    /// As [`Uring::push`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Uring::push`].
+    #[inline(always)]
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) -> bool {
+        let mut known = Known {
+            buffer: None,
+            file: op.fd().and_then(|fd| self.files.place(self.ring, fd)),
+        };
+        if let Some(arena) = op.span().and_then(|span| span.arena) {
+            if self.last.0 != Some(arena) {
+                // SAFETY: the buffer that the span points into keeps its arena alive.
+                let place = unsafe { self.arenas.place(self.ring, arena) };
+                self.last = (Some(arena), place);
+            }
+            known.buffer = self.last.1;
+        }
+        let pushed = encode(op, known, |entry| {
+            // SAFETY: passed on from the caller.
+            unsafe { self.queue.push(&entry.user_data(user_data)) }
+        });
+        pushed.is_ok()
+    }
 }
 
 /// After so many the kernel is not expected to find memory any more.
@@ -81,8 +137,13 @@ impl Uring {
         if registered.is_some() {
             flags |= EnterFlags::REGISTERED_RING;
         }
+        let target = match registered {
+            Some(index) => i64::from(index),
+            None => i64::from(ring.as_raw_fd()),
+        };
         Self {
             arenas: Arenas::default(),
+            target,
             ring,
             is_shared,
             registered,
@@ -112,23 +173,26 @@ impl Uring {
     /// than [`Uring::capacity`] are in flight.
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) -> bool {
+        // SAFETY: passed on from the caller.
+        unsafe { self.hold().push(user_data, op) }
+    }
+
+    /// The ring, for many operations that are pushed one after the other.
+    #[inline(always)]
+    pub(crate) fn hold(&mut self) -> Held<'_> {
         if self.listen_queued {
             self.let_listen();
         }
-        let mut known = Known {
-            buffer: None,
-            file: op.fd().and_then(|fd| self.files.place(&self.ring, fd)),
-        };
-        if let Some(arena) = op.span().and_then(|span| span.arena) {
-            // SAFETY: the buffer that the span points into keeps its arena alive.
-            known.buffer = unsafe { self.arenas.place(&self.ring, arena) };
+        let ring = &self.ring;
+        Held {
+            // SAFETY: this ring is borrowed mutably until the queue is dropped, and nothing that
+            // is done with it meanwhile asks for the queue.
+            queue: unsafe { ring.submission_shared() },
+            ring,
+            arenas: &mut self.arenas,
+            files: &mut self.files,
+            last: (None, None),
         }
-        let mut queue = self.ring.submission();
-        let pushed = encode(op, known, |entry| {
-            // SAFETY: passed on from the caller.
-            unsafe { queue.push(&entry.user_data(user_data)) }
-        });
-        pushed.is_ok()
     }
 
     /// Hands over the entry that listens to the alarm: it has the place of an operation.
@@ -144,38 +208,44 @@ impl Uring {
     /// # Errors
     ///
     /// When the kernel refuses in a way that another try will not change.
+    #[inline]
     pub(crate) fn enter(&mut self, at_least: u32) -> Result<(), EnterFailed> {
-        self.enter_for(at_least, None)
+        self.enter_with(at_least, EnterFlags::empty(), std::ptr::null(), 0)
     }
 
     /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
-        let to_submit = {
-            let mut queue = self.ring.submission();
-            queue.sync();
-            u32::try_from(queue.len()).expect("a queue has at most 32768 places")
+        let Some(limit) = at_most.map(Timespec::from) else {
+            return self.enter(at_least);
         };
+        let arguments = SubmitArgs::new().timespec(&limit);
+        let size = size_of_val(&arguments);
+        self.enter_with(
+            at_least,
+            EnterFlags::EXT_ARG,
+            (&raw const arguments).cast(),
+            size,
+        )
+    }
+
+    /// Enters with an argument of the form that the flags announce.
+    #[inline]
+    fn enter_with(
+        &mut self,
+        at_least: u32,
+        flags: EnterFlags,
+        argument: *const libc::c_void,
+        size: usize,
+    ) -> Result<(), EnterFailed> {
+        // Each push has told the kernel's side of the queue where it ends.
+        let to_submit = u32::try_from(self.ring.submission().len());
+        let to_submit = to_submit.expect("a queue has at most 32768 places");
         if self.is_shared && to_submit == 0 && at_least == 0 {
             return Ok(());
         }
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
-        let mut flags = self.flags | EnterFlags::GETEVENTS;
-        let target = match self.registered {
-            Some(index) => i64::from(index),
-            None => i64::from(self.ring.as_raw_fd()),
-        };
-        let limit = at_most.map(Timespec::from);
-        let arguments = limit
-            .as_ref()
-            .map(|limit| SubmitArgs::new().timespec(limit));
-        let (argument, size) = match &arguments {
-            Some(arguments) => {
-                flags |= EnterFlags::EXT_ARG;
-                (std::ptr::from_ref(arguments), size_of_val(arguments))
-            }
-            None => (std::ptr::null(), 0),
-        };
+        let flags = self.flags | flags | EnterFlags::GETEVENTS;
         self.enters += 1;
         // SAFETY: no memory is named but the ring's own and the arguments, which have the form
         // that the flag announces; what the queued operations name is valid, by the contract of
@@ -183,7 +253,7 @@ impl Uring {
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
-                target,
+                self.target,
                 to_submit,
                 at_least,
                 flags.bits(),
@@ -196,6 +266,12 @@ impl Uring {
             self.listen_queued &= answer != libc::c_long::from(to_submit);
             return Ok(());
         }
+        self.enter_failed()
+    }
+
+    /// What an enter that the kernel has refused means.
+    #[cold]
+    fn enter_failed(&mut self) -> Result<(), EnterFailed> {
         let cause = io::Error::last_os_error();
         match cause.raw_os_error() {
             // io_uring_enter(2): a signal, or completions have to be reaped first. The caller reaps
