@@ -70,8 +70,10 @@ fn is_sample() -> bool {
     })
 }
 
-/// So many operations are answered at once before one has to let the other tasks have their turn.
-const AT_ONCE_MAX: u32 = 64;
+/// So many operations are answered at once before one has to let the other tasks have their turn:
+/// what tokio allows its own sockets (`tokio::task::coop`). Each turn costs a runtime with an idle
+/// worker a system call that wakes it.
+const AT_ONCE_MAX: u32 = 128;
 
 /// Whether a future is to yield before it starts its operation. A task whose operations are all
 /// answered at once, because the page cache has what they read, would never return to its
