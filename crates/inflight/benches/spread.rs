@@ -1,18 +1,19 @@
-//! Cached reads in batches and in a queue, beside one and two threads of `pread`: in ratios of
-//! interleaved rounds, with the CPU time of the process for each read.
+//! Cached reads in batches, in a queue and in the tasks of a run loop, beside one and two threads
+//! of `pread`: in ratios of interleaved rounds, with the CPU time of the process for each read.
 //!
-//! `cargo bench -p inflight --bench spread`. Nothing is asserted: the figures go to
-//! `docs/design/roads.md`.
+//! `cargo bench -p inflight --bench spread [NAME]`, of those whose names contain `NAME`. Nothing is
+//! asserted: the figures go to `docs/design/roads.md`.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used)]
 
 use std::fs::File as StdFile;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::fs::{File, ReadAt};
-use inflight::{Batch, Engine};
+use inflight::{Batch, Engine, local};
 
 const ROUNDS: usize = 21;
 const READS: usize = 32_768;
@@ -119,6 +120,29 @@ fn queue<'f>(engine: &Engine, file: &'f File, depth: usize, with: Use) {
     engine.queue(u32::try_from(depth).unwrap(), run).unwrap();
 }
 
+/// As many tasks as are to be in flight, in a run loop.
+fn tasks(engine: &Engine, file: &Rc<File>, depth: usize, with: Use) {
+    let task = |first: usize| {
+        let file = Rc::clone(file);
+        local::spawn(async move {
+            let mut buf = vec![0; BLOCK];
+            for at in (first..READS).step_by(depth) {
+                let (result, back) = file.read_at(buf, offset(at)).await;
+                assert_eq!(result.unwrap(), BLOCK);
+                consume(with, &back);
+                buf = back;
+            }
+        })
+    };
+    let run = engine.run(async {
+        let running: Vec<_> = (0..depth).map(task).collect();
+        for task in running {
+            task.await;
+        }
+    });
+    run.unwrap();
+}
+
 fn compare(what: &str, file: &StdFile, with: Use, mut run: impl FnMut()) {
     let ways: [&mut dyn FnMut(); 3] = [&mut run, &mut || preads(file, 1, with), &mut || {
         preads(file, 2, with)
@@ -160,26 +184,36 @@ fn main() {
     }
     let engine = Engine::new().unwrap();
     let file = inflight::fs::OpenOptions::new().read(true).engine(&engine);
-    let (file, plain) = (file.open(path.path()).unwrap(), path.as_file());
+    let (file, plain) = (Rc::new(file.open(path.path()).unwrap()), path.as_file());
+    // Cargo passes `--bench` too.
+    let name = std::env::args()
+        .skip(1)
+        .find(|argument| !argument.starts_with('-'));
+    let is_asked_for = |what: &str| name.as_ref().is_none_or(|name| what.contains(name));
+    let measure = |what: &str, with: Use, run: &mut dyn FnMut()| {
+        if !is_asked_for(what) {
+            return;
+        }
+        let before = engine.stats();
+        compare(what, plain, with, run);
+        let after = engine.stats();
+        let share = (after.helped_reads - before.helped_reads) as f64
+            / (after.operations - before.operations) as f64;
+        println!("{:30} {:.0} % by another thread", "", share * 100.0);
+    };
     for with in [Use::Nothing, Use::EveryByte] {
         println!("{with:?} is done with a block");
         for size in [4, 8, 16, 32, 128, 512] {
             let what = format!("batches of {size}");
-            let before = engine.stats();
-            compare(&what, plain, with, batches(&file, size, with));
-            let after = engine.stats();
-            let share = (after.helped_reads - before.helped_reads) as f64
-                / (after.operations - before.operations) as f64;
-            println!("{:30} {:.0} % by another thread", "", share * 100.0);
+            measure(&what, with, &mut batches(&file, size, with));
         }
         for depth in [2, 4, 8, 16, 32, 128] {
             let what = format!("a queue of {depth}");
-            let before = engine.stats();
-            compare(&what, plain, with, || queue(&engine, &file, depth, with));
-            let after = engine.stats();
-            let share = (after.helped_reads - before.helped_reads) as f64
-                / (after.operations - before.operations) as f64;
-            println!("{:30} {:.0} % by another thread", "", share * 100.0);
+            measure(&what, with, &mut || queue(&engine, &file, depth, with));
+        }
+        for depth in [1, 2, 4, 8, 16, 32, 128] {
+            let what = format!("a loop of {depth}");
+            measure(&what, with, &mut || tasks(&engine, &file, depth, with));
         }
     }
 }

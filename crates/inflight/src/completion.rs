@@ -97,7 +97,7 @@ impl Answer {
 
     /// See [`Answer::to_number`].
     #[inline]
-    pub(crate) fn from_number(number: i64) -> Self {
+    pub(crate) const fn from_number(number: i64) -> Self {
         Self(number)
     }
 

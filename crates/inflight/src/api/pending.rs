@@ -317,13 +317,17 @@ impl<O: Detach> PendingBatch<O> {
             }
             loop {
                 // Whoever is to be told is known when it is polled.
-                match try_here(shared, operation, Waker::noop()) {
+                // SAFETY: as for a single one, see `Pending::poll`.
+                match unsafe { try_here(shared, operation, Waker::noop()) } {
                     Tried::Answered(answer) if operation.proceed(answer) => continue,
                     Tried::Answered(answer) => {
                         self.answers[number] = answer;
                         break;
                     }
-                    Tried::Sync(flight) => pending.stage = Stage::InFlight(flight),
+                    Tried::InFlight(flight) => {
+                        pending.handle = operation.handle().cloned();
+                        pending.stage = Stage::InFlight(flight);
+                    }
                     Tried::Request(request) => {
                         handed.push(number);
                         requests.push(request);

@@ -328,6 +328,12 @@ impl Lease<'_> {
         self.owned.looked.is_multiple_of(SAMPLE_EVERY)
     }
 
+    /// What this lease shares, for a host that lasts.
+    #[inline(always)]
+    pub(super) fn gathered(&mut self) -> &mut Gathered {
+        &mut self.owned.gathered
+    }
+
     /// Whether reads are shared whose answers have not been taken.
     #[inline(always)]
     pub(super) fn has_gathered(&self) -> bool {
@@ -352,7 +358,7 @@ impl Lease<'_> {
         }
         let mut made = Made::default();
         loop {
-            made += gathered.take_some(&mut each);
+            made += gathered.take_some(&mut |token, answer, _| each(token, answer));
             let is_enough = !all && !gathered.is_full();
             if is_enough || gathered.is_empty() {
                 break;

@@ -20,9 +20,7 @@ use super::timers::TimerKey;
 use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
-#[cfg(feature = "faulty")]
-use crate::op::Road;
-use crate::op::{Plan, Prepare, Request, SyncOf};
+use crate::op::{Plan, Prepare, Request, Road, SyncOf};
 use crate::policy::{SAMPLE_EVERY, Step, in_a_poll};
 
 /// Where an operation is in flight.
@@ -44,8 +42,8 @@ pub(crate) enum Tried {
     Answered(Answer),
     /// It is to be handed over.
     Request(Request),
-    /// It waits with other syncs of its file.
-    Sync(Flight),
+    /// It is shared, or waits with other syncs of its file.
+    InFlight(Flight),
 }
 
 /// What polling an operation for the first time has led to.
@@ -98,10 +96,15 @@ fn count_at_once(bytes: usize) {
     AT_ONCE.with(|at_once| at_once.set(at_once.get().saturating_add(weight)));
 }
 
-/// What can be answered without waiting for a device is answered at once, and syncs join the others
-/// of their file, so that the waker is woken; the request of the rest. Not in a forked child.
+/// What can be answered without waiting for a device is answered at once, or shared by a run loop,
+/// and syncs join the others of their file, so that the waker is woken; the request of the rest.
+/// Not in a forked child.
+///
+/// # Safety
+///
+/// As for [`launch`].
 #[inline]
-pub(crate) fn try_here<O: Prepare>(
+pub(crate) unsafe fn try_here<O: Prepare>(
     shared: &Arc<Shared>,
     operation: &mut O,
     waker: &Waker,
@@ -125,7 +128,7 @@ pub(crate) fn try_here<O: Prepare>(
             } = sync_of(operation);
             let host = local::may_promise(shared, commit, waker);
             let seat = commit.join(data_only, file, waker, host);
-            return Tried::Sync(Flight::Sync(seat));
+            return Tried::InFlight(Flight::Sync(seat));
         }
     };
     #[cfg(feature = "faulty")]
@@ -135,7 +138,15 @@ pub(crate) fn try_here<O: Prepare>(
     }
     // SAFETY: the operation has just named its list of buffers.
     let bytes = unsafe { wanted_bytes(&request.op) };
-    let answer = match in_a_poll(road, bytes, is_sample) {
+    let step = in_a_poll(road, bytes, is_sample);
+    if road == Road::Warm
+        && step != Step::Backend
+        // SAFETY: passed on from the caller.
+        && let Some((home, ticket)) = unsafe { local::share(shared, &request, waker) }
+    {
+        return Tried::InFlight(Flight::Local(home, ticket));
+    }
+    let answer = match step {
         Step::Backend => return Tried::Request(request),
         Step::Pool => return Tried::Request(request.aside()),
         Step::Try { then_pool } => match look(operation, &request) {
@@ -169,9 +180,10 @@ pub(crate) unsafe fn launch<O: Prepare>(
     if shared.is_forked() {
         return Launch::Answered(Answer::refused(Refusal::Forked));
     }
-    let request = match try_here(shared, operation, waker) {
+    // SAFETY: passed on from the caller.
+    let request = match unsafe { try_here(shared, operation, waker) } {
         Tried::Answered(answer) => return Launch::Answered(answer),
-        Tried::Sync(flight) => return Launch::InFlight(flight),
+        Tried::InFlight(flight) => return Launch::InFlight(flight),
         Tried::Request(request) => request,
     };
     if local::is_current(shared) {

@@ -33,6 +33,12 @@ pub(crate) enum Rouser {
     Task(Waker),
 }
 
+impl Rouse for Alarm {
+    fn ring(&self) {
+        Alarm::ring(self);
+    }
+}
+
 impl Rouse for Rouser {
     fn ring(&self) {
         match self {

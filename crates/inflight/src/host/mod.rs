@@ -20,6 +20,7 @@ pub(crate) mod local;
 
 pub(crate) mod flights;
 pub(crate) mod flush;
+mod reads;
 mod share;
 #[cfg(all(test, loom))]
 mod share_loom;

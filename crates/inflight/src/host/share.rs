@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 
+use super::mail::Rouse;
 use crate::backend::threads::execute::to_usize;
 use crate::sync::{
     AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError,
@@ -20,6 +21,9 @@ use crate::sync::{
 
 /// A table whose places are worked through by several threads.
 pub(super) trait Work {
+    /// What calls an owner away from another wait than [`Owner::wait`].
+    type Alarm: Rouse;
+
     /// Does the work of one place, and returns the answer, which is not [`NONE`]. Must not panic.
     ///
     /// # Safety
@@ -39,7 +43,7 @@ const BROKEN: i64 = -(libc::EIO as i64);
 struct Line<T>(T);
 
 /// What everybody sees; see the module.
-pub(super) struct Share<W> {
+pub(super) struct Share<W: Work> {
     table: W,
     /// Of each place, its answer once another thread has worked at it.
     answers: Box<[AtomicI64]>,
@@ -48,8 +52,9 @@ pub(super) struct Share<W> {
     left: Line<AtomicU64>,
     /// Whether the owner sleeps until somebody has done more.
     sleeps: Line<AtomicBool>,
-    /// Held by an owner that falls asleep, and by whoever wakes it.
-    sleep: Mutex<()>,
+    /// Held by an owner that falls asleep, and by whoever wakes it: what it sleeps on, if that is
+    /// not `told`.
+    sleep: Mutex<Option<W::Alarm>>,
     told: Condvar,
 }
 
@@ -69,7 +74,7 @@ impl<W: Work> Share<W> {
             answers: (0..places).map(|_| AtomicI64::new(NONE)).collect(),
             left: Line(AtomicU64::new(0)),
             sleeps: Line(AtomicBool::new(false)),
-            sleep: Mutex::new(()),
+            sleep: Mutex::new(None),
             told: Condvar::new(),
         }
     }
@@ -135,7 +140,7 @@ fn number_of(first: u32, end: u32) -> u64 {
     u64::from(end) << 32 | u64::from(first)
 }
 
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -182,8 +187,14 @@ impl<W: Work> Drop for Claimed<'_, W> {
         // An owner that says that it sleeps after this sees the answers.
         if self.share.sleeps.0.swap(false, Ordering::Release) {
             // It has the lock until it waits.
-            let _held = lock(&self.share.sleep);
-            self.share.told.notify_one();
+            let mut held = lock(&self.share.sleep);
+            match held.take() {
+                None => self.share.told.notify_one(),
+                Some(alarm) => {
+                    drop(held);
+                    alarm.ring();
+                }
+            }
         }
     }
 }
@@ -301,18 +312,11 @@ impl Owner {
 
     /// Waits until the next answer that others owe has come; at once if they owe none.
     pub(super) fn wait<W: Work>(&mut self, share: &Share<W>) {
-        let Some(claim) = self.theirs.front() else {
+        let Some(answer) = self.owed(share) else {
             return;
         };
-        // That it is there is all that is asked here; what comes with it is ordered by `take`.
-        let answer = &share.answers[share.place(claim.first)];
-        for _ in 0..LOOKS {
-            if answer.load(Ordering::Relaxed) != NONE {
-                return;
-            }
-            std::hint::spin_loop();
-        }
         let mut held = lock(&share.sleep);
+        *held = None;
         loop {
             // Who has answered before this is seen below, and who comes after it sees this.
             share.sleeps.0.swap(true, Ordering::Acquire);
@@ -324,6 +328,34 @@ impl Owner {
                 .wait(held)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Has the alarm rung when others have answered, for an owner that is about to wait for other
+    /// things too and asks again when it has been called. True if the next answer that they owe has
+    /// come already, or they owe none.
+    pub(super) fn watch<W: Work>(&mut self, share: &Share<W>, alarm: W::Alarm) -> bool {
+        let Some(answer) = self.owed(share) else {
+            return true;
+        };
+        let before = lock(&share.sleep).replace(alarm);
+        drop(before);
+        // As in `wait`.
+        share.sleeps.0.swap(true, Ordering::Acquire);
+        answer.load(Ordering::Relaxed) != NONE
+    }
+
+    /// The next answer that others owe, if they owe one that does not come within a moment.
+    fn owed<'s, W: Work>(&self, share: &'s Share<W>) -> Option<&'s AtomicI64> {
+        let claim = self.theirs.front()?;
+        // That it is there is all that is asked here; what comes with it is ordered by `take`.
+        let answer = &share.answers[share.place(claim.first)];
+        for _ in 0..LOOKS {
+            if answer.load(Ordering::Relaxed) != NONE {
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+        Some(answer)
     }
 
     /// Takes back what nobody has claimed, and waits for the rest; the answers are dropped.
@@ -355,7 +387,17 @@ mod tests {
         panics_at: Option<i64>,
     }
 
+    /// Nobody in these tests sleeps on it.
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Rouse for Silent {
+        fn ring(&self) {}
+    }
+
     impl Work for Table {
+        type Alarm = Silent;
+
         unsafe fn work(&self, place: usize) -> i64 {
             let number = self.numbers[place].load(Ordering::Relaxed);
             if self.panics_at == Some(number) {

@@ -13,7 +13,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::mail_loom::explore;
+use super::mail_loom::{Flag, explore};
 use super::share::{Owner, Share, Work};
 
 /// Places of a table.
@@ -33,6 +33,8 @@ struct Table {
 unsafe impl Sync for Table {}
 
 impl Work for Table {
+    type Alarm = Flag;
+
     unsafe fn work(&self, place: usize) -> i64 {
         let named = self.named[place].load(Ordering::Relaxed);
         // SAFETY: `loom` refuses two at a time, and nothing else has this address.
@@ -156,6 +158,34 @@ fn what_is_withdrawn_is_left_alone() {
         assert_eq!(share.table().worked(2), 1);
         let after = (0..2).map(|at| share.table().worked(at)).sum::<u32>();
         assert_eq!(worked, after, "worked at after it had been taken back");
+        helper.join().expect("no panic");
+    });
+}
+
+/// An owner that waits for other things too is called by its alarm, also after it has been called
+/// away and has begun to wait again, and when it sleeps on the answers alone in between.
+///
+/// Fails if the owner does not say that it sleeps, if nobody rings the alarm, and if `watch` does
+/// not look whether the answer has come (deadlocks all).
+#[test]
+fn an_owner_that_waits_elsewhere_is_called() {
+    explore("an_owner_that_waits_elsewhere_is_called", 3, || {
+        let share = share();
+        let alarm = Flag::new();
+        let helper = helper(&share, 3);
+        let mut owner = Owner::new(PLACES);
+        for at in 0..3 {
+            show(&share, &mut owner, at);
+            let mut each = |_, answer| assert_eq!(Ok(at), usize::try_from(answer));
+            while owner.take(&share, &mut each) + owner.work(&share, &mut each) == 0 {
+                match at {
+                    1 => owner.wait(&share),
+                    _ if owner.watch(&share, alarm.clone()) => {}
+                    _ => alarm.wait(),
+                }
+            }
+            assert_eq!(share.table().worked(at), 1);
+        }
         helper.join().expect("no panic");
     });
 }

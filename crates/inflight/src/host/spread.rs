@@ -2,27 +2,27 @@
 //! found that to be faster: that thread begins while the caller still adds to them.
 //!
 //! A thread that has been called looks for more work for a short while when it has found some, and
-//! is then idle until it is called again. Next: [`super::share`], [`crate::policy`].
+//! is then idle until it is called again. Next: [`super::reads`], [`super::share`],
+//! [`crate::policy`].
 #![allow(unsafe_code)]
 
 use std::num::NonZero;
 use std::ops::AddAssign;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::share::{Owner, Share, Work};
+use super::reads::{Manner, PLACES, Place, Reads};
+use super::share::{Owner, Share};
 use super::shared::Shared;
-use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::alarm::Alarm;
+use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::completion::Answer;
-use crate::op::{Op, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Op, Request};
 use crate::policy::{CALLED_FROM, Hands, Spread, weight};
-
-/// Most reads that are shared at a time.
-const PLACES: usize = 256;
 
 /// How long a thread that has been called looks for more work, at most: about what waking it costs.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -43,55 +43,6 @@ const SHOWN_BEFORE_CALL: u32 = 64;
 
 /// How long a caller that has not been heard of still counts as one.
 const HEARD_OF: Duration = Duration::from_secs(1);
-
-/// The reads that are shown. The caller writes here what is to be done before it shows a place, and
-/// again when it has taken its answer; that is what orders the accesses.
-struct Reads(Box<[Place; PLACES]>);
-
-#[derive(Default)]
-struct Place {
-    start: AtomicPtr<u8>,
-    len: AtomicUsize,
-    offset: AtomicU64,
-    fd: AtomicI32,
-    whole: AtomicBool,
-}
-
-impl Reads {
-    fn new() -> Self {
-        Self(Box::new(std::array::from_fn(|_| Place::default())))
-    }
-
-    fn weight(&self, place: usize) -> u64 {
-        weight(self.0[place].len.load(Relaxed) as u64)
-    }
-}
-
-impl Work for Reads {
-    #[inline]
-    unsafe fn work(&self, place: usize) -> i64 {
-        let place = &self.0[place];
-        let span = Span {
-            start: place.start.load(Relaxed),
-            len: place.len.load(Relaxed),
-            arena: None,
-        };
-        let op = Op::ReadAt {
-            fd: place.fd.load(Relaxed),
-            span,
-            offset: place.offset.load(Relaxed),
-            wishes: Wishes::NONE,
-        };
-        let request = Request {
-            op,
-            whole: place.whole.load(Relaxed),
-            limit_bytes: TRANSFER_MAX_BYTES,
-            aside: false,
-        };
-        // SAFETY: passed on from the caller.
-        unsafe { execute_request(&request) }.to_number()
-    }
-}
 
 /// What a caller shares with the thread it calls.
 struct Common {
@@ -162,7 +113,8 @@ impl Common {
     #[inline]
     fn help(&self, weight: &mut u64) -> bool {
         let reads = self.share.table();
-        self.share.help(|place| *weight += reads.weight(place))
+        self.share
+            .help(|place| *weight += reads.place(place).weight())
     }
 
     /// Looks for more work. False if there is none, or something else to do.
@@ -309,32 +261,40 @@ impl Gathered {
     ///
     /// # Safety
     ///
+    /// As for [`Gathered::show`].
+    #[inline]
+    pub(super) unsafe fn push(&mut self, shared: &Shared, token: u32, request: &Request) -> bool {
+        let wants = self.wants(shared, request);
+        if wants {
+            // SAFETY: passed on from the caller.
+            unsafe { self.show(token, request, Manner::Call) };
+        }
+        wants
+    }
+
+    /// Whether a read is to be shown, for which there is a place then; else the caller is to make
+    /// it now.
+    #[inline]
+    pub(super) fn wants(&mut self, shared: &Shared, request: &Request) -> bool {
+        let Op::ReadAt { span, .. } = request.op else {
+            return false;
+        };
+        self.hands(shared, weight(span.len as u64)) == Hands::Shared && !self.is_full()
+    }
+
+    /// Shows a read that is [wanted](Gathered::wants).
+    ///
+    /// # Safety
+    ///
     /// What the request names stays valid, and nobody else uses it, until its answer has been taken
     /// or [`Gathered::withdraw`] returns.
     #[inline]
-    pub(super) unsafe fn push(&mut self, shared: &Shared, token: u32, request: &Request) -> bool {
-        let Op::ReadAt {
-            fd, span, offset, ..
-        } = request.op
-        else {
-            return false;
-        };
-        let weight = weight(span.len as u64);
-        if self.hands(shared, weight) == Hands::Own {
-            return false;
-        }
+    pub(super) unsafe fn show(&mut self, token: u32, request: &Request, manner: Manner) {
         let common = self.common.as_ref().expect("made before it is open");
-        let Some(at) = self.owner.next_place(&common.share) else {
-            return false;
-        };
-        let place = &common.share.table().0[at];
-        place.start.store(span.start, Relaxed);
-        place.len.store(span.len, Relaxed);
-        place.offset.store(offset, Relaxed);
-        place.fd.store(fd, Relaxed);
-        place.whole.store(request.whole, Relaxed);
+        let at = self.owner.next_place(&common.share);
+        let at = at.expect("there is one where a read is wanted");
+        self.weight += common.share.table().write(at, request, manner);
         self.tokens[at] = token;
-        self.weight += weight;
         self.shown = self.shown.saturating_add(1);
         let is_called_for = self.weight >= CALLED_FROM || self.shown >= SHOWN_BEFORE_CALL;
         if is_called_for && !common.is_attended.load(Relaxed) {
@@ -345,7 +305,6 @@ impl Gathered {
         // count as one that is not.
         // SAFETY: passed on from the caller.
         unsafe { self.owner.show(&common.share) };
-        true
     }
 
     /// By whom a read is made.
@@ -374,11 +333,24 @@ impl Gathered {
         }
     }
 
-    /// Takes answers of what is shared, and hands each to `each`: those that are there, else one
-    /// at least, which the caller makes itself unless all are being made. None if nothing is
-    /// shared.
+    /// Takes answers of what is shared, and hands each to `each`, with its token and place: those
+    /// that are there, else one at least, which the caller makes itself unless all are being made.
+    /// None if nothing is shared.
     #[inline]
-    pub(super) fn take_some(&mut self, each: &mut impl FnMut(u32, Answer)) -> Made {
+    pub(super) fn take_some(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
+        let mut made = self.take_now(each);
+        if made.helped + made.own == 0
+            && let Some(common) = &self.common
+        {
+            self.owner.wait(&common.share);
+            made = self.take_now(each);
+        }
+        made
+    }
+
+    /// As [`Gathered::take_some`], but none if all are being made.
+    #[inline]
+    pub(super) fn take_now(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
         let Self {
             spread,
             common,
@@ -391,24 +363,28 @@ impl Gathered {
             return Made::default();
         };
         let share = &common.share;
-        let mut each = |place: usize, answer| {
-            let completed = share.table().weight(place);
+        let mut each = |at: usize, answer| {
+            let place = share.table().place(at);
+            let completed = place.weight();
             *weight -= completed;
             spread.completes(completed);
-            each(tokens[place], Answer::from_number(answer));
+            each(tokens[at], Answer::from_number(answer), place);
         };
-        let mut made = Made {
-            own: 0,
-            helped: owner.take(share, &mut each),
+        let helped = owner.take(share, &mut each);
+        let own = match helped {
+            0 => owner.work(share, &mut each),
+            _ => 0,
         };
-        if made.helped == 0 {
-            made.own = owner.work(share, &mut each);
+        Made { own, helped }
+    }
+
+    /// Has the alarm rung by whoever makes what is shared, once that is over. True if some of it is
+    /// over already.
+    pub(super) fn watch(&mut self, alarm: Alarm) -> bool {
+        match &self.common {
+            Some(common) => self.owner.watch(&common.share, alarm),
+            None => true,
         }
-        if made.helped + made.own == 0 {
-            owner.wait(share);
-            made.helped = owner.take(share, &mut each);
-        }
-        made
     }
 
     /// Takes back what is shared. When this returns nobody is at work at it, and its answers are
@@ -446,6 +422,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
+    use crate::op::{Span, Wishes};
 
     /// Keeps a thread of the pool until it is let go.
     struct Busy {
@@ -476,11 +453,19 @@ mod tests {
         let (mut owner, mut memory) = (Owner::new(PLACES), vec![0; bytes]);
         for _ in 0..SHOWN {
             let at = owner.next_place(&common.share).expect("there are more");
-            let place = &common.share.table().0[at];
+            let span = Span {
+                start: memory.as_mut_ptr(),
+                len: memory.len(),
+                arena: None,
+            };
             // There is no such file.
-            place.fd.store(-1, Relaxed);
-            place.start.store(memory.as_mut_ptr(), Relaxed);
-            place.len.store(memory.len(), Relaxed);
+            let read = Request::simple(Op::ReadAt {
+                fd: -1,
+                span,
+                offset: 0,
+                wishes: Wishes::NONE,
+            });
+            common.share.table().write(at, &read, Manner::Call);
             // SAFETY: the memory is there until all are answered, and nobody touches it.
             unsafe { owner.show(&common.share) };
         }

@@ -14,6 +14,7 @@ mod left;
 mod loops;
 mod moved;
 mod refused;
+mod shared;
 mod steady;
 #[cfg(feature = "faulty")]
 mod timers;

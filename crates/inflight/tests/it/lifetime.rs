@@ -9,11 +9,13 @@ mod yard;
 
 mod borders;
 
+mod loops;
+
 mod shared;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
@@ -76,7 +78,7 @@ fn queue_episode<O: Operation>(
 }
 
 /// A batch in which one buffer panics when it is asked, with others in flight.
-fn batch_episode(file: &File, random: &mut Random, done: &mut Done, yard: &Rc<Yard>) {
+fn batch_episode(file: &File, random: &mut Random, done: &mut Done, yard: &Arc<Yard>) {
     let count = random.below(100) + 2;
     let panics_at = random.below(count * 2);
     let mut batch = Batch::new();
@@ -97,7 +99,7 @@ fn batch_episode(file: &File, random: &mut Random, done: &mut Done, yard: &Rc<Ya
     }
 }
 
-fn single<'f>(file: &'f File, yard: &Rc<Yard>, random: &mut Random) -> ReadAt<'f, Buf> {
+fn single<'f>(file: &'f File, yard: &Arc<Yard>, random: &mut Random) -> ReadAt<'f, Buf> {
     // Some reach beyond the end, and are resumed.
     let page = random.below(FILE_PAGES + 8);
     match random.below(4) {
@@ -106,7 +108,7 @@ fn single<'f>(file: &'f File, yard: &Rc<Yard>, random: &mut Random) -> ReadAt<'f
     }
 }
 
-fn several<'f>(file: &'f File, yard: &Rc<Yard>, random: &mut Random) -> ReadVectoredAt<'f, Buf> {
+fn several<'f>(file: &'f File, yard: &Arc<Yard>, random: &mut Random) -> ReadVectoredAt<'f, Buf> {
     let bufs = (0..=random.below(3)).map(|_| yard.take()).collect();
     let page = random.below(FILE_PAGES);
     match random.below(2) {

@@ -7,6 +7,7 @@
 
 mod promise;
 mod remote;
+mod shares;
 mod tasks;
 
 use std::cell::{Cell, RefCell};
@@ -29,10 +30,12 @@ use crate::completion::{Answer, Refusal};
 use crate::op::Request;
 use crate::policy::wait_for;
 use promise::Promise;
-use remote::{Message, Remote};
+use remote::Remote;
+use shares::{Shared as Shares, Taken};
 use tasks::{MAIN, Tasks};
 
 pub(crate) use promise::may_promise;
+pub(crate) use shares::share;
 
 thread_local! {
     /// The loop that runs on this thread; the innermost, if they are nested.
@@ -62,6 +65,7 @@ struct Loop<'s> {
     answers: RefCell<Vec<(u32, Answer)>>,
     pace: RefCell<Pace>,
     promise: Promise,
+    shares: Shares,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
 }
@@ -218,6 +222,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         answers: RefCell::default(),
         pace: RefCell::default(),
         promise: Promise::default(),
+        shares: Shares::default(),
         outer: CURRENT.get(),
     };
     // Declared before the future, so that it goes after it, also when a panic unwinds.
@@ -368,11 +373,9 @@ impl Loop<'_> {
             self.polled.set(NO_TASK);
             rounds += 1;
             let is_busy = !self.ready.borrow().is_empty();
-            let looks = rounds >= ROUNDS_MAX;
-            if looks || !is_busy {
+            if self.turn(is_busy, rounds >= ROUNDS_MAX) {
                 rounds = 0;
             }
-            self.turn(is_busy, looks);
         }
     }
 
@@ -389,21 +392,26 @@ impl Loop<'_> {
         }
     }
 
-    /// Hands over what is queued, and waits if no task is ready.
-    fn turn(&self, is_busy: bool, looks: bool) {
+    /// Hands over what is queued, and waits if no task is ready. True if it has looked for what
+    /// others have done.
+    fn turn(&self, is_busy: bool, looks: bool) -> bool {
         if self.is_forked() {
-            return self.turn_in_child();
+            self.turn_in_child();
+            return true;
         }
         self.hand_over();
+        let taken = self.take_shared(is_busy);
+        let is_busy = is_busy || taken == Taken::Some;
         let next_timer = self.timers.borrow().next();
         let (in_flight, is_idle) = {
             let mut lease = self.lease.borrow_mut();
             (lease.proactor().in_flight(), lease.proactor().is_idle())
         };
-        if self.promise.keep(!is_busy && is_idle, next_timer) {
+        let is_free = !is_busy && is_idle && taken == Taken::Nothing;
+        if self.promise.keep(is_free, next_timer) {
             // What that has woken is polled first, and may ask for the next one at once.
             self.hear(false);
-            return;
+            return true;
         }
         if is_busy {
             let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
@@ -415,7 +423,8 @@ impl Loop<'_> {
             }
         } else {
             let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
-            let waits_for_many = in_flight >= MANY && {
+            // Who has been asked to tell of shared reads is one completion.
+            let waits_for_many = in_flight >= MANY && taken == Taken::Nothing && {
                 let at_least = wait_for(in_flight);
                 self.pace.borrow_mut().wait(until, |at_most| {
                     self.turn_proactor(|proactor, deliver| {
@@ -435,6 +444,7 @@ impl Loop<'_> {
             self.ring_timers();
         }
         self.look_for_news();
+        looks || !is_busy
     }
 
     /// What is in flight is the parent's, so operations answer when they are polled; nothing else
@@ -469,6 +479,7 @@ impl Loop<'_> {
     /// Hands queued requests to the proactor, as far as it has room.
     #[inline]
     fn hand_over(&self) {
+        self.hand_over_missed();
         let mut cells = self.cells.borrow_mut();
         if !cells.may_take() {
             return;
@@ -512,54 +523,6 @@ impl Loop<'_> {
         }
     }
 
-    /// Takes what other threads have sent. True if nothing has come and the loop counts as parked.
-    fn hear(&self, may_park: bool) -> bool {
-        let (mut woken, mut messages) = (Vec::new(), Vec::new());
-        let parked = self.remote.take_all(&mut woken, &mut messages, may_park);
-        for task in woken {
-            if self.tasks.borrow_mut().wake_from_afar(task) {
-                self.ready.borrow_mut().push_back(task);
-            }
-        }
-        for message in messages {
-            self.answer(message);
-        }
-        parked
-    }
-
-    /// Does what a future that has been moved away asks for.
-    fn answer(&self, message: Message) {
-        match message {
-            Message::Watch(ticket, waker) => {
-                let mut cells = self.cells.borrow_mut();
-                // What is no longer known has been left there by an earlier message.
-                let left = match cells.knows(ticket).then(|| cells.poll(ticket)) {
-                    Some(Err(wake)) => {
-                        let before = std::mem::replace(wake, Wake::Waker(waker));
-                        drop(cells);
-                        return contain(|| drop(before));
-                    }
-                    Some(Ok(answer)) => Some(answer),
-                    None => None,
-                };
-                drop(cells);
-                if let Some(answer) = left {
-                    self.remote.leave(ticket, answer);
-                }
-                contain(|| waker.wake());
-            }
-            Message::Abandon(ticket, kept) => {
-                let mut kept = Some(kept);
-                let left = self.abandon(ticket, &mut || kept.take().expect("asked once"));
-                match (left, kept) {
-                    (Left::Answered(answer), Some(kept)) => contain(|| kept.over(answer)),
-                    (_, kept) => contain(|| drop(kept)),
-                }
-            }
-            Message::CancelTimer(key) => self.cancel_timer(key),
-        }
-    }
-
     fn look_for_news(&self) {
         let mut lease = self.lease.borrow_mut();
         if lease.proactor().has_news()
@@ -592,7 +555,9 @@ impl Loop<'_> {
             if self.cells.borrow().is_idle() {
                 return;
             }
-            self.turn_proactor(|proactor, deliver| proactor.turn(1, deliver));
+            if !self.take_all_shared() {
+                self.turn_proactor(|proactor, deliver| proactor.turn(1, deliver));
+            }
             self.deliver();
             self.look_for_news();
         }

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use super::Loop;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
-use crate::host::cells::{Kept, Ticket};
+use crate::host::cells::{Kept, Left, Ticket, Wake};
+use crate::host::mail::contain;
 use crate::host::timers::TimerKey;
 
 /// The loops that live, and those that are gone while futures that began there are not.
@@ -217,5 +219,55 @@ impl Remote {
             forget(self.id);
         }
         true
+    }
+}
+
+impl Loop<'_> {
+    /// Takes what other threads have sent. True if nothing has come and the loop counts as parked.
+    pub(super) fn hear(&self, may_park: bool) -> bool {
+        let (mut woken, mut messages) = (Vec::new(), Vec::new());
+        let parked = self.remote.take_all(&mut woken, &mut messages, may_park);
+        for task in woken {
+            if self.tasks.borrow_mut().wake_from_afar(task) {
+                self.ready.borrow_mut().push_back(task);
+            }
+        }
+        for message in messages {
+            self.answer(message);
+        }
+        parked
+    }
+
+    /// Does what a future that has been moved away asks for.
+    fn answer(&self, message: Message) {
+        match message {
+            Message::Watch(ticket, waker) => {
+                let mut cells = self.cells.borrow_mut();
+                // What is no longer known has been left there by an earlier message.
+                let left = match cells.knows(ticket).then(|| cells.poll(ticket)) {
+                    Some(Err(wake)) => {
+                        let before = std::mem::replace(wake, Wake::Waker(waker));
+                        drop(cells);
+                        return contain(|| drop(before));
+                    }
+                    Some(Ok(answer)) => Some(answer),
+                    None => None,
+                };
+                drop(cells);
+                if let Some(answer) = left {
+                    self.remote.leave(ticket, answer);
+                }
+                contain(|| waker.wake());
+            }
+            Message::Abandon(ticket, kept) => {
+                let mut kept = Some(kept);
+                let left = self.abandon(ticket, &mut || kept.take().expect("asked once"));
+                match (left, kept) {
+                    (Left::Answered(answer), Some(kept)) => contain(|| kept.over(answer)),
+                    (_, kept) => contain(|| drop(kept)),
+                }
+            }
+            Message::CancelTimer(key) => self.cancel_timer(key),
+        }
     }
 }

@@ -8,7 +8,7 @@ use inflight::fs::{File, ReadAt, ReadVectoredAt};
 use inflight::{AlignedBuf, Batch, BufPool, Engine, Nop, PoolBuf, Queue};
 use inflight::{ReadInto, Results, WriteFrom};
 
-use super::yard::{Buf, PAGE, Yard};
+use super::yard::{PAGE, Yard};
 use crate::support::{on_every_backend, pattern, temp_file};
 
 #[test]
@@ -108,5 +108,5 @@ fn a_queue_stays_on_its_thread_and_the_rest_may_move() {
     is_not!(Queue<'static, 'static, Nop<'static>>: Send);
     is_not!(Queue<'static, 'static, Nop<'static>>: Sync);
     is_not!(ReadVectoredAt<'static, Rc<Yard>>: Send);
-    is_not!(Batch<ReadAt<'static, Buf>>: Send);
+    is_not!(Batch<ReadAt<'static, Rc<Yard>>>: Send);
 }

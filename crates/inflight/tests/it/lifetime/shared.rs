@@ -63,7 +63,7 @@ fn a_panic_waits_for_the_thread_that_copies() {
         let file = temp_file(engine, &vec![0; LARGE]);
         let yard = Yard::new(LARGE, 8);
         for _ in 0..BATCHES_MAX {
-            if yard.seen.get() == ENOUGH {
+            if yard.seen() == ENOUGH {
                 break;
             }
             if !is_shared(engine, &file) {
@@ -81,6 +81,6 @@ fn a_panic_waits_for_the_thread_that_copies() {
             drop(batch);
         }
         assert_eq!(yard.late_writes(), 0, "written to after it had come back");
-        say(&format!("{} panics while another copied", yard.seen.get()));
+        say(&format!("{} panics while another copied", yard.seen()));
     });
 }

@@ -1,12 +1,12 @@
 //! Buffers that are poisoned when they are dropped and stay mapped, so that late writes show.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use std::rc::Rc;
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use inflight::{AlignedBuf, IoBuf, IoBufMut};
@@ -21,27 +21,27 @@ pub(super) struct Yard {
     len: usize,
     /// As many as this are left alone before the oldest is used again.
     window: usize,
-    dropped: RefCell<VecDeque<NonNull<u8>>>,
+    dropped: Mutex<VecDeque<NonNull<u8>>>,
     poison: Vec<u8>,
-    late_writes: Cell<u64>,
+    late_writes: AtomicU64,
     /// How often a byte that was watched has changed.
-    pub(super) seen: Cell<u64>,
+    seen: AtomicU64,
 }
 
 impl Yard {
-    pub(super) fn new(len: usize, window: usize) -> Rc<Self> {
-        Rc::new(Self {
+    pub(super) fn new(len: usize, window: usize) -> Arc<Self> {
+        Arc::new(Self {
             len,
             window,
-            dropped: RefCell::default(),
+            dropped: Mutex::default(),
             poison: vec![POISON; len],
-            late_writes: Cell::new(0),
-            seen: Cell::new(0),
+            late_writes: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
         })
     }
 
-    pub(super) fn take(self: &Rc<Self>) -> Buf {
-        let mut dropped = self.dropped.borrow_mut();
+    pub(super) fn take(self: &Arc<Self>) -> Buf {
+        let mut dropped = self.dropped();
         let is_full = dropped.len() >= self.window;
         let oldest = if is_full { dropped.pop_front() } else { None };
         if let Some(start) = oldest {
@@ -50,11 +50,20 @@ impl Yard {
         drop(dropped);
         let start = oldest.unwrap_or_else(|| self.fresh());
         Buf {
-            yard: Rc::clone(self),
+            yard: Arc::clone(self),
             start,
             panics: false,
             watches: None,
         }
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, VecDeque<NonNull<u8>>> {
+        self.dropped.lock().expect("nobody panics here")
+    }
+
+    /// How often a byte that was watched has changed.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// Memory that is never given back.
@@ -68,21 +77,27 @@ impl Yard {
         // SAFETY: leaked memory of this length; it was dropped, so nobody else refers to it.
         let bytes = unsafe { slice::from_raw_parts(start.as_ptr(), self.len) };
         if bytes != self.poison {
-            self.late_writes.set(self.late_writes.get() + 1);
+            self.late_writes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// THE check: how many of the buffers were written to after they had been dropped.
     pub(super) fn late_writes(&self) -> u64 {
-        for start in self.dropped.borrow_mut().drain(..) {
+        for start in self.dropped().drain(..) {
             self.look_at(start);
         }
-        self.late_writes.get()
+        self.late_writes.load(Ordering::Relaxed)
     }
 }
 
+// SAFETY: the memory is leaked; each piece belongs to one buffer, or to the list below the lock.
+unsafe impl Send for Yard {}
+
+// SAFETY: as above.
+unsafe impl Sync for Yard {}
+
 pub(super) struct Buf {
-    yard: Rc<Yard>,
+    yard: Arc<Yard>,
     start: NonNull<u8>,
     /// Panics when it is asked for its length, as an implementation may.
     pub(super) panics: bool,
@@ -106,7 +121,7 @@ impl Buf {
         for _ in 0..LOOKS {
             // SAFETY: leaked memory, so it is there; the kernel writes to it meanwhile.
             if unsafe { byte.read_volatile() } == 0 {
-                self.yard.seen.set(self.yard.seen.get() + 1);
+                self.yard.seen.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             thread::yield_now();
@@ -119,9 +134,12 @@ impl Drop for Buf {
         // SAFETY: leaked memory of this length, and this was the only handle to it.
         let bytes = unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.yard.len) };
         bytes.fill(POISON);
-        self.yard.dropped.borrow_mut().push_back(self.start);
+        self.yard.dropped().push_back(self.start);
     }
 }
+
+// SAFETY: the memory is leaked, and this is the only handle to it; what is watched is only read.
+unsafe impl Send for Buf {}
 
 // SAFETY: the memory is leaked, so it stays where it is, and this is the only handle to it.
 unsafe impl IoBuf for Buf {

@@ -1,0 +1,197 @@
+//! Cached reads that a run loop shares with a thread of the pool, where that has been measured to
+//! be faster ([`crate::host::spread`], [`crate::policy`]).
+//!
+//! A future that is polled in the loop shows its read and leaves it; when all tasks that were ready
+//! have been polled, the loop takes what the other thread has made, makes some reads itself if
+//! there is nothing, and sleeps in its proactor if the other one is at work at all of them. Nobody
+//! waits for a device: a read that the page cache does not have goes to the proactor after all.
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use super::{Home, Loop, with_current};
+use crate::host::caller::Lease;
+use crate::host::cells::{Ticket, bytes_of};
+use crate::host::reads::{Manner, Place};
+use crate::host::shared::Shared as Engine;
+use crate::host::spread::Made;
+use crate::op::Request;
+use crate::policy::SAMPLE_EVERY;
+
+/// What a loop shares beside its lease.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Reads that it has been asked about, for taking samples.
+    looked: Cell<u32>,
+    /// Reads that the page cache did not have, and for which the proactor has had no room.
+    missed: RefCell<VecDeque<(u32, Request)>>,
+}
+
+/// What has come of taking answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nothing is shared.
+    Nothing,
+    Some,
+    /// The other thread is at work at all that is shared. It rings the loop's alarm, if there is no
+    /// task to poll.
+    Theirs,
+}
+
+/// Shares a read of what the page cache is taken to have with the loop of this thread, if it is of
+/// this engine and finds that worth it; else it is to be made now.
+///
+/// # Safety
+///
+/// As for [`Cells::insert`](crate::host::cells::Cells::insert).
+#[inline]
+pub(crate) unsafe fn share(
+    engine: &Arc<Engine>,
+    request: &Request,
+    waker: &Waker,
+) -> Option<(Home, Ticket)> {
+    with_current(|current| {
+        let is_open = Arc::ptr_eq(current.shared, engine) && current.is_sharing();
+        // SAFETY: passed on from the caller.
+        let ticket = is_open.then(|| unsafe { current.share(request, waker) })??;
+        Some((current.remote.id, ticket))
+    })?
+}
+
+impl Loop<'_> {
+    /// Whether it has to be asked who makes a read of what the page cache is taken to have. One in
+    /// a few is made where it is polled, which shows whether the page cache still has them.
+    #[inline]
+    fn is_sharing(&self) -> bool {
+        let looked = self.shares.looked.get().wrapping_add(1);
+        self.shares.looked.set(looked);
+        let mut lease = self.lease.borrow_mut();
+        if looked.is_multiple_of(SAMPLE_EVERY) {
+            lease.gathered().passed(self.shared, SAMPLE_EVERY);
+            return false;
+        }
+        lease.gathered().is_open()
+    }
+
+    /// Shares a read, unless it is to be made now.
+    ///
+    /// # Safety
+    ///
+    /// As for [`share`].
+    unsafe fn share(&self, request: &Request, waker: &Waker) -> Option<Ticket> {
+        let wake = self.wake_of(waker);
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(request) };
+        let mut cells = self.cells.borrow_mut();
+        let mut lease = self.lease.borrow_mut();
+        if !cells.may_start(bytes) || !lease.gathered().wants(self.shared, request) {
+            drop((cells, lease));
+            drop(wake);
+            return None;
+        }
+        let (token, ticket) = cells.insert_in_flight(bytes, wake);
+        let gathered = lease.gathered();
+        // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
+        // and, if the read was missed, when the proactor has delivered its own.
+        unsafe { gathered.show(token, request, Manner::WithoutWaiting) };
+        Some(ticket)
+    }
+
+    /// Takes answers of what is shared; if none is there, makes some of it itself. A loop with no
+    /// task to poll has itself told of the rest.
+    #[inline]
+    pub(super) fn take_shared(&self, is_busy: bool) -> Taken {
+        let mut lease = self.lease.borrow_mut();
+        if !lease.has_gathered() {
+            if !is_busy {
+                lease.pauses();
+            }
+            return Taken::Nothing;
+        }
+        self.take(&mut lease, is_busy)
+    }
+
+    fn take(&self, lease: &mut Lease<'_>, is_busy: bool) -> Taken {
+        if self.take_some(lease, false) {
+            return Taken::Some;
+        }
+        if is_busy {
+            return Taken::Theirs;
+        }
+        if let Ok(alarm) = lease.proactor().alarm()
+            && !lease.gathered().watch(alarm)
+        {
+            return Taken::Theirs;
+        }
+        // One is there now. Without an alarm it waits for them alone: they are copies.
+        self.take_some(lease, true);
+        Taken::Some
+    }
+
+    /// Takes the answers of all that is shared. False if there is nothing.
+    pub(super) fn take_all_shared(&self) -> bool {
+        let mut lease = self.lease.borrow_mut();
+        let has_any = lease.has_gathered();
+        while lease.has_gathered() {
+            self.take_some(&mut lease, true);
+        }
+        has_any
+    }
+
+    /// Takes answers that are there, or made by this thread, or waited for. False if there is none.
+    fn take_some(&self, lease: &mut Lease<'_>, waits: bool) -> bool {
+        if lease.proactor().has_queued() {
+            // The device works while this thread copies.
+            lease.proactor().submit();
+        }
+        let mut answers = self.answers.borrow_mut();
+        let mut all_missed = self.shares.missed.borrow_mut();
+        let mut missed = 0;
+        let mut each = |token, answer, place: &Place| match place.missed(answer) {
+            Some(request) => {
+                missed += 1;
+                all_missed.push_back((token, request));
+            }
+            None => answers.push((token, answer)),
+        };
+        let Made { own, helped } = match waits {
+            true => lease.gathered().take_some(&mut each),
+            false => lease.gathered().take_now(&mut each),
+        };
+        // They are all of one kind. What was missed counts when it is answered.
+        let tally = lease.proactor().tally();
+        tally.answered.add(u64::from(own + helped - missed));
+        tally.plain_calls.add(u64::from(own.saturating_sub(missed)));
+        tally
+            .helped_reads
+            .add(u64::from(helped.saturating_sub(missed)));
+        drop((answers, all_missed));
+        if missed > 0 {
+            self.miss(lease);
+        }
+        own + helped > 0
+    }
+
+    /// Hands reads over that the page cache did not have, if the proactor has had no room for them.
+    #[inline]
+    pub(super) fn hand_over_missed(&self) {
+        if !self.shares.missed.borrow().is_empty() {
+            self.miss(&mut self.lease.borrow_mut());
+        }
+    }
+
+    fn miss(&self, lease: &mut Lease<'_>) {
+        let mut missed = self.shares.missed.borrow_mut();
+        let proactor = lease.proactor();
+        while proactor.has_room()
+            && let Some((token, request)) = missed.pop_front()
+        {
+            // SAFETY: as for what is shared: the cell is in flight until this is answered. Nobody
+            // is at work at it any more, as its answer has been taken.
+            unsafe { proactor.push(token, &request) };
+        }
+    }
+}

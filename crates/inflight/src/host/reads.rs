@@ -1,0 +1,145 @@
+//! The reads that are shown to whoever shares them, and how one is made.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+
+use super::share::Work;
+use crate::backend::alarm::Alarm;
+use crate::backend::threads::execute::{execute_now, execute_request};
+use crate::completion::Answer;
+use crate::op::{Op, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::policy::weight;
+
+/// Most reads that are shared at a time.
+pub(super) const PLACES: usize = 256;
+
+/// How a read is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// By a plain call.
+    Call,
+    /// By one that does not wait, for owners who must not: see [`Place::missed`].
+    WithoutWaiting,
+}
+
+/// The reads that are shown. The owner writes here what is to be done before it shows a place, and
+/// again when it has taken its answer; that is what orders the accesses.
+pub(super) struct Reads(Box<[Place; PLACES]>);
+
+/// See [`Reads`].
+#[derive(Default)]
+pub(super) struct Place {
+    start: AtomicPtr<u8>,
+    len: AtomicUsize,
+    offset: AtomicU64,
+    fd: AtomicI32,
+    whole: AtomicBool,
+    must_wait: AtomicBool,
+}
+
+impl Reads {
+    pub(super) fn new() -> Self {
+        Self(Box::new(std::array::from_fn(|_| Place::default())))
+    }
+
+    /// The place with this number.
+    #[inline]
+    pub(super) fn place(&self, at: usize) -> &Place {
+        &self.0[at]
+    }
+
+    /// Writes a read to the place with this number. Returns what it [weighs](weight).
+    #[inline]
+    pub(super) fn write(&self, at: usize, request: &Request, manner: Manner) -> u64 {
+        let Op::ReadAt {
+            fd, span, offset, ..
+        } = request.op
+        else {
+            unreachable!("only reads are shared");
+        };
+        let place = &self.0[at];
+        place.start.store(span.start, Relaxed);
+        place.len.store(span.len, Relaxed);
+        place.offset.store(offset, Relaxed);
+        place.fd.store(fd, Relaxed);
+        place.whole.store(request.whole, Relaxed);
+        place.must_wait.store(manner == Manner::Call, Relaxed);
+        weight(span.len as u64)
+    }
+}
+
+impl Place {
+    /// What the read here weighs.
+    #[inline]
+    pub(super) fn weight(&self) -> u64 {
+        weight(self.len.load(Relaxed) as u64)
+    }
+
+    /// The read that was written here; a buffer that the ring knows is named by its address alone.
+    #[inline]
+    fn request(&self) -> Request {
+        let span = Span {
+            start: self.start.load(Relaxed),
+            len: self.len.load(Relaxed),
+            arena: None,
+        };
+        let op = Op::ReadAt {
+            fd: self.fd.load(Relaxed),
+            span,
+            offset: self.offset.load(Relaxed),
+            wishes: Wishes::NONE,
+        };
+        Request {
+            op,
+            whole: self.whole.load(Relaxed),
+            limit_bytes: TRANSFER_MAX_BYTES,
+            aside: false,
+        }
+    }
+
+    /// The read, if it was not to wait and this answer says that it would have. The whole of it has
+    /// to be done once more.
+    #[inline]
+    pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
+        let has_missed = answer == MISSED && !self.must_wait.load(Relaxed);
+        has_missed.then(|| self.request())
+    }
+}
+
+/// What is answered when the page cache does not have all of a read that must not wait.
+const MISSED: Answer = Answer::from_number(-(libc::EAGAIN as i64));
+
+impl Work for Reads {
+    type Alarm = Alarm;
+
+    #[inline]
+    unsafe fn work(&self, place: usize) -> i64 {
+        let place = &self.0[place];
+        let request = place.request();
+        let answer = match place.must_wait.load(Relaxed) {
+            // SAFETY: passed on from the caller.
+            true => unsafe { execute_request(&request) },
+            // SAFETY: as above.
+            false => unsafe { without_waiting(&request) },
+        };
+        answer.to_number()
+    }
+}
+
+/// A read of what the page cache has.
+///
+/// # Safety
+///
+/// As for [`execute_now`].
+unsafe fn without_waiting(request: &Request) -> Answer {
+    // SAFETY: passed on from the caller.
+    let result = unsafe { execute_now(&request.op) };
+    let wanted = request.op.span().map_or(0, |span| span.len);
+    match usize::try_from(result) {
+        // Nothing is the end of the file, which waiting does not change.
+        Ok(moved) if moved == wanted || moved == 0 => Answer::moved(moved),
+        // Errors are left to the call that may wait, as everywhere.
+        _ => MISSED,
+    }
+}

@@ -1,0 +1,217 @@
+//! Cached reads that a run loop shares with another thread: every block is right whoever copied it,
+//! and all is counted.
+//!
+//! Whether another thread comes is up to the scheduler and to what the library measures, so these
+//! tests go on until it has come, within bounds.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::fs::File as StdFile;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::thread;
+
+use inflight::fs::File;
+use inflight::{Batch, Engine, local};
+
+use super::hands::{drained, until_turned};
+use crate::support::{on_every_backend, open, pattern, say, skip, temp_path};
+
+/// Large enough for another thread to come in time.
+const BLOCK: usize = 16 << 10;
+const BLOCKS: u64 = 256;
+
+/// A trial begins after some thousands of reads; there are several in so many rounds.
+const ROUNDS_MAX: u64 = 400;
+
+/// Blocks that another thread has copied when it has been seen enough of.
+const ENOUGH: u64 = 500;
+
+fn has_several_processors(name: &str) -> bool {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if processors == 1 {
+        skip(name, "there is one processor");
+    }
+    processors > 1
+}
+
+fn content() -> Vec<u8> {
+    pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
+}
+
+fn expected(content: &[u8], block: u64) -> &[u8] {
+    &content[BLOCK * usize::try_from(block).expect("a few")..][..BLOCK]
+}
+
+/// Reads every block once, with so many tasks, and checks each.
+async fn read_all(file: &Rc<File>, content: &Rc<Vec<u8>>, tasks: u64, round: u64) {
+    let next = Rc::new(Cell::new(0));
+    let task = |_| {
+        let (file, content, next) = (Rc::clone(file), Rc::clone(content), Rc::clone(&next));
+        local::spawn(async move {
+            let mut buf = vec![0; BLOCK];
+            while next.get() < BLOCKS {
+                let block = (next.replace(next.get() + 1) * 37 + round) % BLOCKS;
+                buf.fill(0);
+                let (result, back) = file.read_at(buf, block * BLOCK as u64).await;
+                assert_eq!(result.expect("it is read"), BLOCK);
+                assert!(back == expected(&content, block), "block {block}");
+                buf = back;
+            }
+        })
+    };
+    let running: Vec<_> = (0..tasks).map(task).collect();
+    for task in running {
+        task.await;
+    }
+}
+
+/// Reads in rounds until another thread has copied enough. Returns how many there were.
+async fn until_helped(name: &str, engine: &Engine, file: &Rc<File>, tasks: u64) -> u64 {
+    let content = Rc::new(content());
+    for round in 0..ROUNDS_MAX {
+        read_all(file, &content, tasks, round).await;
+        if engine.stats().helped_reads >= ENOUGH {
+            return round + 1;
+        }
+    }
+    let helped = engine.stats().helped_reads;
+    say(&format!("{name}, {tasks} tasks: {helped} blocks only"));
+    ROUNDS_MAX
+}
+
+#[test]
+fn every_block_of_a_loop_is_right_whoever_copied_it() {
+    let name = "loops that share";
+    if !has_several_processors(name) {
+        return;
+    }
+    // A few in flight are enough: the other thread takes what is shown while this one copies.
+    for tasks in [4, 64] {
+        on_every_backend(|engine| {
+            let path = temp_path(&content());
+            let file = Rc::new(open(engine, path.path()));
+            let run = engine.run(until_helped(name, engine, &file, tasks));
+            let rounds = run.expect("nothing is demanded");
+            drained(engine);
+            let stats = engine.stats();
+            assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
+            assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+            assert_eq!((stats.in_flight, stats.strays), (0, 0));
+        });
+    }
+}
+
+/// A batch begins its reads before anybody is to be told of them.
+#[test]
+fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
+    let name = "awaited batches that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let content = content();
+        let path = temp_path(&content);
+        let file = open(engine, path.path());
+        let run = engine.run(async {
+            for round in 0..ROUNDS_MAX {
+                let block = |at: u64| (at * 37 + round) % BLOCKS;
+                let mut batch = Batch::on(engine);
+                for at in 0..BLOCKS {
+                    batch.push(file.read_at(vec![0; BLOCK], block(at) * BLOCK as u64));
+                }
+                for (at, (result, buf)) in (0..).zip(batch.await) {
+                    assert_eq!(result.expect("it is read"), BLOCK);
+                    assert!(buf == expected(&content, block(at)), "block {}", block(at));
+                }
+                if engine.stats().helped_reads >= ENOUGH {
+                    return round + 1;
+                }
+            }
+            let helped = engine.stats().helped_reads;
+            say(&format!("{name}: {helped} blocks only"));
+            ROUNDS_MAX
+        });
+        let rounds = run.expect("nothing is demanded");
+        drained(engine);
+        assert_eq!(engine.stats().operations, rounds * BLOCKS);
+    });
+}
+
+/// Drops what the page cache has of a file, all of which is on the disk.
+fn evict(file: &StdFile) -> io::Result<()> {
+    file.sync_all()?;
+    // SAFETY: no memory is involved.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// What is shared is what the page cache is taken to have; it may have lost it meanwhile.
+#[test]
+fn what_the_page_cache_has_lost_is_read_all_the_same() {
+    let name = "shared reads of what is no longer cached";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let path = temp_path(&content());
+        let file = Rc::new(open(engine, path.path()));
+        let run = engine.run(async {
+            until_helped(name, engine, &file, 64).await;
+            let content = Rc::new(content());
+            for round in 0..32 {
+                evict(path.as_file()).expect("it can be advised");
+                // The first of them miss, and what is read then is cached for the next round.
+                read_all(&file, &content, 64, round).await;
+                read_all(&file, &content, 64, round).await;
+            }
+        });
+        run.expect("nothing is demanded");
+        drained(engine);
+        assert_eq!((engine.stats().in_flight, engine.stats().strays), (0, 0));
+    });
+}
+
+/// A loop that always has shared reads to take hears of everything else all the same.
+#[test]
+fn a_loop_that_shares_hears_from_other_threads() {
+    let name = "a loop that shares and is woken from elsewhere";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let path = temp_path(&content());
+        let file = Rc::new(open(engine, path.path()));
+        let run = engine.run(async {
+            until_helped(name, engine, &file, 16).await;
+            let is_over = Rc::new(Cell::new(false));
+            let (content, over, read) = (Rc::new(content()), Rc::clone(&is_over), Rc::clone(&file));
+            let reads = local::spawn(async move {
+                for round in 0..100 * ROUNDS_MAX {
+                    read_all(&read, &content, 16, round).await;
+                    if over.get() {
+                        return;
+                    }
+                }
+                panic!("nothing else was heard of while reads were shared");
+            });
+            for _ in 0..20 {
+                let (say, heard) = tokio::sync::oneshot::channel();
+                let thread = thread::spawn(move || say.send(()));
+                heard.await.expect("it is said");
+                thread.join().expect("no panic").expect("it is heard");
+                engine.nop().await.expect("there are no faults");
+            }
+            is_over.set(true);
+            reads.await;
+            until_turned("nothing is left", || {
+                engine.drain(std::time::Duration::ZERO) == 0
+            })
+            .await;
+        });
+        run.expect("nothing is demanded");
+    });
+}
