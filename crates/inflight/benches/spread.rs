@@ -1,8 +1,8 @@
 //! Cached reads in batches, in a queue and in the tasks of a run loop, beside one and two threads
 //! of `pread`: in ratios of interleaved rounds, with the CPU time of the process for each read.
 //!
-//! `cargo bench -p inflight --bench spread [NAME]`, of those whose names contain `NAME`. Nothing is
-//! asserted: the figures go to `docs/design/roads.md`.
+//! `cargo bench -p inflight --bench spread [WORDS]`, of those whose names have these words. Nothing
+//! is asserted: the figures go to `docs/design/roads.md`.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used)]
 
 use std::fs::File as StdFile;
@@ -186,10 +186,14 @@ fn main() {
     let file = inflight::fs::OpenOptions::new().read(true).engine(&engine);
     let (file, plain) = (Rc::new(file.open(path.path()).unwrap()), path.as_file());
     // Cargo passes `--bench` too.
-    let name = std::env::args()
+    let words = std::env::args()
         .skip(1)
-        .find(|argument| !argument.starts_with('-'));
-    let is_asked_for = |what: &str| name.as_ref().is_none_or(|name| what.contains(name));
+        .find(|argument| !argument.starts_with('-'))
+        .map(|words| format!("{words} "));
+    let is_asked_for = |what: &str| match &words {
+        Some(words) => format!("{what} ").contains(words),
+        None => true,
+    };
     let measure = |what: &str, with: Use, run: &mut dyn FnMut()| {
         if !is_asked_for(what) {
             return;
