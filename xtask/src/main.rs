@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Check => check::run(),
         Task::Tidy => tidy::run(),
-        Task::Loom => models::loom(),
+        Task::Loom => check::run_to_success(&mut models::loom()),
         Task::Miri { seeds } => models::miri(seeds),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),

@@ -3,16 +3,15 @@
 //! Each environment is first asked, by `xtask probe` inside it, whether it denies what it should:
 //! a test that passes where nothing is denied proves nothing.
 
-use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Output, Stdio};
-use std::thread;
+use std::process::{Command, ExitStatus, Output};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::build::Program;
 use super::site::Site;
-use super::steps::Steps;
+use super::steps::{Step, tell};
 use crate::sys;
 use crate::under::{Denial, LOCKED_MEMORY_BYTES};
 
@@ -37,9 +36,6 @@ const LESS: [(&str, &str); 3] = [
     ("INFLIGHT_TEST_CUTS", "200"),
     ("INFLIGHT_TEST_SEED", "24301"),
 ];
-
-/// As many environments are tested at a time: tests wait about as long as they compute.
-const AT_A_TIME: usize = 2;
 
 const THREADS: Option<&str> = Some("threads");
 
@@ -74,23 +70,18 @@ const ENVIRONMENTS: [Environment; 4] = [
     },
 ];
 
-/// Runs the programs in every environment.
-pub(super) fn run(steps: &mut Steps, programs: &[PathBuf]) -> Result<()> {
-    for environments in ENVIRONMENTS.chunks(AT_A_TIME) {
-        let names: Vec<_> = environments.iter().map(|some| some.name).collect();
-        steps.step(&format!("tests {}", names.join("; ")), || {
-            thread::scope(|scope| {
-                let run = |environment: &'static Environment| {
-                    scope.spawn(move || environment.run(programs).context(environment.name))
-                };
-                let running: Vec<_> = environments.iter().map(run).collect();
-                running
-                    .into_iter()
-                    .try_for_each(|run| run.join().expect("it does not panic"))
-            })
-        })?;
-    }
-    Ok(())
+/// A step for every environment, in which these programs are run again.
+pub(super) fn steps(programs: &[Program]) -> impl Iterator<Item = Step<'_>> {
+    let again = programs
+        .iter()
+        .filter(|program| program.is_of_the_library());
+    let again: Vec<_> = again.map(|program| program.executable.clone()).collect();
+    ENVIRONMENTS.iter().map(move |environment| {
+        let programs = again.clone();
+        Step::new(format!("tests {}", environment.name), move |_| {
+            environment.run(&programs)
+        })
+    })
 }
 
 impl Environment {
@@ -98,33 +89,10 @@ impl Environment {
         let site = Site::prepare(programs)?;
         self.prove(&site)?;
         for program in &site.programs {
-            let status = self.tell(self.command(&site, program));
+            let status = tell(self.denial.name(), &mut self.command(&site, program));
             judge(program, status.with_context(|| site.cannot_run(program))?)?;
         }
         Ok(())
-    }
-
-    /// Runs a command; each line that it prints begins with what is denied, because another
-    /// environment prints at the same time.
-    fn tell(&self, mut command: Command) -> io::Result<ExitStatus> {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let pipes: [Option<Box<dyn Read + Send>>; 2] = [
-            child.stdout.take().map(|out| Box::new(out) as _),
-            child.stderr.take().map(|err| Box::new(err) as _),
-        ];
-        thread::scope(|scope| {
-            for pipe in pipes.into_iter().flatten() {
-                scope.spawn(|| {
-                    for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                        println!("{}: {}", self.denial.name(), String::from_utf8_lossy(&line));
-                    }
-                });
-            }
-        });
-        child.wait()
     }
 
     /// A command that will run `program` in this environment.

@@ -1,10 +1,10 @@
 //! `cargo xtask check`: everything that must hold before a commit.
 //!
-//! The order is that of the cheapest failure first. Every step uses the same profile, features and
-//! set of packages, because cargo builds anew for each combination: the tests that run again in
-//! [`environments`] are the very programs that the test step ran.
+//! The order is that of the cheapest failure first. Everything is built by one step, and what
+//! comes after it names the same profile, features and compiler, because cargo builds anew for each
+//! combination. What then mostly waits is done two at a time: see [`steps`].
 
-mod binaries;
+mod build;
 mod environments;
 mod site;
 mod steps;
@@ -16,17 +16,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::{models, probe, tidy};
-use steps::Steps;
-
-/// The targets with tests: libraries, programs and `tests/`. Examples are built by clippy.
-const TESTS: [&str; 6] = [
-    "test",
-    "--workspace",
-    "--all-features",
-    "--lib",
-    "--bins",
-    "--tests",
-];
+use build::{Program, with_clippy};
+use steps::{Step, Steps, tell};
 
 /// Runs every step; the first failure ends the run and names its step.
 pub(crate) fn run() -> Result<()> {
@@ -35,71 +26,76 @@ pub(crate) fn run() -> Result<()> {
         run_to_success(cargo("fmt").args(["--all", "--check"]))
     })?;
     steps.step("tidy", tidy::run)?;
-    steps.step("clippy", || {
-        let everything = ["--workspace", "--all-targets", "--all-features"];
-        run_to_success(
-            cargo("clippy")
-                .args(everything)
-                .args(locked())
-                .args(["--", "-Dwarnings"]),
-        )
-    })?;
-
     let mut programs = Vec::new();
-    steps.step("build the tests", || {
-        programs = binaries::build()?;
+    steps.step("lints, and build of the tests", || {
+        programs = build::run()?;
         Ok(())
     })?;
-    steps.step("tests", tests)?;
-    steps.step("models of the mailbox", models::loom)?;
-    steps.step("tests in documentation", || {
-        let doc_tests = ["--workspace", "--all-features", "--doc"];
-        run_to_success(cargo("test").args(doc_tests).args(locked()))
-    })?;
-    steps.step("documentation", || {
-        let own = ["--workspace", "--no-deps", "--all-features"];
-        // With examples, the dependencies have the features that clippy has checked them with.
-        run_to_success(
-            cargo("doc")
-                .args(own)
-                .args(["--lib", "--bins", "--examples"])
-                .args(locked())
-                .env("RUSTDOCFLAGS", "-Dwarnings"),
-        )
-    })?;
 
-    environments::run(&mut steps, &programs)?;
+    let required = required();
+    let mut rest = vec![Step::new("models of the mailbox", |name| {
+        told(name, &mut models::loom())
+    })];
+    rest.extend(programs.iter().map(|program| {
+        let name = format!("tests of {}", program.name);
+        Step::new(name, |name| told(name, &mut tests(program, required)))
+    }));
+    rest.push(Step::new("documentation", documentation));
+    rest.extend(environments::steps(&programs));
+    steps.together(rest)?;
     steps.finish();
     Ok(())
 }
 
-/// The tests as a user runs them; what they require of the machine is said first.
-fn tests() -> Result<()> {
-    let mut command = cargo_tests();
-    // Left over from an experiment, this would decide what the tests are about to find out.
-    command.env_remove("INFLIGHT_BACKEND");
-    match env::var("INFLIGHT_REQUIRE") {
-        Ok(required) => println!("INFLIGHT_REQUIRE={required}: another backend is a failure"),
-        Err(_) => match (probe::io_uring().as_str(), in_ci()) {
-            (probe::ALLOWED, true) => {
-                println!("INFLIGHT_REQUIRE=uring: this machine has io_uring");
-                command.env("INFLIGHT_REQUIRE", "uring");
-            }
-            (probe::ALLOWED, false) => {}
-            (refusal, _) => println!("no io_uring here ({refusal}): its tests are skipped"),
-        },
+/// The backend that tests must find, if the environment does not say it; what is required of the
+/// machine is said first.
+fn required() -> Option<&'static str> {
+    if let Ok(required) = env::var("INFLIGHT_REQUIRE") {
+        println!("INFLIGHT_REQUIRE={required}: another backend is a failure\n");
+        return None;
     }
-    run_to_success(&mut command)
+    match (probe::io_uring().as_str(), in_ci()) {
+        (probe::ALLOWED, true) => {
+            println!("INFLIGHT_REQUIRE=uring: this machine has io_uring\n");
+            Some("uring")
+        }
+        (probe::ALLOWED, false) => None,
+        (refusal, _) => {
+            println!("no io_uring here ({refusal}): its tests are skipped\n");
+            None
+        }
+    }
 }
 
-/// `cargo test` for every target of [`TESTS`].
-fn cargo_tests() -> Command {
-    let (subcommand, arguments) = TESTS
-        .split_first()
-        .expect("TESTS begins with the subcommand");
-    let mut command = cargo(subcommand);
-    command.args(arguments).args(locked());
+/// The tests as `cargo test` runs them.
+fn tests(program: &Program, required: Option<&str>) -> Command {
+    let mut command = Command::new(&program.executable);
+    command.current_dir(&program.folder);
+    // Left over from an experiment, this would decide what the tests are about to find out.
+    command.env_remove("INFLIGHT_BACKEND");
+    command.envs(required.map(|backend| ("INFLIGHT_REQUIRE", backend)));
     command
+}
+
+/// The tests in the documentation, then the documentation itself.
+fn documentation(name: &str) -> Result<()> {
+    let own = ["--workspace", "--all-features"];
+    let mut tests = cargo("test");
+    tests.args(own).arg("--doc").args(locked());
+    told(name, with_clippy(&mut tests))?;
+
+    let mut pages = cargo("doc");
+    pages.args(own).args(["--no-deps", "--lib", "--bins"]);
+    pages.args(locked()).env("RUSTDOCFLAGS", "-Dwarnings");
+    told(name, &mut pages)
+}
+
+/// Runs a command in the name of a step.
+fn told(name: &str, command: &mut Command) -> Result<()> {
+    let program = command.get_program().display().to_string();
+    let status = tell(name, command).with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program}: {status}");
+    Ok(())
 }
 
 /// The cargo that runs this program, at the root of the repository.
