@@ -30,6 +30,9 @@ pub struct Handle {
     buffered: Option<OwnedFd>,
     facts: Facts,
     alignment: Alignment,
+    /// The bits that are 0 in offsets and lengths that are aligned, and those in addresses.
+    position_bits: u64,
+    address_bits: u64,
     /// Whether a misaligned request is refused before the kernel sees it.
     refuses_misaligned: bool,
     has_positions: bool,
@@ -63,6 +66,7 @@ pub(super) struct Opened {
 impl Handle {
     pub(super) fn new(opened: Opened, shared: &Shared) -> Self {
         let disk = Disk::new(shared, opened.fd.as_raw_fd());
+        let needed = opened.alignment.or_assumed();
         Self {
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
             fd: opened.fd.as_raw_fd(),
@@ -70,6 +74,8 @@ impl Handle {
             buffered: opened.buffered,
             facts: opened.facts,
             alignment: opened.alignment,
+            position_bits: u64::from(needed.offset_bytes) - 1,
+            address_bits: u64::from(needed.memory_bytes) - 1,
             has_positions: opened.has_positions,
             mapping: opened.mapping,
             learned: Learned::default(),
@@ -309,18 +315,19 @@ impl Handle {
         if !self.has_positions {
             return Some(Answer::failed(libc::ESPIPE, 0));
         }
-        let end = offset.checked_add(len as u64);
-        let fits = end.is_some_and(|end| i64::try_from(end).is_ok());
+        // If the sum wraps around, offset or length are beyond the largest offset by themselves.
+        let len = len as u64;
+        let end = offset.wrapping_add(len);
+        let fits = i64::try_from(offset | len | end).is_ok();
         (!fits).then(|| Answer::failed(libc::EINVAL, 0))
     }
 
     #[inline(always)]
     fn fits(&self, address: usize, len: usize, offset: u64) -> bool {
-        let needed = self.alignment.or_assumed();
         // Alignments are powers of two, so the bits of all can be looked at together.
-        let positions = (len as u64 | offset) & (u64::from(needed.offset_bytes) - 1);
-        let address = address as u64 & (u64::from(needed.memory_bytes) - 1);
-        positions == 0 && address == 0
+        let positions = (len as u64 | offset) & self.position_bits;
+        let address = address as u64 & self.address_bits;
+        positions | address == 0
     }
 
     /// An operation that is no transfer.

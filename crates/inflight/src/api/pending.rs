@@ -224,7 +224,9 @@ impl<O: Detach> Pending<O> {
                     Launch::InFlight(flight) => {
                         // The file is borrowed until here at least.
                         this.handle = operation.handle().cloned();
-                        this.stage = Stage::InFlight(flight);
+                        let fresh = std::mem::replace(&mut this.stage, Stage::InFlight(flight));
+                        // There is nothing in it to be dropped.
+                        std::mem::forget(fresh);
                         Poll::Pending
                     }
                 }
@@ -235,7 +237,18 @@ impl<O: Detach> Pending<O> {
 }
 
 impl<O: Detach> Drop for Pending<O> {
+    #[inline]
     fn drop(&mut self) {
+        if !matches!(self.stage, Stage::Over) {
+            self.leave();
+        }
+    }
+}
+
+impl<O: Detach> Pending<O> {
+    /// Gives it up before it is over.
+    #[cold]
+    fn leave(&mut self) {
         match std::mem::replace(&mut self.stage, Stage::Fresh) {
             Stage::Over => {}
             Stage::Fresh => drop(self.take()),

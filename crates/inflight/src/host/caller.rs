@@ -409,6 +409,21 @@ impl Lease<'_> {
         (next, None)
     }
 
+    /// Starts one operation, for which the proactor has room, if it is for the backend; else its
+    /// plan, for [`Lease::start`].
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    pub(super) fn begin<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Option<Plan> {
+        match operation.prepare().0 {
+            Plan::Run(Road::Backend | Road::Device, request) => {
+                // SAFETY: as in `start`.
+                unsafe { self.proactor().push(token, &request) };
+                None
+            }
+            plan => Some(plan),
+        }
+    }
+
     /// Starts one operation, for which the proactor has room, as planned.
     #[allow(unsafe_code)]
     #[inline(always)]

@@ -29,11 +29,26 @@ pub(crate) trait Kept: Send {
     fn over(self: Box<Self>, answer: Answer);
 }
 
-/// The right to the answer of one cell.
+/// The right to the answer of one cell: its number in the low half, and its generation. One number,
+/// because what is written in halves and read as a whole has to settle in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ticket {
-    index: u32,
-    generation: u32,
+pub(crate) struct Ticket(u64);
+
+impl Ticket {
+    #[inline(always)]
+    fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).expect("masked to 32 bits")
+    }
+
+    #[inline(always)]
+    fn generation(self) -> u32 {
+        u32::try_from(self.0 >> 32).expect("the upper half")
+    }
 }
 
 /// Who is told that an answer is there.
@@ -63,7 +78,7 @@ pub(crate) enum Then {
 
 enum Stage {
     Free,
-    Queued(Request),
+    Queued,
     InFlight,
     Abandoned(Box<dyn Kept>),
     Done(Answer),
@@ -73,17 +88,25 @@ struct Cell {
     generation: u32,
     /// The next in the queue, or the next free one.
     next: u32,
-    /// The one before in the queue.
-    before: u32,
     /// Bytes of memory that the request names.
     bytes: u64,
     wake: Wake,
     stage: Stage,
 }
 
+/// What a queued cell has beside: a request that is handed over at once needs none of it.
+#[derive(Clone, Copy)]
+struct Waiting {
+    request: Request,
+    /// The one before in the queue.
+    before: u32,
+}
+
 /// See the module.
 pub(crate) struct Cells {
     cells: Vec<Cell>,
+    /// Of queued cells, at their numbers.
+    waiting: Vec<Option<Waiting>>,
     free: u32,
     first: u32,
     last: u32,
@@ -102,6 +125,7 @@ impl Cells {
     pub(crate) fn new(bytes_max: u64) -> Self {
         Self {
             cells: Vec::new(),
+            waiting: Vec::new(),
             free: NONE,
             first: NONE,
             last: NONE,
@@ -138,12 +162,18 @@ impl Cells {
     pub(crate) unsafe fn insert(&mut self, request: Request, wake: Wake) -> Ticket {
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(&request) };
-        let index = self.occupy(Stage::Queued(request), wake);
-        let last = self.last;
-        let cell = &mut self.cells[to_usize(index)];
+        let index = self.occupy(Stage::Queued, wake);
+        let (last, place) = (self.last, to_usize(index));
+        if self.waiting.len() <= place {
+            self.waiting.resize(place + 1, None);
+        }
+        self.waiting[place] = Some(Waiting {
+            request,
+            before: last,
+        });
+        let cell = &mut self.cells[place];
         cell.bytes = bytes;
         cell.next = NONE;
-        cell.before = last;
         let generation = cell.generation;
         match self.cells.get_mut(to_usize(last)) {
             Some(last) => last.next = index,
@@ -151,7 +181,7 @@ impl Cells {
         }
         self.last = index;
         self.queued += 1;
-        Ticket { index, generation }
+        Ticket::new(index, generation)
     }
 
     /// Whether a request for so many bytes may be handed over before any other.
@@ -161,7 +191,7 @@ impl Cells {
     }
 
     /// A cell for a request of so many bytes that its host hands over at once, with the token.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert_in_flight(&mut self, bytes: u64, wake: Wake) -> (u32, Ticket) {
         let index = self.occupy(Stage::InFlight, wake);
         let cell = &mut self.cells[to_usize(index)];
@@ -169,7 +199,7 @@ impl Cells {
         let generation = cell.generation;
         self.in_flight += 1;
         self.bytes_in_flight += bytes;
-        (index, Ticket { index, generation })
+        (index, Ticket::new(index, generation))
     }
 
     /// The next request in the queue and its token, if it may be handed over now.
@@ -180,18 +210,15 @@ impl Cells {
         if !self.has_room_for(bytes) {
             return None;
         }
-        self.unlink(index);
+        let request = self.unlink(index);
         self.in_flight += 1;
         self.bytes_in_flight += bytes;
-        let cell = &mut self.cells[to_usize(index)];
-        match std::mem::replace(&mut cell.stage, Stage::InFlight) {
-            Stage::Queued(request) => Some((index, request)),
-            _ => unreachable!("only queued cells are in the queue"),
-        }
+        self.cells[to_usize(index)].stage = Stage::InFlight;
+        Some((index, request))
     }
 
     /// Takes the answer for the request with this token.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&mut self, token: u32, answer: Answer) -> Then {
         let cell = &mut self.cells[to_usize(token)];
         self.in_flight -= 1;
@@ -207,21 +234,26 @@ impl Cells {
     }
 
     /// Whether the ticket is that of a living cell.
+    #[inline(always)]
     pub(crate) fn knows(&self, ticket: Ticket) -> bool {
-        let cell = self.cells.get(to_usize(ticket.index));
-        cell.is_some_and(|cell| cell.generation == ticket.generation)
+        let cell = self.cells.get(to_usize(ticket.index()));
+        cell.is_some_and(|cell| cell.generation == ticket.generation())
     }
 
     /// The answer, which frees the cell; or the place of who is to be told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(&mut self, ticket: Ticket) -> Result<Answer, &mut Wake> {
-        let cell = &mut self.cells[to_usize(ticket.index)];
-        assert_eq!(cell.generation, ticket.generation, "a ticket is used once");
+        let cell = &mut self.cells[to_usize(ticket.index())];
+        assert_eq!(
+            cell.generation,
+            ticket.generation(),
+            "a ticket is used once"
+        );
         if let Stage::Done(answer) = cell.stage {
-            self.vacate(ticket.index);
+            self.vacate(ticket.index());
             return Ok(answer);
         }
-        Err(&mut self.cells[to_usize(ticket.index)].wake)
+        Err(&mut self.cells[to_usize(ticket.index())].wake)
     }
 
     /// The future is gone. `keep` is asked for what the request needs if it is in flight. Returns
@@ -231,12 +263,16 @@ impl Cells {
         ticket: Ticket,
         keep: impl FnOnce() -> Box<dyn Kept>,
     ) -> (Left, Wake) {
-        let index = ticket.index;
+        let index = ticket.index();
         let cell = &mut self.cells[to_usize(index)];
-        assert_eq!(cell.generation, ticket.generation, "a ticket is used once");
+        assert_eq!(
+            cell.generation,
+            ticket.generation(),
+            "a ticket is used once"
+        );
         match cell.stage {
             Stage::Done(answer) => (Left::Answered(answer), self.vacate(index)),
-            Stage::Queued(_) => {
+            Stage::Queued => {
                 self.unlink(index);
                 (Left::Withdrawn, self.vacate(index))
             }
@@ -260,7 +296,7 @@ impl Cells {
         (0_u32..).zip(&self.cells).filter_map(|(index, cell)| {
             let generation = cell.generation;
             match cell.stage {
-                Stage::Done(answer) => Some((Ticket { index, generation }, answer)),
+                Stage::Done(answer) => Some((Ticket::new(index, generation), answer)),
                 _ => None,
             }
         })
@@ -270,7 +306,7 @@ impl Cells {
         self.in_flight == 0 || self.bytes_in_flight.saturating_add(bytes) <= self.bytes_max
     }
 
-    #[inline]
+    #[inline(always)]
     fn occupy(&mut self, stage: Stage, wake: Wake) -> u32 {
         let index = self.free;
         if let Some(cell) = self.cells.get_mut(to_usize(index)) {
@@ -279,12 +315,16 @@ impl Cells {
             cell.wake = wake;
             return index;
         }
+        self.add(stage, wake)
+    }
+
+    #[cold]
+    fn add(&mut self, stage: Stage, wake: Wake) -> u32 {
         let index = u32::try_from(self.cells.len()).expect("fewer futures than a u32 counts");
         assert_ne!(index, NONE, "fewer futures than a u32 counts");
         self.cells.push(Cell {
             generation: 0,
             next: NONE,
-            before: NONE,
             bytes: 0,
             wake,
             stage,
@@ -292,7 +332,7 @@ impl Cells {
         index
     }
 
-    #[inline]
+    #[inline(always)]
     fn vacate(&mut self, index: u32) -> Wake {
         let free = self.free;
         let cell = &mut self.cells[to_usize(index)];
@@ -304,17 +344,21 @@ impl Cells {
         std::mem::replace(&mut cell.wake, Wake::Nobody)
     }
 
-    fn unlink(&mut self, index: u32) {
-        let Cell { next, before, .. } = self.cells[to_usize(index)];
+    /// Takes a cell out of the queue.
+    fn unlink(&mut self, index: u32) -> Request {
+        let waiting = self.waiting[to_usize(index)].take();
+        let Waiting { request, before } = waiting.expect("a queued cell has a request");
+        let next = self.cells[to_usize(index)].next;
         match self.cells.get_mut(to_usize(before)) {
             Some(before) => before.next = next,
             None => self.first = next,
         }
-        match self.cells.get_mut(to_usize(next)) {
-            Some(next) => next.before = before,
-            None => self.last = before,
+        match self.waiting.get_mut(to_usize(next)) {
+            Some(Some(next)) => next.before = before,
+            _ => self.last = before,
         }
         self.queued -= 1;
+        request
     }
 }
 

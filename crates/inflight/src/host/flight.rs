@@ -186,9 +186,8 @@ pub(crate) unsafe fn launch<O: Prepare>(
         Tried::InFlight(flight) => return Launch::InFlight(flight),
         Tried::Request(request) => request,
     };
-    if local::is_current(shared) {
-        // SAFETY: passed on from the caller.
-        let (home, ticket) = unsafe { local::submit(request, waker) };
+    // SAFETY: passed on from the caller.
+    if let Some((home, ticket)) = unsafe { local::submit(shared, &request, waker) } {
         return Launch::InFlight(Flight::Local(home, ticket));
     }
     #[cfg(feature = "tokio")]

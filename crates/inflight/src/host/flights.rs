@@ -8,7 +8,7 @@ use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{HostId, Seat};
 use crate::completion::{Answer, Refusal};
-use crate::op::{Prepare, SyncOf};
+use crate::op::{Plan, Prepare, SyncOf};
 use crate::policy::wait_for;
 
 /// Operations in flight one by one, and their results in the order they come.
@@ -65,10 +65,19 @@ impl<'s, O: Prepare> Flights<'s, O> {
         // Taken off the list when the operation has been started: its buffer may panic before.
         let token = *self.free.last().expect("there is room");
         let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
-        let plan = operation.prepare().0;
-        let start = self.lease.start(token, operation, plan);
+        if let Some(plan) = self.lease.begin(token, operation) {
+            self.start(token, plan);
+        }
         self.free.pop();
-        match start {
+        Ok(())
+    }
+
+    /// Starts an operation that is not simply for the backend.
+    #[inline(never)]
+    fn start(&mut self, token: u32, plan: Plan) {
+        let place = self.table[to_usize(token)].as_mut();
+        let (_, operation) = place.expect("it has just been put there");
+        match self.lease.start(token, operation, plan) {
             Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => self.ready.push_back((token, answer)),
@@ -82,7 +91,6 @@ impl<'s, O: Prepare> Flights<'s, O> {
                 self.joined.push_back((token, seat));
             }
         }
-        Ok(())
     }
 
     /// The next result, waiting for one if need be; `None` when nothing is in flight.
@@ -125,12 +133,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
-        let plan = operation.prepare().0;
-        match self.lease.start(token, operation, plan) {
-            Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
-            Start::InFlight | Start::Gathered => {}
-            Start::Answered(answer) => ready.push_back((token, answer)),
-            Start::Sync(_) => unreachable!("only a sync is one from the beginning"),
+        if let Some(plan) = self.lease.begin(token, operation) {
+            self.start(token, plan);
         }
     }
 

@@ -5,12 +5,13 @@
 //! foreign code (a poll, a waker, a drop) runs while one of its parts is borrowed.
 #![allow(unsafe_code)]
 
+mod clock;
 mod promise;
 mod remote;
 mod shares;
 mod tasks;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
 use super::mail::contain;
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
-use super::timers::{TimerKey, Timers};
+use super::timers::Timers;
 use crate::completion::{Answer, Refusal};
 use crate::op::Request;
 use crate::policy::wait_for;
@@ -34,6 +35,7 @@ use remote::Remote;
 use shares::{Shared as Shares, Taken};
 use tasks::{MAIN, Tasks};
 
+pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use promise::may_promise;
 pub(crate) use shares::share;
 
@@ -62,12 +64,21 @@ struct Loop<'s> {
     ready: RefCell<VecDeque<u32>>,
     /// The task that is polled, and what its waker is made of.
     polled: Cell<(u32, *const (), *const RawWakerVTable)>,
-    answers: RefCell<Vec<(u32, Answer)>>,
+    /// What the cells that are done ask for beside the loop's own tasks.
+    asked: RefCell<Vec<Then>>,
     pace: RefCell<Pace>,
     promise: Promise,
     shares: Shares,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
+}
+
+/// What a turn of the proactor waits for.
+enum Until {
+    /// So many completions.
+    Completions(u32),
+    /// As many, the alarm, or the end of this time.
+    Alarm(u32, Option<Duration>),
 }
 
 /// A loop that began to run a future, as that future remembers it.
@@ -99,18 +110,25 @@ pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
     with_current(|current| Arc::ptr_eq(current.shared, shared)).unwrap_or(false)
 }
 
-/// Hands a request to the loop of this thread, which [`is_current`].
+/// Hands a request to the loop of this thread, if operations of this engine belong to it.
 ///
 /// # Safety
 ///
 /// As for [`Cells::insert`].
-#[inline]
-pub(crate) unsafe fn submit(request: Request, waker: &Waker) -> (Home, Ticket) {
-    let submitted = with_current(|current| {
+#[inline(always)]
+pub(crate) unsafe fn submit(
+    shared: &Arc<Shared>,
+    request: &Request,
+    waker: &Waker,
+) -> Option<(Home, Ticket)> {
+    with_current(|current| {
+        if !Arc::ptr_eq(current.shared, shared) {
+            return None;
+        }
         // SAFETY: passed on from the caller.
-        (current.remote.id, unsafe { current.submit(request, waker) })
-    });
-    submitted.expect("the caller has looked")
+        let ticket = unsafe { current.submit(request, waker) };
+        Some((current.remote.id, ticket))
+    })?
 }
 
 /// Hands requests to the loop of this thread, which [`is_current`], and appends their tickets.
@@ -156,34 +174,6 @@ pub(crate) fn abandon(home: Home, ticket: Ticket, keep: impl FnOnce() -> Box<dyn
     })
 }
 
-/// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
-pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
-    with_current(|current| {
-        let waker = waker.clone();
-        let (key, _) = current.timers.borrow_mut().set(at, waker);
-        (current.remote.id, key)
-    })
-}
-
-/// Has another waker woken; false when the timer has gone off, or is not of this thread.
-pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
-    let updated = with_home(home, |current| {
-        let waker = waker.clone();
-        let updated = current.timers.borrow_mut().update(key, waker);
-        updated.is_ok()
-    });
-    updated.unwrap_or(false)
-}
-
-/// Cancels a timer; one of another thread, as soon as its loop looks.
-pub(crate) fn cancel_timer(home: Home, key: TimerKey) {
-    if with_home(home, |current| current.cancel_timer(key)).is_none()
-        && let Some(remote) = remote::find(home)
-    {
-        remote.cancel_timer(key);
-    }
-}
-
 /// Adds a task to the loop of this thread. Gives it back where there is none.
 pub(crate) fn spawn(
     task: Pin<Box<dyn Future<Output = ()>>>,
@@ -219,7 +209,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         remote,
         ready: RefCell::default(),
         polled: Cell::new(NO_TASK),
-        answers: RefCell::default(),
+        asked: RefCell::default(),
         pace: RefCell::default(),
         promise: Promise::default(),
         shares: Shares::default(),
@@ -230,6 +220,31 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
     let mut future = std::pin::pin!(future);
     guard.0.wake(MAIN);
     Ok(guard.0.run(future.as_mut()))
+}
+
+/// The parts of a loop that answers go to. No foreign code runs as long as this lives.
+struct Answering<'l> {
+    cells: RefMut<'l, Cells>,
+    tasks: RefMut<'l, Tasks>,
+    ready: RefMut<'l, VecDeque<u32>>,
+    asked: RefMut<'l, Vec<Then>>,
+}
+
+impl Answering<'_> {
+    /// Takes an answer to its cell. A task of the loop that waits for it is ready; what else the
+    /// cell asks for is left to [`Loop::deliver`].
+    #[inline(always)]
+    fn take(&mut self, token: u32, answer: Answer) {
+        match self.cells.complete(token, answer) {
+            Then::Wake(Wake::Task(task)) => {
+                if self.tasks.wake(task) {
+                    self.ready.push_back(task);
+                }
+            }
+            Then::Wake(Wake::Nobody) => {}
+            then => self.asked.push(then),
+        }
+    }
 }
 
 /// A loop that is the current one of its thread.
@@ -266,11 +281,11 @@ impl Drop for Entered<'_, '_> {
 }
 
 impl Loop<'_> {
-    #[inline]
-    unsafe fn submit(&self, request: Request, waker: &Waker) -> Ticket {
+    #[inline(always)]
+    unsafe fn submit(&self, request: &Request, waker: &Waker) -> Ticket {
         let wake = self.wake_of(waker);
         // SAFETY: the caller vouches for what the request names.
-        let bytes = unsafe { bytes_of(&request) };
+        let bytes = unsafe { bytes_of(request) };
         let mut cells = self.cells.borrow_mut();
         let mut lease = self.lease.borrow_mut();
         let proactor = lease.proactor();
@@ -278,11 +293,11 @@ impl Loop<'_> {
             let (token, ticket) = cells.insert_in_flight(bytes, wake);
             // SAFETY: passed on from the caller; the cell is done only by the answer that the
             // proactor delivers.
-            unsafe { proactor.push(token, &request) };
+            unsafe { proactor.push(token, request) };
             return ticket;
         }
         // SAFETY: passed on from the caller.
-        unsafe { cells.insert(request, wake) }
+        unsafe { cells.insert(*request, wake) }
     }
 
     /// Whom a waker wakes. A task of this loop is named by its number, without a count.
@@ -318,11 +333,6 @@ impl Loop<'_> {
         drop(cells);
         drop(before);
         None
-    }
-
-    fn cancel_timer(&self, key: TimerKey) {
-        let waker = self.timers.borrow_mut().cancel(key);
-        contain(|| drop(waker));
     }
 
     /// Whether this is a forked child, in which neither the ring nor what other threads see of the
@@ -416,27 +426,25 @@ impl Loop<'_> {
         if is_busy {
             let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
             if needs_turn || looks {
-                self.turn_proactor(|proactor, deliver| proactor.turn(0, deliver));
+                self.turn_proactor(Until::Completions(0));
             }
             if looks {
                 self.hear(false);
             }
         } else {
             let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
+            let mut have_come = false;
             // Who has been asked to tell of shared reads is one completion.
-            let waits_for_many = in_flight >= MANY && taken == Taken::Nothing && {
+            if in_flight >= MANY && taken == Taken::Nothing {
                 let at_least = wait_for(in_flight);
                 self.pace.borrow_mut().wait(until, |at_most| {
-                    self.turn_proactor(|proactor, deliver| {
-                        proactor.turn_or(at_least, Some(at_most), deliver);
-                    });
+                    have_come = self.turn_proactor(Until::Alarm(at_least, Some(at_most)));
                 });
-                !self.answers.borrow().is_empty()
-            };
-            let parked = self.hear(!waits_for_many);
+            }
+            let parked = self.hear(!have_come);
             if parked {
                 self.sweep();
-                self.turn_proactor(|proactor, deliver| proactor.turn_or(1, until, deliver));
+                self.turn_proactor(Until::Alarm(1, until));
             }
         }
         self.deliver();
@@ -465,15 +473,30 @@ impl Loop<'_> {
         }
     }
 
-    fn turn_proactor(
-        &self,
-        turn: impl FnOnce(&mut crate::proactor::Proactor, &mut dyn FnMut(u32, Answer)),
-    ) {
-        let mut answers = self.answers.borrow_mut();
+    /// Has the proactor turn, and takes answers to their cells. True if some have come.
+    fn turn_proactor(&self, until: Until) -> bool {
         let mut lease = self.lease.borrow_mut();
-        turn(lease.proactor(), &mut |token, answer| {
-            answers.push((token, answer))
-        });
+        let mut answering = self.answering();
+        let mut have_come = false;
+        let deliver = |token, answer| {
+            have_come = true;
+            answering.take(token, answer);
+        };
+        let proactor = lease.proactor();
+        match until {
+            Until::Completions(at_least) => proactor.turn(at_least, deliver),
+            Until::Alarm(at_least, at_most) => proactor.turn_or(at_least, at_most, deliver),
+        }
+        have_come
+    }
+
+    fn answering(&self) -> Answering<'_> {
+        Answering {
+            cells: self.cells.borrow_mut(),
+            tasks: self.tasks.borrow_mut(),
+            ready: self.ready.borrow_mut(),
+            asked: self.asked.borrow_mut(),
+        }
     }
 
     /// Hands queued requests to the proactor, as far as it has room.
@@ -496,31 +519,17 @@ impl Loop<'_> {
         }
     }
 
-    /// Takes the answers that have come to their cells, and wakes.
-    #[inline]
+    /// Does what the cells that are done ask for.
     fn deliver(&self) {
-        let mut answers = self.answers.take();
-        for (token, answer) in answers.drain(..) {
-            let then = self.cells.borrow_mut().complete(token, answer);
+        let mut asked = self.asked.take();
+        for then in asked.drain(..) {
             match then {
-                Then::Wake(Wake::Task(task)) => self.wake(task),
                 Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
                 Then::Over(kept, answer) => contain(|| kept.over(answer)),
-                Then::Wake(Wake::Nobody) => {}
+                Then::Wake(Wake::Task(_) | Wake::Nobody) => {}
             }
         }
-        self.answers.replace(answers);
-    }
-
-    fn ring_timers(&self) {
-        let now = Instant::now();
-        loop {
-            let due = self.timers.borrow_mut().pop_due(now);
-            match due {
-                Some(waker) => contain(|| waker.wake()),
-                None => return,
-            }
-        }
+        self.asked.replace(asked);
     }
 
     fn look_for_news(&self) {
@@ -542,11 +551,6 @@ impl Loop<'_> {
         }
     }
 
-    fn drop_timers(&self) {
-        let timers = self.timers.take();
-        contain(|| drop(timers));
-    }
-
     /// Waits until nothing is in flight.
     fn drain(&self) {
         loop {
@@ -556,7 +560,7 @@ impl Loop<'_> {
                 return;
             }
             if !self.take_all_shared() {
-                self.turn_proactor(|proactor, deliver| proactor.turn(1, deliver));
+                self.turn_proactor(Until::Completions(1));
             }
             self.deliver();
             self.look_for_news();

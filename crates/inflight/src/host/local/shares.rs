@@ -147,7 +147,7 @@ impl Loop<'_> {
             // The device works while this thread copies.
             lease.proactor().submit();
         }
-        let mut answers = self.answers.borrow_mut();
+        let mut answering = self.answering();
         let mut all_missed = self.shares.missed.borrow_mut();
         let mut missed = 0;
         let mut each = |token, answer, place: &Place| match place.missed(answer) {
@@ -155,7 +155,7 @@ impl Loop<'_> {
                 missed += 1;
                 all_missed.push_back((token, request));
             }
-            None => answers.push((token, answer)),
+            None => answering.take(token, answer),
         };
         let Made { own, helped } = match waits {
             true => lease.gathered().take_some(&mut each),
@@ -168,7 +168,7 @@ impl Loop<'_> {
         tally
             .helped_reads
             .add(u64::from(helped.saturating_sub(missed)));
-        drop((answers, all_missed));
+        drop((answering, all_missed));
         if missed > 0 {
             self.miss(lease);
         }

@@ -1,0 +1,59 @@
+//! The timers of a run loop.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use super::{Home, Loop, remote, with_current, with_home};
+use crate::host::mail::contain;
+use crate::host::timers::TimerKey;
+
+/// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
+pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
+    with_current(|current| {
+        let waker = waker.clone();
+        let (key, _) = current.timers.borrow_mut().set(at, waker);
+        (current.remote.id, key)
+    })
+}
+
+/// Has another waker woken; false when the timer has gone off, or is not of this thread.
+pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
+    let updated = with_home(home, |current| {
+        let waker = waker.clone();
+        let updated = current.timers.borrow_mut().update(key, waker);
+        updated.is_ok()
+    });
+    updated.unwrap_or(false)
+}
+
+/// Cancels a timer; one of another thread, as soon as its loop looks.
+pub(crate) fn cancel_timer(home: Home, key: TimerKey) {
+    if with_home(home, |current| current.cancel_timer(key)).is_none()
+        && let Some(remote) = remote::find(home)
+    {
+        remote.cancel_timer(key);
+    }
+}
+
+impl Loop<'_> {
+    pub(super) fn cancel_timer(&self, key: TimerKey) {
+        let waker = self.timers.borrow_mut().cancel(key);
+        contain(|| drop(waker));
+    }
+
+    pub(super) fn ring_timers(&self) {
+        let now = Instant::now();
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            match due {
+                Some(waker) => contain(|| waker.wake()),
+                None => return,
+            }
+        }
+    }
+
+    pub(super) fn drop_timers(&self) {
+        let timers = self.timers.take();
+        contain(|| drop(timers));
+    }
+}
