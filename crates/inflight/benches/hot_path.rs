@@ -356,8 +356,9 @@ fn main() {
     (0..BLOCKS).for_each(|_| file.write_all(&block).unwrap());
     file.as_file().sync_all().unwrap();
     let mut means = Means::new(file.path());
-    if let [case, ops, depth] = arguments.as_slice() {
-        let (ops, depth) = (ops.parse().unwrap(), depth.parse().unwrap());
+    if let [case, ops, depth] = arguments.as_slice()
+        && let (Ok(ops), Ok(depth)) = (ops.parse(), depth.parse())
+    {
         let is_bare = |name: &str| case.strip_prefix("bare-") == Some(name);
         let found = CASES
             .iter()
