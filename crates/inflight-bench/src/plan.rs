@@ -20,7 +20,7 @@ use crate::strategy::{Modes, Shape, Strategy, Way};
 /// Time for all cells of all rounds, fresh ones included; writing the data and reporting come on
 /// top.
 const BUDGET: Duration = Duration::from_secs(88);
-const QUICK_BUDGET: Duration = Duration::from_secs(14);
+const QUICK_BUDGET: Duration = Duration::from_secs(11);
 /// Time that goes with each run of a cell: threads, rings and mappings are made and released.
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);
 /// The same for a program of its own.

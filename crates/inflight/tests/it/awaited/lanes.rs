@@ -180,10 +180,16 @@ fn what_many_tasks_ask_for_goes_to_the_kernel_together() {
             "this machine is too busy to run its threads",
         );
     }
+    if !given_up(&engine, "memory for a ring").is_empty() {
+        return skip(
+            "enters of a lane",
+            "locked memory is too short for its ring",
+        );
+    }
     let operations = after.operations - before.operations;
     let enters = after.enters - before.enters;
     assert_eq!(operations, 32 * 200);
-    assert!(enters * 16 <= operations, "{enters} for {operations}");
+    assert!(enters * 16 <= operations, "{enters}: {after:?}");
 }
 
 #[test]
