@@ -408,30 +408,42 @@ impl<O: Detach> Future for PendingBatch<O> {
     }
 }
 
-impl<O: Detach> Drop for PendingBatch<O> {
-    /// Results that nobody takes are looked at all the same: a failed sync has to be remembered.
-    fn drop(&mut self) {
-        let Self {
-            engine,
-            operations,
-            answers,
-            left,
-            is_fresh,
-        } = self;
-        let (Some(engine), false) = (engine, *is_fresh) else {
-            return;
+impl<O: Detach> PendingBatch<O> {
+    /// Gives the last operation up. False if there is none.
+    fn leave_last(&mut self) -> bool {
+        let (Some(engine), Some(mut pending)) = (&self.engine, self.operations.pop()) else {
+            return false;
         };
-        for (number, (mut pending, answer)) in
-            operations.drain(..).zip(answers.drain(..)).enumerate()
-        {
-            if left.binary_search(&number).is_err() {
-                drop(pending.finish(answer));
-            } else if let Stage::InFlight(flight) =
-                std::mem::replace(&mut pending.stage, Stage::Fresh)
-            {
-                let handle = pending.handle.take();
-                leave(engine.shared(), pending.take(), handle, flight);
-            }
+        let number = self.operations.len();
+        if self.left.last() != Some(&number) {
+            // Nobody takes the result; a failed sync is remembered all the same.
+            drop(pending.finish(self.answers[number]));
+            return true;
+        }
+        self.left.pop();
+        if let Stage::InFlight(flight) = std::mem::replace(&mut pending.stage, Stage::Fresh) {
+            let handle = pending.handle.take();
+            leave(engine.shared(), pending.take(), handle, flight);
+        }
+        true
+    }
+}
+
+/// A batch that is given up. A buffer may panic meanwhile: left to themselves, the others would
+/// turn to their own engines, which do not have them, and free what the kernel still writes to.
+struct Leaving<'b, O: Detach>(&'b mut PendingBatch<O>);
+
+impl<O: Detach> Drop for Leaving<'_, O> {
+    fn drop(&mut self) {
+        while self.0.leave_last() {}
+    }
+}
+
+impl<O: Detach> Drop for PendingBatch<O> {
+    fn drop(&mut self) {
+        if !self.is_fresh {
+            let leaving = Leaving(self);
+            while leaving.0.leave_last() {}
         }
     }
 }

@@ -4,13 +4,15 @@ use std::fs;
 use std::future::IntoFuture;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use inflight::fs::WriteAt;
 use inflight::{AnyOp, Batch, BufPool, Engine, Pending, PoolBuf, SyncFailed};
 
-use super::hands::{Gate, drained, in_flight, on_both_hosts, on_both_hosts_with, poll_once};
+use super::hands::{Gate, Slow, drained, in_flight, on_both_hosts, on_both_hosts_with, poll_once};
 use super::hands::{poll_with, telling, until_turned};
 use crate::support::{directory, on_every_backend, open, pattern, temp_file, temp_path};
 
@@ -261,6 +263,45 @@ fn a_batch_is_awaited_where_it_is_run() {
         drop(batch);
         drained(engine);
         drained(&other);
+    });
+}
+
+/// Each is left in the engine that has it, not in its own, also when a buffer panics meanwhile.
+#[test]
+fn a_batch_is_left_where_it_is_run_also_when_a_buffer_panics() {
+    on_both_hosts(async |engine, gate| {
+        let other = Engine::new().unwrap();
+        let path = temp_path(b"");
+        let there = open(&other, path.path());
+        let (say, dropped) = channel();
+        let buf = |say: &Sender<()>| {
+            let (go, goes) = channel();
+            go.send(()).expect("it is listened to");
+            Slow::new(say.clone(), goes)
+        };
+        // Nobody listens, so its drop panics.
+        let bad = buf(&channel().0);
+        let mut batch = Batch::on(engine);
+        batch.push(there.write_at(buf(&say), 0));
+        batch.push(there.write_at(bad, u64::MAX));
+        batch.push(there.write_at(buf(&say), 8));
+        let mut batch = batch.into_future();
+        assert!(poll_once(&mut batch).is_pending());
+        in_flight(engine, 2).await;
+        let left = catch_unwind(AssertUnwindSafe(|| drop(batch)));
+        assert!(left.is_err(), "it proves nothing");
+        assert_eq!(
+            dropped.try_iter().count(),
+            0,
+            "a buffer was freed in flight"
+        );
+        gate.open();
+        let mut freed = 0;
+        until_turned("the buffers are freed", || {
+            freed += dropped.try_iter().count();
+            freed == 2
+        })
+        .await;
     });
 }
 
