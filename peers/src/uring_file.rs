@@ -4,9 +4,12 @@
 //! one: the threads of a ring never end, so that a ring for each stretch would leave them behind.
 //! The file is not registered: that cannot be undone, and would keep the test file on the disk
 //! after its removal.
+#![allow(unsafe_code)]
 
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{self, Poll};
 
 use ::uring_file::uring::{Uring, UringCfg};
 use anyhow::{Context, Result};
@@ -31,6 +34,30 @@ fn ring() -> io::Result<&'static Uring> {
     Ok(RING.get_or_init(|| ring))
 }
 
+/// A future that is `Send` although the compiler cannot prove it: it does not see through closures
+/// that lend what they have captured ("not general enough").
+struct Movable<F>(Pin<Box<F>>);
+
+impl<F> Movable<F> {
+    /// # Safety
+    ///
+    /// Everything in the future is `Send`.
+    unsafe fn new(future: F) -> Self {
+        Self(Box::pin(future))
+    }
+}
+
+// SAFETY: by the contract of `new`.
+unsafe impl<F> Send for Movable<F> {}
+
+impl<F: Future> Future for Movable<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<F::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
 fn run(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
     let ring = ring().context("its ring of 16384 entries cannot be set up")?;
     let runtime = Builder::new_multi_thread()
@@ -50,7 +77,8 @@ fn run(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
                 Err(error) => (Err(error), Block::new(&job)),
             }
         };
-        runtime.spawn(task.run(block, read))
+        // SAFETY: a task, a file, a shared ring and a block, all of which are `Send`.
+        runtime.spawn(unsafe { Movable::new(task.run(block, read)) })
     };
     let running: Vec<_> = tasks.into_iter().map(start).collect();
     runtime.block_on(async {
