@@ -85,8 +85,10 @@ fn documentation(name: &str) -> Result<()> {
     told(name, with_clippy(&mut tests))?;
 
     let mut pages = cargo("doc");
-    pages.args(own).args(["--no-deps", "--lib", "--bins"]);
-    pages.args(locked()).env("RUSTDOCFLAGS", "-Dwarnings");
+    // Targets are not named: a program that is would be documented although its manifest says
+    // that it is not to be, in the folder of the library of its name.
+    pages.args(own).arg("--no-deps").args(locked());
+    pages.env("RUSTDOCFLAGS", "-Dwarnings");
     told(name, &mut pages)
 }
 
