@@ -9,13 +9,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Id;
 
 use super::lane::Lane;
+use super::shared::lock;
 
 /// How often the keeper looks.
 const TICK: Duration = Duration::from_millis(50);
@@ -47,11 +48,6 @@ pub(super) struct Keeper {
     sleeps: AtomicBool,
     is_ending: Mutex<bool>,
     told: Condvar,
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lanes {

@@ -330,7 +330,7 @@ pub(crate) fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // The data is whole after every statement, so a panic elsewhere does not spoil it.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
