@@ -4,9 +4,7 @@
 //! registers. Requests that are not one operation of the ring are left to [`Proactor::push`].
 #![allow(unsafe_code)]
 
-use super::Proactor;
-use super::slots::{self, Role};
-use crate::backend::threads::execute::to_usize;
+use super::{Proactor, as_one, slots};
 use crate::backend::uring::ring;
 use crate::op::{KINDS, Request};
 
@@ -54,15 +52,8 @@ impl Filling<'_> {
     #[inline(always)]
     #[must_use]
     pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) -> bool {
-        let len = request.op.span().map_or(0, |span| span.len);
-        let is_large = len > to_usize(request.limit_bytes);
-        if self.refused[request.op.kind()] || is_large || request.aside {
+        let Some((expected, role)) = as_one(request, self.refused) else {
             return false;
-        }
-        let expected = u32::try_from(len).expect("at most the limit");
-        let role = match request.whole {
-            true => Role::Whole,
-            false => Role::Plain,
         };
         let user_data = self.slots.insert(&request.op, token, expected, role);
         // SAFETY: passed on from the caller; slots bound what is in flight.

@@ -66,6 +66,22 @@ pub(crate) struct Proactor {
     has_news: bool,
 }
 
+/// The bytes asked for and the role of a request that is one operation of the backend.
+#[inline(always)]
+fn as_one(request: &Request, refused: &[bool; KINDS]) -> Option<(u32, Role)> {
+    let len = request.op.span().map_or(0, |span| span.len);
+    let is_large = len > to_usize(request.limit_bytes);
+    if refused[request.op.kind()] || is_large || request.aside {
+        return None;
+    }
+    let expected = u32::try_from(len).expect("at most the limit");
+    let role = match request.whole {
+        true => Role::Whole,
+        false => Role::Plain,
+    };
+    Some((expected, role))
+}
+
 impl Proactor {
     /// A proactor for at most `capacity` operations in flight. `supported` tells for each kind
     /// of operation whether the backend has it.
@@ -150,17 +166,9 @@ impl Proactor {
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
         debug_assert!(self.has_room());
-        let len = request.op.span().map_or(0, |span| span.len);
-        let is_large = len > to_usize(request.limit_bytes);
-        if self.refused[request.op.kind()] || is_large || request.aside {
+        let Some((expected, role)) = as_one(request, &self.refused) else {
             // SAFETY: passed on from the caller.
             return unsafe { self.push_odd(token, *request) };
-        }
-        let expected = u32::try_from(len).expect("at most the limit");
-        let role = if request.whole {
-            Role::Whole
-        } else {
-            Role::Plain
         };
         let user_data = self.slots.insert(&request.op, token, expected, role);
         // SAFETY: passed on from the caller; slots bound what is in flight.
