@@ -1,7 +1,7 @@
 //! Polling by hand, wakers of all kinds, and engines whose operations stay in flight.
 #![allow(unsafe_code)]
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 #[cfg(feature = "faulty")]
@@ -14,9 +14,10 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::Engine;
 #[cfg(feature = "faulty")]
 use inflight::IoBuf;
+use inflight::fs::{File, ReadVectoredAt};
+use inflight::{Engine, Pending};
 
 /// Polls once, with a waker that does nothing.
 pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
@@ -239,5 +240,27 @@ unsafe impl IoBuf for Slow {
     }
     fn len(&self) -> usize {
         self.bytes.len()
+    }
+}
+
+/// A read of one byte that is not answered when it is begun.
+pub(super) type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
+
+/// Reads of every byte, each begun.
+pub(super) fn begun(file: &File, count: u64) -> Vec<Read<'_>> {
+    let mut reads: Vec<_> = (0..count)
+        .map(|at| file.read_vectored_at(vec![vec![0; 1]], at).into_future())
+        .collect();
+    for read in &mut reads {
+        assert!(poll_once(read).is_pending());
+    }
+    reads
+}
+
+/// Awaits them, and compares each with its byte.
+pub(super) async fn check(reads: Vec<Read<'_>>, content: &[u8]) {
+    for (read, byte) in reads.into_iter().zip(content) {
+        let (result, bufs) = read.await;
+        assert_eq!((result.expect("it is done"), bufs[0][0]), (1, *byte));
     }
 }

@@ -10,11 +10,10 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use inflight::fs::{File, ReadVectoredAt};
-use inflight::{BackendKind, BufPool, Engine, Pending, local};
+use inflight::{BackendKind, BufPool, Engine, local};
 use tokio::runtime::{Builder, Runtime};
 
-use super::hands::{drained, poll_once};
+use super::hands::{Read, begun, check, drained, poll_once};
 use super::refused::{in_forked_child, in_own_process_of, is_forked};
 use crate::support::{
     direct_file_or_skip, given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip,
@@ -45,26 +44,6 @@ fn served(engine: &Engine, runtime: Runtime) -> Runtime {
     engine.serve_on_tokio().expect("it has rings");
     drop(entered);
     runtime
-}
-
-type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
-
-/// Reads of every byte, each begun.
-fn begun(file: &File, count: u64) -> Vec<Read<'_>> {
-    let mut reads: Vec<_> = (0..count)
-        .map(|at| file.read_vectored_at(vec![vec![0; 1]], at).into_future())
-        .collect();
-    for read in &mut reads {
-        assert!(poll_once(read).is_pending());
-    }
-    reads
-}
-
-async fn check(reads: Vec<Read<'_>>, content: &[u8]) {
-    for (read, byte) in reads.into_iter().zip(content) {
-        let (result, bufs) = read.await;
-        assert_eq!((result.expect("it is done"), bufs[0][0]), (1, *byte));
-    }
 }
 
 /// Threads of this process with this name.

@@ -7,29 +7,10 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use inflight::fs::{File, ReadVectoredAt};
-use inflight::{Pending, local};
+use inflight::local;
 
-use super::hands::{Done, counting, poll_once, poll_with, telling, until_turned};
+use super::hands::{Done, begun, check, counting, poll_once, poll_with, telling, until_turned};
 use crate::support::{on_every_backend, pattern, temp_file};
-
-/// Begins reads of every byte and hands them on.
-fn begun(file: &File, count: u64) -> Vec<Pending<ReadVectoredAt<'_, Vec<u8>>>> {
-    let mut reads: Vec<_> = (0..count)
-        .map(|at| file.read_vectored_at(vec![vec![0; 1]], at).into_future())
-        .collect();
-    for read in &mut reads {
-        assert!(poll_once(read).is_pending());
-    }
-    reads
-}
-
-async fn check(reads: Vec<Pending<ReadVectoredAt<'_, Vec<u8>>>>, content: &[u8]) {
-    for (read, byte) in reads.into_iter().zip(content) {
-        let (result, bufs) = read.await;
-        assert_eq!((result.expect("it is done"), bufs[0][0]), (1, *byte));
-    }
-}
 
 #[test]
 fn what_a_loop_has_begun_can_be_awaited_after_its_end() {
