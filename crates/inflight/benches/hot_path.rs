@@ -9,8 +9,9 @@
 //! `INFLIGHT_TEST_DIR`, or in the temporary directory.
 #![allow(unsafe_code, missing_docs, clippy::unwrap_used)]
 
+mod bare;
+
 use std::fs::File as StdFile;
-use std::hint::black_box;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -57,16 +58,9 @@ impl Means {
         let engine = Engine::new().unwrap();
         let options = OpenOptions::new().read(true).direct(Direct::Required);
         let file = options.engine(&engine).open(path).unwrap();
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_submit_all()
-            .setup_no_sqarray()
-            .build(128)
-            .unwrap();
         Self {
             engine,
-            ring,
+            ring: bare::ring(),
             path: path.to_owned(),
             file,
             seed: 88_172_645_463_325_252,
@@ -115,26 +109,7 @@ fn nop_run_loop(means: &mut Means, ops: usize, depth: usize) {
 }
 
 fn bare_nops(means: &mut Means, ops: usize, depth: usize) {
-    let (mut submitter, mut queue, mut completions) = means.ring.split();
-    submitter.register_ring_fd().unwrap();
-    for _ in 0..ops / depth {
-        for at in 0..depth {
-            let entry = opcode::Nop::new().build().user_data(at as u64);
-            // SAFETY: a no-op touches no memory.
-            unsafe { queue.push(&entry).unwrap() };
-        }
-        queue.sync();
-        submitter.submit_and_wait(depth).unwrap();
-        completions.sync();
-        for entry in &mut completions {
-            assert!(entry.result() >= 0);
-            black_box(entry.user_data());
-        }
-        // What has been seen has to be published before the next entry into the kernel, which
-        // takes it for ready otherwise.
-        completions.sync();
-    }
-    submitter.unregister_ring_fd().unwrap();
+    bare::nops(&mut means.ring, ops, depth);
 }
 
 fn read_alone(means: &mut Means, ops: usize, _depth: usize) {

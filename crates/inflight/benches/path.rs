@@ -3,16 +3,16 @@
 //!
 //! `cargo bench -p inflight` prints the median ratio of interleaved rounds with the range that
 //! holds the middle half of them. Nothing is asserted: the figures go to `docs/measurements`.
-#![allow(unsafe_code, missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod bare;
 
 use std::fs::File as StdFile;
-use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use inflight::fs::File;
 use inflight::{Batch, BufPool, Engine, Operation};
-use io_uring::{IoUring, opcode};
 
 const ROUNDS: usize = 31;
 const BATCH: usize = 32;
@@ -57,47 +57,6 @@ fn compare(what: &str, ops: usize, mut a: impl FnMut(), mut b: impl FnMut()) {
     );
 }
 
-/// A loop as it is written by hand: one entry into the kernel for each batch.
-struct Bare {
-    ring: IoUring,
-}
-
-impl Bare {
-    fn new() -> Self {
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_submit_all()
-            .setup_no_sqarray()
-            .build(128)
-            .unwrap();
-        Self { ring }
-    }
-
-    fn nops(&mut self, ops: usize, batch: usize) {
-        let (mut submitter, mut queue, mut completions) = self.ring.split();
-        submitter.register_ring_fd().unwrap();
-        for _ in 0..ops / batch {
-            for at in 0..batch {
-                let entry = opcode::Nop::new().build().user_data(at as u64);
-                // SAFETY: a no-op touches no memory.
-                unsafe { queue.push(&entry).unwrap() };
-            }
-            queue.sync();
-            submitter.submit_and_wait(batch).unwrap();
-            completions.sync();
-            for entry in &mut completions {
-                assert!(entry.result() >= 0);
-                black_box(entry.user_data());
-            }
-            // What has been seen has to be published before the next entry into the kernel, which
-            // takes it for ready otherwise.
-            completions.sync();
-        }
-        submitter.unregister_ring_fd().unwrap();
-    }
-}
-
 fn nops() {
     let engine = Engine::new().unwrap();
     println!(
@@ -105,14 +64,14 @@ fn nops() {
         engine.backend().kind,
         engine.backend().reason
     );
-    let mut bare = Bare::new();
-    let mut other = Bare::new();
+    let mut bare = bare::ring();
+    let mut other = bare::ring();
     const OPS: usize = 64_000;
     compare(
         "no-op, bare against bare",
         OPS,
-        || other.nops(OPS, BATCH),
-        || bare.nops(OPS, BATCH),
+        || bare::nops(&mut other, OPS, BATCH),
+        || bare::nops(&mut bare, OPS, BATCH),
     );
     let mut batch = Batch::on(&engine);
     compare(
@@ -128,21 +87,21 @@ fn nops() {
                 }
             }
         },
-        || bare.nops(OPS, BATCH),
+        || bare::nops(&mut bare, OPS, BATCH),
     );
     const SINGLE: usize = 16_000;
     compare(
         "no-op, one at a time",
         SINGLE,
         || (0..SINGLE).for_each(|_| engine.nop().wait().unwrap()),
-        || bare.nops(SINGLE, 1),
+        || bare::nops(&mut bare, SINGLE, 1),
     );
 }
 
 /// No-ops that are awaited by 32 tasks, in a run loop and on a driver.
 fn awaited_nops() {
     let engine = Engine::new().unwrap();
-    let mut bare = Bare::new();
+    let mut bare = bare::ring();
     const OPS: usize = 64_000;
     let loop_engine = engine.clone();
     let tasks = move || {
@@ -165,7 +124,7 @@ fn awaited_nops() {
         engine.run(run).unwrap();
     };
     compare("no-op, 32 tasks of a run loop", OPS, tasks, || {
-        bare.nops(OPS, BATCH)
+        bare::nops(&mut bare, OPS, BATCH)
     });
     let mut single = tokio::runtime::Builder::new_current_thread();
     let single = single.build().unwrap();
@@ -192,7 +151,7 @@ fn awaited_nops() {
             });
         };
         let what = format!("no-op, 32 tasks of {name}");
-        compare(&what, OPS, run, || bare.nops(OPS, BATCH));
+        compare(&what, OPS, run, || bare::nops(&mut bare, OPS, BATCH));
         let after = enters();
         let per_op = (after.1 - before.1) as f64 / (after.0 - before.0) as f64;
         println!("{:38} {per_op:.3} enters an operation", "");
