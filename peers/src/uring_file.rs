@@ -38,6 +38,11 @@ fn ring() -> io::Result<&'static Uring> {
 /// that lend what they have captured ("not general enough").
 struct Movable<F>(Pin<Box<F>>);
 
+/// Has the compiler prove it of a part.
+fn sendable<T: Send>(part: T) -> T {
+    part
+}
+
 impl<F> Movable<F> {
     /// # Safety
     ///
@@ -68,7 +73,7 @@ fn run(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
         let (file, job) = (Arc::clone(&file), job.clone());
         let block = Block::new(&job);
         let read = async move |block: Block, offset: u64| {
-            match ring.read_into_at(&*file, offset, block).await {
+            match sendable(ring.read_into_at(&*file, offset, block)).await {
                 Ok(read) => match usize::try_from(read.bytes_read) {
                     Ok(bytes) => (Ok(bytes), read.buf),
                     Err(error) => (Err(io::Error::other(error)), read.buf),
@@ -77,8 +82,9 @@ fn run(job: &ReadJob, tasks: Vec<Task>) -> Result<Modes> {
                 Err(error) => (Err(error), Block::new(&job)),
             }
         };
-        // SAFETY: a task, a file, a shared ring and a block, all of which are `Send`.
-        runtime.spawn(unsafe { Movable::new(task.run(block, read)) })
+        // SAFETY: it holds a task, a block, the closure and one reading at a time, each of which
+        // `sendable` has been shown.
+        runtime.spawn(unsafe { Movable::new(sendable(task).run(sendable(block), sendable(read))) })
     };
     let running: Vec<_> = tasks.into_iter().map(start).collect();
     runtime.block_on(async {
