@@ -15,6 +15,7 @@ mod sys;
 mod tidy;
 mod under;
 
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,6 +97,9 @@ enum LoopDisk {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = check::in_place_of_rustdoc() {
+        return status;
+    }
     let outcome = match Cli::parse().task {
         Task::Check => check::run(),
         Task::Tidy => tidy::run(),
@@ -127,6 +131,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A folder of what is built.
+fn target(name: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| repository().join("target"));
+    target.join(name)
 }
 
 /// The root of the repository, wherever the command was typed.

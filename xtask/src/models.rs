@@ -5,12 +5,12 @@
 //! not be used any more. Neither knows io_uring: what the kernel does is the business of
 //! `crates/inflight/tests/torture`.
 
-use std::env;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::check::{cargo, locked};
+use crate::target;
 
 /// The models, in a target directory of their own: their flag is another build of everything.
 pub(crate) fn loom() -> Command {
@@ -55,11 +55,4 @@ pub(crate) fn miri(seeds: u32) -> Result<()> {
         bail!("cargo miri: {status}");
     }
     Ok(())
-}
-
-/// A folder in the target directory.
-fn target(name: &str) -> std::path::PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map(std::path::PathBuf::from);
-    let target = target.unwrap_or_else(|| crate::repository().join("target"));
-    target.join(name)
 }

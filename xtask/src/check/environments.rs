@@ -31,9 +31,8 @@ struct Environment {
 
 /// What is less here than in the first run: all of it in every environment would take most of the
 /// time of the check. Of the seeds, which are for a backend that nothing is denied to, one is left.
-const LESS: [(&str, &str); 3] = [
-    ("INFLIGHT_TORTURE_OPERATIONS", "100000"),
-    ("INFLIGHT_TEST_CUTS", "200"),
+const LESS: [(&str, &str); 2] = [
+    ("INFLIGHT_TEST_SHARE", "10"),
     ("INFLIGHT_TEST_SEED", "24301"),
 ];
 

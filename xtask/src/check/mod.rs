@@ -6,6 +6,7 @@
 
 mod build;
 mod environments;
+mod pages;
 mod site;
 mod steps;
 
@@ -16,7 +17,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::{models, probe, tidy};
-use build::{Program, with_clippy};
+use build::Program;
+pub(crate) use pages::in_place_of_rustdoc;
 use steps::{Step, Steps, tell};
 
 /// Runs every step; the first failure ends the run and names its step.
@@ -40,7 +42,7 @@ pub(crate) fn run() -> Result<()> {
         let name = format!("tests of {}", program.name);
         Step::new(name, |name| told(name, &mut tests(program, required)))
     }));
-    rest.push(Step::new("documentation", documentation));
+    rest.push(Step::new("documentation", pages::run));
     rest.extend(environments::steps(&programs));
     steps.together(rest)?;
     steps.finish();
@@ -75,21 +77,6 @@ fn tests(program: &Program, required: Option<&str>) -> Command {
     command.env_remove("INFLIGHT_BACKEND");
     command.envs(required.map(|backend| ("INFLIGHT_REQUIRE", backend)));
     command
-}
-
-/// The tests in the documentation, then the documentation itself.
-fn documentation(name: &str) -> Result<()> {
-    let own = ["--workspace", "--all-features"];
-    let mut tests = cargo("test");
-    tests.args(own).arg("--doc").args(locked());
-    told(name, with_clippy(&mut tests))?;
-
-    let mut pages = cargo("doc");
-    // Targets are not named: a program that is would be documented although its manifest says
-    // that it is not to be, in the folder of the library of its name.
-    pages.args(own).arg("--no-deps").args(locked());
-    pages.env("RUSTDOCFLAGS", "-Dwarnings");
-    told(name, &mut pages)
 }
 
 /// Runs a command in the name of a step.
