@@ -21,7 +21,7 @@ use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{Named, Random, pattern, say, temp_path, uring_of_depth_or_skip};
+use crate::support::{Named, Random, pattern, say, share_of, temp_path, uring_of_depth_or_skip};
 #[cfg(feature = "faulty")]
 use crate::support::{directory, skip};
 use yard::{Buf, PAGE, Planned, Yard};
@@ -180,14 +180,14 @@ const OPERATIONS_EACH: u64 = 510_000;
 
 fn expect_no_late_write(engine: &Engine, seed: u64) {
     let _named = Named(format!("INFLIGHT_TEST_SEED={seed}, {engine:?}"));
-    let (done, late) = leave_at_random(engine, seed, OPERATIONS_EACH);
+    let (done, late) = leave_at_random(engine, seed, share_of(OPERATIONS_EACH));
     assert_eq!(
         late, 0,
         "buffers were written to after their drop; {done:?}"
     );
     // Where there is no device to wait for, little is in flight.
-    let enough = if done.on_disk { 1000 } else { 1 };
-    let proved = done.left_in_flight >= enough && done.panics > 1000;
+    let enough = if done.on_disk { share_of(1000) } else { 1 };
+    let proved = done.left_in_flight >= enough && done.panics > share_of(1000);
     assert!(proved, "it proved nothing: {done:?}");
     let stats = engine.stats();
     assert_eq!(stats.strays, 0);

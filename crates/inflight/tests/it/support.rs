@@ -4,6 +4,7 @@ use std::env;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::thread;
 
 use inflight::fs::{Alignment, File, OpenOptions};
@@ -23,8 +24,11 @@ pub(crate) fn on_every_backend_of(configure: impl Fn(Builder) -> Builder, body: 
         body(&engine);
     };
     run("the default", Engine::builder());
-    let threads = Engine::builder().backend(BackendKind::Threads);
-    run("threads", threads);
+    // What the default is where no ring can be had needs no second run.
+    if default_backend() != BackendKind::Threads {
+        let threads = Engine::builder().backend(BackendKind::Threads);
+        run("threads", threads);
+    }
     #[cfg(feature = "faulty")]
     for seed in seeds() {
         let faults = inflight::Faults::new(seed);
@@ -39,6 +43,27 @@ pub(crate) fn seeds() -> Vec<u64> {
     match env::var("INFLIGHT_TEST_SEED") {
         Ok(seed) => vec![seed.parse().expect("INFLIGHT_TEST_SEED is a number")],
         Err(_) => vec![1, 0x5eed, u64::MAX - 7],
+    }
+}
+
+fn default_backend() -> BackendKind {
+    static DEFAULT: OnceLock<BackendKind> = OnceLock::new();
+    *DEFAULT.get_or_init(|| {
+        let engine = Engine::builder().build().expect("nothing is demanded");
+        engine.backend().kind
+    })
+}
+
+/// So many of `all` repetitions as the environment says, in hundredths.
+pub(crate) fn share_of(all: u64) -> u64 {
+    match env::var("INFLIGHT_TEST_SHARE") {
+        Ok(share) => {
+            all * share
+                .parse::<u64>()
+                .expect("INFLIGHT_TEST_SHARE is a number")
+                / 100
+        }
+        Err(_) => all,
     }
 }
 

@@ -7,7 +7,7 @@
 //! back. The same check finds a planted defect.
 //!
 //! `INFLIGHT_TEST_SEED` replays the choices of a run (not what the threads make of them),
-//! `INFLIGHT_TORTURE_OPERATIONS` says how many operations there are, all rounds together.
+//! `INFLIGHT_TEST_SHARE` says how many there are, in hundredths of [`OPERATIONS`].
 //! Start with [`round`]; [`slow`] is the same question asked of a disk that takes its time.
 
 mod actor;
@@ -27,17 +27,20 @@ use inflight::{BackendKind, Engine};
 use actor::Rules;
 use round::{Host, Round, say, seed};
 
-/// Operations of all rounds together, unless the environment says otherwise.
+/// Operations of all rounds together.
 const OPERATIONS: u64 = 2_000_000;
+
+/// How many there are to be of those, in hundredths.
+fn hundredths() -> u64 {
+    let hundredths = env::var("INFLIGHT_TEST_SHARE").ok();
+    hundredths.map_or(100, |hundredths| {
+        hundredths.parse().expect("INFLIGHT_TEST_SHARE is a number")
+    })
+}
 
 /// The share of a round, in hundredths of all operations.
 fn operations(share: u64) -> u64 {
-    let all = env::var("INFLIGHT_TORTURE_OPERATIONS").ok();
-    let all = all.map(|all| {
-        all.parse()
-            .expect("INFLIGHT_TORTURE_OPERATIONS is a number")
-    });
-    all.unwrap_or(OPERATIONS) * share / 100
+    OPERATIONS * hundredths() / 100 * share / 100
 }
 
 fn round(name: &'static str, host: Host, share: u64) -> Round {

@@ -108,8 +108,11 @@ impl Round {
     pub(crate) fn run(&self) -> Option<Found> {
         let _alone = alone();
         say(&format!(
-            "torture: {}: INFLIGHT_TEST_SEED={} INFLIGHT_TORTURE_OPERATIONS={}",
-            self.name, self.seed, self.operations
+            "torture: {}: INFLIGHT_TEST_SEED={} INFLIGHT_TEST_SHARE={}: {} operations",
+            self.name,
+            self.seed,
+            crate::hundredths(),
+            self.operations
         ));
         let before = descriptors();
         let engine = self.builder.clone().build().expect("nothing is demanded");

@@ -11,8 +11,8 @@ use inflight::{BackendKind, BufPool, Direct, Engine};
 use super::hands::{Gate, drained, in_flight, on_both_hosts_with, poll_once, until_turned};
 use crate::steady::allocations::live_bytes;
 use crate::support::{
-    direct_file_or_skip, is_rerun, on_every_backend, pattern, read_write, rerun, say, skip,
-    temp_file, temp_path,
+    direct_file_or_skip, is_rerun, on_every_backend, pattern, read_write, rerun, say, share_of,
+    skip, temp_file, temp_path,
 };
 
 const PAGE: usize = 4096;
@@ -256,13 +256,13 @@ fn marked_files(engine: &Engine, data: &[u8], count: usize) -> Vec<File> {
 
 #[test]
 fn a_hundred_thousand_reads_may_wait_at_a_time() {
-    const COUNT: usize = 100_000;
+    let all = usize::try_from(share_of(100_000)).expect("a few");
     let data = pattern(64 * 512);
     on_every_backend(|engine| {
         let files = marked_files(engine, &data, 128);
         let count = match engine.backend().kind {
-            BackendKind::Uring => COUNT,
-            _ => COUNT / 10,
+            BackendKind::Uring => all,
+            _ => all / 10,
         };
         pollster::block_on(read_all(&files, &data, count));
         engine.run(read_all(&files, &data, count)).unwrap();

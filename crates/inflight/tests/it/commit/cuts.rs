@@ -16,7 +16,7 @@ use inflight::{Batch, Operation};
 
 use super::disk::{Disk, Mounted, SECTOR, mounted_or_skip};
 use super::{SYNCED, WRITTEN, open};
-use crate::support::{Named, on_every_backend, say};
+use crate::support::{Named, on_every_backend, say, share_of};
 
 const CLIENTS: usize = 16;
 
@@ -34,13 +34,6 @@ enum Style {
 
 /// What the clients have been told is durable.
 struct Told([AtomicU64; CLIENTS]);
-
-fn cuts() -> u64 {
-    let cuts = env::var("INFLIGHT_TEST_CUTS");
-    cuts.map_or(1000, |cuts| {
-        cuts.parse().expect("INFLIGHT_TEST_CUTS is a number")
-    })
-}
 
 fn seed() -> u64 {
     let seed = env::var("INFLIGHT_TEST_SEED");
@@ -165,7 +158,7 @@ fn no_acknowledged_sync_is_lost_in_a_power_cut() {
     let _named = Named(format!("seed {}", seed()));
     let styles = [Style::Waits, Style::Awaits, Style::Batches, Style::Queues];
     // The backends, of which there are up to five, and run loops on each.
-    let each = cuts().div_ceil(5 * (styles.len() as u64 + 2));
+    let each = share_of(1000).div_ceil(5 * (styles.len() as u64 + 2));
     on_every_backend(|engine| {
         let file = open(engine, &mounted, SYNCED);
         let written = open(engine, &mounted, WRITTEN);

@@ -13,7 +13,7 @@ use inflight::{Engine, Pending, local};
 
 use super::FILE_PAGES;
 use crate::lifetime::yard::{Buf, PAGE, Planned, Yard};
-use crate::support::{Random, on_every_backend, pattern, say, seed, temp_file};
+use crate::support::{Random, on_every_backend, pattern, say, seed, share_of, temp_file};
 
 /// In so many loops there are several trials, in which reads are shared.
 const EPISODES: u64 = 1500;
@@ -94,7 +94,7 @@ fn nobody_copies_to_a_buffer_of_a_loop_that_was_given_up() {
         let yard = Yard::new(LEN, 512);
         let mut random = Random(seed());
         let mut done = Done::default();
-        for _ in 0..EPISODES {
+        for _ in 0..share_of(EPISODES) {
             let run = || engine.run(episode(&file, &yard, &mut random, &mut done));
             match catch_unwind(AssertUnwindSafe(run)) {
                 Ok(run) => run.expect("nothing is demanded"),

@@ -7,7 +7,7 @@ use inflight::{Batch, Engine};
 
 use super::{Done, FILE_PAGES, batch_episode, queue_episode, single};
 use crate::lifetime::yard::{PAGE, Planned, Yard};
-use crate::support::{Random, on_every_backend, pattern, say, seed, temp_file};
+use crate::support::{Random, on_every_backend, pattern, say, seed, share_of, temp_file};
 
 /// Some of them while reads are shared: a trial begins after some thousands of reads.
 const EPISODES: u64 = 1500;
@@ -21,15 +21,15 @@ fn nobody_copies_to_a_buffer_that_was_left_behind() {
         let file = temp_file(engine, &pattern(pages * PAGE));
         let yard = Yard::new(PAGE, 512);
         let mut random = Random(seed());
-        let mut done = Done::default();
-        for _ in 0..EPISODES {
+        let (mut done, episodes) = (Done::default(), share_of(EPISODES));
+        for _ in 0..episodes {
             batch_episode(&file, &mut random, &mut done, &yard);
             queue_episode(engine, &mut random, &mut done, |random| {
                 single(&file, &yard, random)
             });
         }
         assert_eq!(yard.late_writes(), 0, "written to after it had come back");
-        assert!(done.panics > EPISODES / 4, "it proves nothing");
+        assert!(done.panics > episodes / 4, "it proves nothing");
         let stats = engine.stats();
         say(&format!(
             "{} of {} by another thread",
