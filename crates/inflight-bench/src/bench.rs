@@ -1,6 +1,5 @@
 //! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
 
-use std::io::{IsTerminal, Write, stderr, stdin};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +44,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     progress.start(&plan);
     let place = target::examine(&options.target)?;
     if let Place::Directory(directory) = &place {
-        offer_to_clean_up(directory, progress)?;
+        clean_up(directory, progress);
     }
     let mut data = TestData::new(place, options, &plan.asked())?;
     progress.say(&format!(
@@ -86,30 +85,19 @@ fn check_before_writing(options: &Options) -> Result<()> {
     options.exports.check()
 }
 
-/// Asks about left-over test files where somebody can answer, and tells how to remove them
-/// otherwise.
-fn offer_to_clean_up(directory: &Path, progress: &Progress) -> Result<()> {
-    let asks = stdin().is_terminal() && progress.has_a_reader();
+/// Removes the test files of runs that were killed, and tells it.
+fn clean_up(directory: &Path, progress: &Progress) {
     for left in leftover::find(directory) {
         let shown = left.path.display().to_string();
         let size = human(left.size_bytes);
+        let done = match left.remove() {
+            Ok(()) => "removed".to_owned(),
+            Err(error) => format!("cannot be removed: {error}"),
+        };
         progress.say(&format!(
-            "left over from a run that was killed: {shown} ({size})"
+            "left over from a run that was killed: {shown} ({size}), {done}"
         ));
-        if !asks {
-            let quoted = shown.replace('\'', "'\\''");
-            progress.say(&format!("remove it with: rm -- '{quoted}'"));
-            continue;
-        }
-        write!(stderr(), "remove it now? [y/N] ")?;
-        let mut answer = String::new();
-        stdin().read_line(&mut answer)?;
-        if matches!(answer.trim(), "y" | "Y" | "yes") {
-            left.remove()
-                .with_context(|| format!("{shown} cannot be removed"))?;
-        }
     }
-    Ok(())
 }
 
 fn measure(
@@ -121,7 +109,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<(Vec<Running>, Option<Reread>)> {
     let mut reread = None;
-    let began = Instant::now();
+    let end = Instant::now() + plan.left(Duration::from_nanos(clock.now_ns()));
     let stat = storage::stat_of(&blank.target);
     let mut done = Vec::new();
     for (number, planned) in (0u64..).zip(&plan.profiles) {
@@ -165,7 +153,9 @@ fn measure(
             device: DeviceMeter::open(stat.as_deref()),
             ground: Ground::new(profile, files.handles()),
         };
-        let until = began + plan.limit_of(usize::try_from(number)?);
+        let now = Instant::now();
+        let left = end.saturating_duration_since(now);
+        let until = now + left.mul_f64(plan.share_of(usize::try_from(number)?));
         let course = Course::new(blank, plan, profile, until, progress);
         course.run(&mut cells, &job, &place, &mut watch)?;
         done.extend(cells.into_iter().chain(unfit));

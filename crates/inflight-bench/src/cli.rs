@@ -113,10 +113,11 @@ pub(crate) struct BenchFlags {
     #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     rounds: Option<u32>,
 
-    /// Seconds of measuring up to which rounds are added to tell cells apart [default: 100].
+    /// Seconds of measuring up to which rounds are added to tell cells apart.
     ///
-    /// Rounds are added while the fastest cell cannot be told from another at the front; by default
-    /// none where --rounds is given, and more profiles or --quick have another limit.
+    /// Rounds are added while the fastest cell cannot be told from another at the front: by default
+    /// for what is left of two minutes, or of 25 seconds with --quick, and none where --rounds is
+    /// given. With this no planned round is left out for lack of time.
     #[arg(
         hide_short_help = true,
         long,

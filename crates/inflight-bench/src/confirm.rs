@@ -3,8 +3,9 @@
 //! Whoever is chosen for being the fastest of many looks faster than it is: luck took part in the
 //! choice. So the cells that the verdict rests on run again among themselves, and are compared by
 //! these rounds alone, and by turns of milliseconds where they can take turns. Rounds are added, of
-//! those only that cannot be told from the fastest yet, while there is time; an interval of turns
-//! is made for so many looks, one of whole rounds is a little less sure than its level says.
+//! those only that cannot be told from the fastest yet, while there is time; the intervals are made
+//! for so many looks. Where the command has promised when it is done, rounds that do not fit are
+//! left out.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ pub(crate) struct Course<'a> {
     blank: &'a Record,
     plan: &'a Plan,
     profile: ProfileSummary,
-    /// No rounds are added after this.
+    /// No rounds are added after this, and none is begun that must fit.
     until: Instant,
     progress: &'a Progress,
 }
@@ -66,7 +67,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Runs the rounds of all cells.
+    /// Runs the rounds of all cells, or as many as there is time for.
     pub(crate) fn screen(
         &self,
         cells: &mut [Running],
@@ -74,15 +75,28 @@ impl<'a> Course<'a> {
         place: &Place<'_>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        let screening = Stage {
-            blocks: 0..self.plan.rounds,
-            confirms: false,
-        };
+        let begun = Instant::now();
         let mut all: Vec<&mut Running> = cells.iter_mut().collect();
-        run::run(&mut all, job, place, &screening, watch)
+        for block in 0..self.plan.rounds {
+            let stage = Stage {
+                blocks: block..block + 1,
+                confirms: false,
+            };
+            run::run(&mut all, job, place, &stage, watch)?;
+            if watch.stopped() || !self.fits(begun.elapsed() / (block + 1)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
-    /// Runs fresh rounds of the cells at the front.
+    /// Whether there is time for another round that takes so long.
+    fn fits(&self, takes: Duration) -> bool {
+        !self.plan.leaves_out() || Instant::now() + takes <= self.until
+    }
+
+    /// Runs fresh rounds of the cells at the front. So that looking often does not spoil the words,
+    /// each look is at half as many rounds more as the one before.
     pub(crate) fn confirm(
         &self,
         cells: &mut [Running],
@@ -94,36 +108,40 @@ impl<'a> Course<'a> {
         if chosen.is_empty() {
             return Ok(());
         }
-        let rounds = self.plan.rounds;
-        let mut blocks = rounds..rounds.saturating_mul(2);
-        let mut by_turns = true;
-        for _look in 0..MOST_LOOKS {
+        let first = self.plan.rounds;
+        let (mut done, mut by_turns, mut fastest) = (0, true, Duration::MAX);
+        for look in 0..MOST_LOOKS {
+            let more = if look == 0 { first } else { (done / 2).max(1) };
             self.progress.say(&format!(
-                "{}: {} fresh rounds of the {} cells at the front",
+                "{}: {more} fresh rounds of the {} cells at the front",
                 self.profile.name,
-                blocks.len(),
                 chosen.len()
             ));
             let at_front = |running: &&mut Running| chosen.contains(&running.cell.id);
             let mut front: Vec<&mut Running> = cells.iter_mut().filter(at_front).collect();
-            for block in blocks.clone() {
+            for left in (0..more).rev() {
                 let begun = Instant::now();
-                Self::block(&mut front, job, place, block, by_turns)?;
-                let left = blocks.end - block - 1;
-                by_turns &= !self.takes_too_long(begun.elapsed(), front.len(), left);
+                Self::block(&mut front, job, place, first + done, by_turns)?;
+                done += 1;
+                let took = begun.elapsed();
+                fastest = fastest.min(took);
+                by_turns &= !self.takes_too_long(fastest, front.len(), left);
+                let is_late = look > 0 && Instant::now() >= self.until;
+                if is_late || !self.fits(took) {
+                    break;
+                }
             }
             chosen = self.rank(cells, |ranking| ids(ranking.open()));
             if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
                 break;
             }
-            blocks = blocks.end..blocks.end.saturating_add(rounds / 2);
         }
         Ok(())
     }
 
-    /// Whether a fresh round of so many cells took much longer than planned, and those that are
-    /// left would not fit into the profile's time. Where there are many more threads than
-    /// processors, it takes them long to rest after each turn.
+    /// Whether a fresh round of so many cells takes much longer than planned even at its fastest,
+    /// and those that are left would not fit into the profile's time. Where there are many more
+    /// threads than processors, it takes them long to rest after each turn.
     fn takes_too_long(&self, took: Duration, cells: usize, left: u32) -> bool {
         let planned = self.plan.fresh_round() * u32::try_from(cells).unwrap_or(u32::MAX);
         took > planned * 2 && Instant::now() + took * left > self.until
@@ -180,5 +198,77 @@ impl Watch for Quiet {
 
     fn stopped(&self) -> bool {
         signals::interrupted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::measure::clock::Clock;
+    use crate::measure::ground::Ground;
+    use crate::measure::usage::DeviceMeter;
+    use crate::progress::Form;
+    use crate::strategy::{Modes, STRATEGIES};
+    use crate::work::Share;
+
+    /// How many rounds a profile is given that has no time left.
+    fn rounds_without_time(args: &[&str]) -> usize {
+        let usual = [
+            "inflight",
+            "bench",
+            "--strategy",
+            "null",
+            "--cell-time",
+            "1",
+        ];
+        let profile = ["--profile", "cached-random-read"];
+        let cli = Cli::try_parse_from(usual.iter().chain(&profile).chain(args)).unwrap();
+        let Command::Bench(flags) = cli.command else {
+            unreachable!("{:?}", cli.command);
+        };
+        let plan = Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap();
+        let profile = &plan.profiles[0].profile;
+        let work = profile.work(1 << 20);
+        let job = Job {
+            fds: &[],
+            paths: &[],
+            work: &work,
+            pace: None,
+            share: Share::whole(),
+            direct: false,
+            depth: 1,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: plan.warmup,
+            measured: plan.measured,
+        };
+        let place = Place {
+            device: DeviceMeter::open(None),
+            ground: Ground::new(profile, &[]),
+        };
+        let cells = plan.profiles[0].cells.iter();
+        let begin = |cell: &crate::plan::PlannedCell| cell.begin(&profile.name, Modes::new());
+        let mut cells: Vec<Running> = cells.map(begin).collect();
+        // Nobody asks a file how fast it is: there is none.
+        cells
+            .iter_mut()
+            .for_each(|cell| cell.sample_every = Some(1));
+        let (blank, progress) = (Record::default(), Progress::new(Form::Auto));
+        let course = Course::new(&blank, &plan, profile, Instant::now(), &progress);
+        course.screen(&mut cells, &job, &place, &mut Quiet).unwrap();
+        cells[0].cell.rounds.len()
+    }
+
+    #[test]
+    fn rounds_that_do_not_fit_are_left_out_where_an_end_was_promised() {
+        assert_eq!(rounds_without_time(&[]), 1, "one is always run");
+        assert_eq!(rounds_without_time(&["--rounds", "7"]), 7);
+        assert_eq!(rounds_without_time(&["--max-time", "1"]), 8);
     }
 }

@@ -21,6 +21,10 @@ use crate::strategy::{Modes, Shape, Strategy, Way};
 /// top.
 const BUDGET: Duration = Duration::from_secs(88);
 const QUICK_BUDGET: Duration = Duration::from_secs(11);
+/// When rounds are over, after the command was begun: two minutes and 25 seconds, but for what it
+/// takes to end the cell in hand, to rank and to write the report.
+const ALL_DONE: Duration = Duration::from_secs(116);
+const QUICK_ALL_DONE: Duration = Duration::from_millis(23_000);
 /// Time that goes with each run of a cell: threads, rings and mappings are made and released.
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);
 /// The same for a program of its own.
@@ -40,8 +44,19 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     pub(crate) measured: Duration,
     pub(crate) warmup: Duration,
-    /// Rounds are added to tell cells apart as long as the measurement takes less than this.
-    pub(crate) limit: Duration,
+    pub(crate) limit: Limit,
+}
+
+/// What ends the rounds, but for their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Those that were asked for are run, and none is added.
+    None,
+    /// Rounds are added to tell cells apart as long as measuring takes less than this.
+    Asked(Duration),
+    /// The same until so long after the command was begun, the test data included; and rounds that
+    /// do not fit are left out.
+    Promised(Duration),
 }
 
 /// One profile with its cells.
@@ -87,18 +102,40 @@ impl Plan {
         let warmup = (measured / 6)
             .min(LONGEST_WARMUP)
             .max(Duration::from_millis(1));
-        let budget = budget(profiles.len(), options.quick);
-        let limit = match options.rounds_asked {
-            true => Duration::ZERO,
-            false => budget + budget / 7,
-        };
-        Ok(Self {
+        let mut plan = Self {
             profiles,
             rounds: options.rounds,
             measured,
             warmup,
-            limit: options.max_time.unwrap_or(limit),
-        })
+            limit: Limit::None,
+        };
+        plan.limit = match options.max_time {
+            Some(asked) => Limit::Asked(asked),
+            None if options.rounds_asked => Limit::None,
+            None => plan.promise(options.quick),
+        };
+        Ok(plan)
+    }
+
+    /// What is said of the time in the help, or more where more is asked for.
+    fn promise(&self, quick: bool) -> Limit {
+        let promised = if quick { QUICK_ALL_DONE } else { ALL_DONE };
+        Limit::Promised(promised.max(self.expected() * 5 / 4))
+    }
+
+    /// How long the rounds may go on, `since` the command was begun. Where writing the data has
+    /// taken nearly all of it, half of what is expected is left all the same.
+    pub(crate) fn left(&self, since: Duration) -> Duration {
+        match self.limit {
+            Limit::None => Duration::ZERO,
+            Limit::Asked(limit) => limit,
+            Limit::Promised(limit) => limit.saturating_sub(since).max(self.expected() / 2),
+        }
+    }
+
+    /// Whether rounds that do not fit into the time are left out.
+    pub(crate) fn leaves_out(&self) -> bool {
+        matches!(self.limit, Limit::Promised(_))
     }
 
     /// What is asked for, without the cells.
@@ -133,12 +170,12 @@ impl Plan {
         self.rounds as usize >= FEWEST_ROUNDS
     }
 
-    /// Until when after the begin rounds may be added to the profile of this number: its share of
-    /// the limit, and what those before it have left.
-    pub(crate) fn limit_of(&self, number: usize) -> Duration {
-        let until = self.expected_of(&self.profiles[..=number]);
-        self.limit
-            .mul_f64(until.div_duration_f64(self.expected().max(Duration::from_nanos(1))))
+    /// The part of the time that is left for the profile of this number and all after it which is
+    /// for itself.
+    pub(crate) fn share_of(&self, number: usize) -> f64 {
+        let own = self.expected_of(&self.profiles[number..=number]);
+        let all = self.expected_of(&self.profiles[number..]);
+        own.div_duration_f64(all.max(Duration::from_nanos(1)))
     }
 
     /// How long a cell will take in a round.
@@ -341,21 +378,38 @@ mod tests {
         assert!(plan(&[]).rounds >= 8);
         assert!(plan(&["--fio"]).expected() < Duration::from_secs(115));
         assert!(plan(&["--quick"]).expected() < Duration::from_secs(16));
-        assert!(plan(&[]).limit < Duration::from_secs(105));
-        assert!(plan(&["--quick"]).limit < Duration::from_secs(16));
+        assert_eq!(plan(&[]).limit, Limit::Promised(ALL_DONE));
+        assert_eq!(plan(&["--quick"]).limit, Limit::Promised(QUICK_ALL_DONE));
     }
 
     #[test]
-    fn rounds_are_added_unless_their_number_was_asked_for() {
-        let limit = |args| plan(args).limit;
-        assert!(limit(&[]) > plan(&[]).expected());
-        assert_eq!(limit(&["--rounds", "8"]), Duration::ZERO);
-        let asked = plan(&["--rounds", "8", "--max-time", "300"]);
-        assert_eq!(asked.limit, Duration::from_secs(300));
-        let last = asked.profiles.len() - 1;
-        assert_eq!(asked.limit_of(last), asked.limit);
-        assert!(asked.limit_of(0) < asked.limit);
+    fn rounds_are_added_and_left_out_unless_their_number_was_asked_for() {
+        let usual = plan(&[]);
+        assert!(usual.leaves_out());
+        // Writing the data takes from it, but never all.
+        let (written, slowly) = (Duration::from_secs(10), Duration::from_secs(900));
+        assert_eq!(usual.left(written), ALL_DONE - written);
+        assert_eq!(usual.left(slowly), usual.expected() / 2);
+        let asked = plan(&["--rounds", "8"]);
+        assert_eq!(
+            (asked.limit, asked.left(written)),
+            (Limit::None, Duration::ZERO)
+        );
+        let longer = plan(&["--rounds", "8", "--max-time", "300"]);
+        assert_eq!(longer.left(slowly), Duration::from_secs(300));
+        assert!(!longer.leaves_out() && !asked.leaves_out());
+        // More work than two minutes hold is not cut down to them.
+        let all = plan(&["--profile", "all"]);
+        assert!(all.left(Duration::ZERO) > all.expected() && all.expected() > ALL_DONE);
         assert!(plan(&["--rounds", "6"]).confirms() && !plan(&["--rounds", "5"]).confirms());
+    }
+
+    #[test]
+    fn each_profile_has_its_part_of_what_is_left_and_the_last_one_all() {
+        let plan = plan(&[]);
+        let last = plan.profiles.len() - 1;
+        assert!((plan.share_of(last) - 1.0).abs() < 1e-9);
+        assert!(plan.share_of(0) < 0.5 && plan.share_of(0) > 0.1);
     }
 
     #[test]

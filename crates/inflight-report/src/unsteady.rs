@@ -1,5 +1,6 @@
 //! Cells whose rate is of a moment: they drifted in the course of the run, or writes to them had
-//! not settled at its end. Both are findings, tied to the rows that they spoil.
+//! not settled at its end; and those that were measured less often than planned. All are findings,
+//! tied to the rows that they spoil.
 
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, ProfileSummary, Record, Severity};
@@ -10,6 +11,8 @@ use crate::units::percent;
 /// The names of these findings.
 pub const DRIFTED: &str = "drifted";
 /// As above.
+pub const LEFT_OUT: &str = "rounds-left-out";
+/// As above.
 pub const UNSETTLED: &str = "unsettled";
 
 /// What the rounds of a record say about its own steadiness, profile by profile.
@@ -18,7 +21,12 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     let of_profile = |profile| {
         let ranking = Ranking::new(record, profile);
         let [slower, faster] = [true, false].map(|slower| drifted(&ranking, slower));
-        [slower, faster, unsettled(&ranking)]
+        [
+            slower,
+            faster,
+            unsettled(&ranking),
+            left_out(record, &ranking),
+        ]
     };
     let all = record.profiles.iter().flat_map(of_profile);
     all.flatten().collect()
@@ -46,6 +54,31 @@ fn drifted(ranking: &Ranking<'_>, slower: bool) -> Option<Finding> {
                 .to_owned(),
         fix: "measure for longer (--max-time), when nothing else uses the disk".to_owned(),
         affects: ids(&cells),
+    })
+}
+
+/// Rounds for which there was no time.
+fn left_out(record: &Record, ranking: &Ranking<'_>) -> Option<Finding> {
+    let of_screening = |cell: &&Cell| {
+        let rounds = cell.rounds.iter();
+        rounds.filter(|round| !round.confirms).count()
+    };
+    let done = ranking.cells.iter().map(of_screening).max()?;
+    let planned = usize::try_from(record.rounds_planned).unwrap_or(usize::MAX);
+    (done > 0 && done < planned && !record.interrupted).then(|| Finding {
+        id: LEFT_OUT.to_owned(),
+        severity: Severity::Warning,
+        what: format!(
+            "{} of {planned} rounds of {} were left out: they took longer than planned, and the \
+             run was to end in time",
+            planned - done,
+            ranking.profile.name
+        ),
+        why_it_matters: "Fewer rounds tell less".to_owned(),
+        fix: format!(
+            "measure when nothing else runs, or take the time that it needs: --rounds {planned}"
+        ),
+        affects: ids(&ranking.cells),
     })
 }
 

@@ -30,8 +30,9 @@ use crate::work::Share;
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["twins", pair, directory] => twins::confirmed(pair, directory, 100),
-        ["twins", pair, directory, runs] => twins::confirmed(pair, directory, runs.parse()?),
+        ["twins", pair, directory] => twins::confirmed(pair, directory, 100, false),
+        ["twins", pair, directory, runs] => twins::confirmed(pair, directory, runs.parse()?, false),
+        ["turns", pair, directory, runs] => twins::confirmed(pair, directory, runs.parse()?, true),
         ["rounds", pair, directory, runs] => twins::screened(pair, directory, runs.parse()?),
         ["fio", place] => against_fio::run(place, "1,4,16,32,64,128", "8", "400", &[]),
         ["fio", place, depths, rounds, cell_ms, ref only @ ..] => {

@@ -13,8 +13,9 @@ use crate::strategy::{Body, Job, Lane, Modes, STRATEGIES, Shape, Strategy, Way, 
 
 /// Of so many operations the slowed one forgets one.
 const FORGETS_ONE_IN: u64 = 20;
-/// Of the rounds that tell them apart, when a profile has as much of a default run's two minutes.
-const LIMIT: Duration = Duration::from_secs(7);
+/// Of the rounds that tell them apart: what a default run has for each of its four profiles, when
+/// all cells have run.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The columns of what is printed.
 const HEAD: &str = "cell,other,seed,took_s,n,ratio,lo,hi,word,timed_one_in,other_timed_one_in";
@@ -203,9 +204,14 @@ impl Tally {
     }
 }
 
+/// Rounds and cell time of a default run of four profiles.
+fn args(profile: &str) -> [&str; 6] {
+    ["--profile", profile, "--rounds", "8", "--cell-time", "50"]
+}
+
 /// Runs of the kind that a verdict rests on: fresh rounds of two cells, until they can be told
 /// apart, or until the time is up.
-pub(super) fn confirmed(name: &str, directory: &str, runs: u32) -> Result<()> {
+pub(super) fn confirmed(name: &str, directory: &str, runs: u32, turns: bool) -> Result<()> {
     let Pair {
         profile,
         shape,
@@ -213,8 +219,7 @@ pub(super) fn confirmed(name: &str, directory: &str, runs: u32) -> Result<()> {
         ..
     } = find_pair(name)?;
     let [one, twin, slowed] = three;
-    // The cell time of a default run of four profiles.
-    let args = ["--profile", profile, "--cell-time", "50"];
+    let args = args(profile);
     with_bench(directory, &args, &mut |bench| {
         let pair = |other| [one, other].map(|strategy| bench.cell(strategy, shape));
         let (mut twins, mut slowed) = (pair(twin), pair(slowed));
@@ -223,9 +228,9 @@ pub(super) fn confirmed(name: &str, directory: &str, runs: u32) -> Result<()> {
         println!("{HEAD}");
         let (mut same, mut slower) = (Tally::default(), Tally::default());
         for run in 0..runs {
-            same.count(&confirm(bench, &mut twins, u64::from(run))?);
+            same.count(&confirm(bench, &mut twins, u64::from(run), turns)?);
             if run % 2 == 0 {
-                slower.count(&confirm(bench, &mut slowed, u64::from(run))?);
+                slower.count(&confirm(bench, &mut slowed, u64::from(run), turns)?);
             }
         }
         same.say(&format!("{name}, twins"));
@@ -235,7 +240,7 @@ pub(super) fn confirmed(name: &str, directory: &str, runs: u32) -> Result<()> {
 }
 
 /// Confirms two screened cells as a run does, and then forgets the fresh rounds.
-fn confirm(bench: &Bench<'_>, cells: &mut [Running], seed: u64) -> Result<Interval> {
+fn confirm(bench: &Bench<'_>, cells: &mut [Running], seed: u64, turns: bool) -> Result<Interval> {
     let job = Job {
         seed,
         ..bench.job.clone()
@@ -244,6 +249,9 @@ fn confirm(bench: &Bench<'_>, cells: &mut [Running], seed: u64) -> Result<Interv
     let course = bench.course(began + LIMIT);
     course.confirm(cells, &job, bench.place)?;
     let found = print(cells, seed, began.elapsed())?;
+    if turns {
+        print_turns(cells, seed);
+    }
     for Running { cell, .. } in cells {
         cell.rounds.retain(|round| !round.confirms);
         cell.turns.clear();
@@ -259,7 +267,7 @@ pub(super) fn screened(name: &str, directory: &str, runs: u32) -> Result<()> {
         three: [one, twin, _],
         ..
     } = find_pair(name)?;
-    let args = ["--profile", profile, "--cell-time", "50"];
+    let args = args(profile);
     with_bench(directory, &args, &mut |bench| {
         println!("{HEAD}");
         let mut same = Tally::default();
@@ -272,6 +280,19 @@ pub(super) fn screened(name: &str, directory: &str, runs: u32) -> Result<()> {
         same.say(&format!("{name}, twins by whole rounds"));
         Ok(())
     })
+}
+
+/// Prints what each turn of two cells took.
+fn print_turns(cells: &[Running], seed: u64) {
+    let [one, other] = [&cells[0].cell, &cells[1].cell];
+    for (of_one, of_other) in one.turns.iter().zip(&other.turns) {
+        for (number, (ps, other_ps)) in of_one.op_ps.iter().zip(&of_other.op_ps).enumerate() {
+            println!(
+                "turn,{},{seed},{},{number},{ps},{other_ps}",
+                other.strategy, of_one.block
+            );
+        }
+    }
 }
 
 fn print(cells: &[Running], seed: u64, took: Duration) -> Result<Interval> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use inflight_report::unsteady::{DRIFTED, UNSETTLED};
+use inflight_report::unsteady::{DRIFTED, LEFT_OUT, UNSETTLED};
 
 use super::{
     cgroup, clock, device, direct_io, file_system, governor, io_uring, iopoll, kernel, memlock,
@@ -35,11 +35,11 @@ const OF_RUNS: &[Topic] = &[
     Topic {
         id: TIMING,
         text: "Of fast operations only one in so many is timed, so that reading the clock and \
-            counting take 2 % at most: as many in all rows of a profile, so that none has more of \
-            it than another. A loop that keeps a ring reads the clock once a turn, which it cannot \
-            do less often; with one cached read in flight that is more than 2 %. The figure here \
-            is the most it can be: two readings for each operation that is timed. Rates of these \
-            rows are too low by it, and their median latency is too long.",
+            counting take 1 % of the fastest: as many in all rows of a profile, so that none has \
+            more of it than another. That is found before the first round. These rows were more \
+            than twice as fast later, as a processor is that another program had slowed down. The \
+            figure here is the most it can be: two readings for each operation that is timed. \
+            Rates of these rows are too low by it, and their median latency is too long.",
     },
     Topic {
         id: DRIFTED,
@@ -49,6 +49,15 @@ const OF_RUNS: &[Topic] = &[
             warm, a neighbour, credits of a cloud disk that run out, or garbage collection of an \
             SSD do that. Ratios hurt little, because they are of rounds that ran side by side; \
             rates do. Run again when the machine is quiet, or longer.",
+    },
+    Topic {
+        id: LEFT_OUT,
+        text: "Without --rounds and --max-time a run is done in time: two minutes, with --quick 25 \
+            seconds, or a quarter more than planned where that is longer, the writing of its data \
+            included. Each profile has its part of what the clock has left, and where a round \
+            takes so long that another would not fit, none is begun. The figures are right, there \
+            are fewer of them: below 6 rounds no verdict is sure. Other programs on this machine, \
+            and a disk that takes long to write the data, do that.",
     },
     Topic {
         id: UNSETTLED,

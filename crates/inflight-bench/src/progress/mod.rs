@@ -160,11 +160,6 @@ impl Progress {
         )));
     }
 
-    /// Whether somebody sits there who may be asked.
-    pub(crate) fn has_a_reader(&self) -> bool {
-        stderr().is_terminal() && !matches!(self.state().view, View::Json)
-    }
-
     /// One line that stays.
     pub(crate) fn say(&self, text: &str) {
         self.tell(&Event::Message { text });

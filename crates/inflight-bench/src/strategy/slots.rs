@@ -11,6 +11,9 @@ pub(crate) struct Place {
     pub(crate) buffer: *mut u8,
 }
 
+/// When an operation began that nobody times.
+const UNTIMED: u64 = u64::MAX;
+
 /// As many slots as operations may be in flight.
 pub(crate) struct Slots {
     arena: Arena,
@@ -21,6 +24,14 @@ pub(crate) struct Slots {
     /// Of a batch, those that are not completed yet.
     left: u32,
     stopped: bool,
+    /// Of so many operations one is timed.
+    sample_every: u32,
+    /// So many begin before the next that is.
+    until_timed: u32,
+    /// Those in flight that are.
+    timed: u32,
+    /// Whether one has begun since somebody asked.
+    began_timed: bool,
 }
 
 impl Slots {
@@ -40,7 +51,33 @@ impl Slots {
             depth: job.depth,
             left: job.depth,
             stopped: false,
+            sample_every: 1,
+            until_timed: 0,
+            timed: 0,
+            began_timed: false,
         }
+    }
+
+    /// Times one operation in so many from now on.
+    pub(crate) fn sample_every(&mut self, every: u32) -> u32 {
+        self.sample_every = every.max(1);
+        // A turn from here on is as long as any other.
+        self.until_timed = self.sample_every - 1;
+        self.sample_every
+    }
+
+    /// Whether the clock is to be read before completions are taken note of: one of them may be
+    /// timed, or what begins in its place.
+    #[inline]
+    pub(crate) fn wants_clock(&self) -> bool {
+        self.stopped || self.timed > 0 || self.until_timed < self.depth
+    }
+
+    /// Whether a turn of the lane is over: as many operations were done as one is timed of, or
+    /// none begins any more.
+    #[inline]
+    pub(crate) fn ends_turn(&mut self) -> bool {
+        std::mem::take(&mut self.began_timed) || self.stopped
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -64,7 +101,14 @@ impl Slots {
     /// Gives a free slot its next operation, which begins at the clock's last reading.
     #[inline]
     pub(crate) fn begin(&mut self, slot: u32, now_ns: u64) -> Place {
-        self.began_ns[index(slot)] = now_ns;
+        let is_timed = self.until_timed == 0;
+        self.began_ns[index(slot)] = if is_timed { now_ns } else { UNTIMED };
+        self.until_timed = match is_timed {
+            true => self.sample_every - 1,
+            false => self.until_timed - 1,
+        };
+        self.timed += u32::from(is_timed);
+        self.began_timed |= is_timed;
         let step = self.ops.next();
         self.place(slot, step)
     }
@@ -124,8 +168,11 @@ impl Slots {
         }
         let next = self.ops.after(&step).filter(|_| done);
         if next.is_none() {
-            let took_ns = meter.last_reading_ns() - self.began_ns[index(slot)];
-            meter.latency(took_ns);
+            let began_ns = self.began_ns[index(slot)];
+            if began_ns != UNTIMED {
+                self.timed -= 1;
+                meter.latency(meter.last_reading_ns() - began_ns);
+            }
             match done {
                 true => meter.complete_all(step.length),
                 false => meter.complete(result, step.wanted()),
@@ -162,4 +209,63 @@ pub(crate) fn is_passing(error: &std::io::Error) -> bool {
 /// One line for the record about the flags of a ring.
 pub(crate) fn flags_mode(flags: &str) -> Modes {
     super::modes(&[("ring-flags", if flags.is_empty() { "none" } else { flags })])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::measure::clock::Clock;
+    use crate::profile::load;
+    use crate::work::Share;
+
+    /// How often the clock was read and how many were timed of so many operations.
+    fn timed_of(operations: u32, every: u32, depth: u32) -> (u32, u64) {
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 30);
+        let job = Job {
+            fds: &[],
+            paths: &[],
+            work: &work,
+            pace: None,
+            share: Share::whole(),
+            direct: false,
+            depth,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: Duration::ZERO,
+            measured: Duration::ZERO,
+        };
+        let mut meter = Meter::new(job.clock);
+        meter.record(Duration::from_secs(1));
+        let mut slots = Slots::new(&job);
+        assert_eq!(slots.sample_every(every), every);
+        let mut due: Vec<u32> = (0..depth).collect();
+        for slot in 0..depth {
+            slots.begin(slot, meter.read_clock());
+        }
+        let mut readings = 0;
+        for _ in 0..operations / depth {
+            if slots.wants_clock() {
+                meter.read_clock();
+                readings += 1;
+            }
+            for slot in std::mem::take(&mut due) {
+                slots.complete(slot, 4096, &mut meter, |slot, _| due.push(slot));
+            }
+        }
+        assert_eq!(meter.counters.ops, u64::from(operations));
+        (readings, meter.timed.latencies.count())
+    }
+
+    #[test]
+    fn one_alone_reads_the_clock_around_those_that_are_timed_and_many_once_a_turn() {
+        assert_eq!(timed_of(64, 1, 1), (64, 64));
+        assert_eq!(timed_of(64, 8, 1), (16, 8));
+        assert_eq!(timed_of(64, 8, 16), (4, 8));
+        assert_eq!(timed_of(64, 1, 16), (4, 64));
+    }
 }

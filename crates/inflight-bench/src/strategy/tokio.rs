@@ -74,8 +74,11 @@ pub(super) fn finish<F>(runtime: &Runtime, all: impl Iterator<Item = F>) -> Resu
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let running: Vec<_> = all.map(|one| runtime.spawn(one)).collect();
     runtime.block_on(async {
+        // From within, so that they stand in one queue: a runtime of one thread looks only now and
+        // then for what is spawned from outside, and those that are never done with what is cached
+        // would keep the others from beginning.
+        let running: Vec<_> = all.map(|one| runtime.spawn(one)).collect();
         for one in running {
             one.await.context("a task failed")?;
         }

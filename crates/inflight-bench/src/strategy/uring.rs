@@ -123,8 +123,9 @@ impl Plain {
     }
 }
 
-impl Lane for Plain {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+impl Plain {
+    /// Hands over, waits, and takes note of what is completed.
+    fn pass(&mut self, meter: &mut Meter) -> Result<()> {
         let slots = self.slots.as_mut().expect("present until dropped");
         let wait_for = usize::try_from(slots.wait_for(1).min(self.in_flight))?;
         let can_go_on = self.calls == Calls::OnlyToWait && !self.ring.completion().is_empty();
@@ -140,7 +141,9 @@ impl Lane for Plain {
             Err(error) if !is_passing(&error) => return Err(error).context("io_uring_enter"),
             _ => {}
         }
-        meter.read_clock();
+        if slots.wants_clock() {
+            meter.read_clock();
+        }
         let (_, mut queue, completions) = self.ring.split();
         for completion in completions {
             self.in_flight -= 1;
@@ -151,6 +154,23 @@ impl Lane for Plain {
             });
         }
         Ok(())
+    }
+}
+
+impl Lane for Plain {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+        loop {
+            self.pass(meter)?;
+            let slots = self.slots.as_mut().expect("present until dropped");
+            if slots.ends_turn() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn sample_every(&mut self, every: u32) -> u32 {
+        let slots = self.slots.as_mut().expect("present until dropped");
+        slots.sample_every(every)
     }
 
     fn finish(&mut self, meter: &mut Meter) -> Result<()> {

@@ -226,15 +226,18 @@ impl Tuned<'_> {
     }
 }
 
-impl Lane for Tuned<'_> {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+impl Tuned<'_> {
+    /// Hands over, waits, and takes note of what is completed.
+    fn pass(&mut self, meter: &mut Meter) -> Result<()> {
         meter.syscalls(1);
         let usual = self.wait_for.min(self.in_flight);
         let slots = self.slots.as_ref().expect("present until dropped");
         let wait_for = usize::try_from(slots.wait_for(usual))?;
         self.enter(wait_for).context("io_uring_enter")?;
-        meter.read_clock();
         let slots = self.slots.as_mut().expect("present until dropped");
+        if slots.wants_clock() {
+            meter.read_clock();
+        }
         let means = Means {
             fds: &self.fds,
             registered_file: self.registered_file,
@@ -249,6 +252,23 @@ impl Lane for Tuned<'_> {
             });
         }
         Ok(())
+    }
+}
+
+impl Lane for Tuned<'_> {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+        loop {
+            self.pass(meter)?;
+            let slots = self.slots.as_mut().expect("present until dropped");
+            if slots.ends_turn() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn sample_every(&mut self, every: u32) -> u32 {
+        let slots = self.slots.as_mut().expect("present until dropped");
+        slots.sample_every(every)
     }
 
     fn finish(&mut self, meter: &mut Meter) -> Result<()> {

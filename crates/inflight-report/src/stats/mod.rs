@@ -19,6 +19,7 @@ pub use turns::{FEWEST_TURNS, MOST_LOOKS, median_op_ps, took_turns};
 
 use std::collections::BTreeMap;
 
+use self::turns::LEVEL_OF_A_LOOK;
 use crate::record::{Cell, Round};
 
 /// The level that an interval aims for; with fewer than 6 rounds it can not be reached.
@@ -106,7 +107,8 @@ impl Interval {
 ///
 /// Where both were confirmed, by the fresh rounds alone: those of the screening have chosen the
 /// two, and whoever is chosen for being fast looks faster than it is. Where both worked by turns
-/// in them, by the turns.
+/// in them, by the turns. Fresh rounds are looked at several times, while some are added, so their
+/// level is that of one look.
 ///
 /// `None` if they share no round. A round in which one of them completed nothing has no
 /// ratio and is left out; [`crate::text`] says how many there were.
@@ -114,7 +116,10 @@ impl Interval {
 pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
     let of_rounds = || {
         let logs: Vec<f64> = pairs(a, b).iter().map(|(a, b)| (a / b).ln()).collect();
-        signed_rank(&logs)
+        match is_confirmed(a, b) {
+            true => signed_rank_at(LEVEL_OF_A_LOOK, &logs),
+            false => signed_rank(&logs),
+        }
     };
     turns::compare(a, b).or_else(of_rounds)
 }
@@ -173,6 +178,10 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 /// (Hodges-Lehmann estimate) and 3.3 (interval from the ordered Walsh averages).
 #[must_use]
 pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
+    signed_rank_at(LEVEL, logs)
+}
+
+fn signed_rank_at(wanted: f64, logs: &[f64]) -> Option<Interval> {
     let mut walsh = Vec::with_capacity(logs.len() * (logs.len() + 1) / 2);
     for (index, first) in logs.iter().enumerate() {
         walsh.extend(
@@ -182,7 +191,7 @@ pub fn signed_rank(logs: &[f64]) -> Option<Interval> {
         );
     }
     walsh.sort_by(f64::total_cmp);
-    let (cut, level) = best_cut(&signed_rank_chances(logs.len()), LEVEL);
+    let (cut, level) = best_cut(&signed_rank_chances(logs.len()), wanted);
     Some(Interval {
         lo: walsh.get(cut)?.exp(),
         hi: walsh[walsh.len() - 1 - cut].exp(),

@@ -263,6 +263,22 @@ fn writes_that_have_not_settled_are_told() {
 }
 
 #[test]
+fn rounds_for_which_there_was_no_time_are_told() {
+    let left_out = |record: &Record| {
+        let mut found = unsteady::findings(record).into_iter();
+        found.find(|found| found.id == unsteady::LEFT_OUT)
+    };
+    let mut record = disk(8);
+    assert!(left_out(&record).is_none());
+    record.rounds_planned = 12;
+    let found = left_out(&record).unwrap();
+    assert!(found.what.starts_with("4 of 12 rounds"), "{}", found.what);
+    assert!(found.affects.len() > 5);
+    record.interrupted = true;
+    assert!(left_out(&record).is_none(), "somebody wanted it so");
+}
+
+#[test]
 fn the_roads_of_the_library_stand_below_the_table_those_with_one_together() {
     let mut record = disk(8);
     for depth in [1, 32] {
