@@ -155,8 +155,12 @@ fn measure(
         };
         let now = Instant::now();
         let left = end.saturating_duration_since(now);
-        let until = now + left.mul_f64(plan.share_of(usize::try_from(number)?));
-        let course = Course::new(blank, plan, profile, until, progress);
+        let number = usize::try_from(number)?;
+        let until = now + left.mul_f64(plan.share_of(number));
+        // What the others need is left to them, no more.
+        let others = plan.expected_of(&plan.profiles[number + 1..]);
+        let latest = until.max(now + left.saturating_sub(others));
+        let course = Course::new(blank, plan, profile, until..latest, progress);
         course.run(&mut cells, &job, &place, &mut watch)?;
         done.extend(cells.into_iter().chain(unfit));
     }

@@ -7,6 +7,7 @@
 //! for so many looks. Where the command has promised when it is done, rounds that do not fit are
 //! left out.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -29,25 +30,29 @@ pub(crate) struct Course<'a> {
     blank: &'a Record,
     plan: &'a Plan,
     profile: ProfileSummary,
-    /// No rounds are added after this, and none is begun that must fit.
+    /// No rounds are added after this.
     until: Instant,
+    /// Where rounds must fit, none is begun that would be over after this.
+    latest: Instant,
     progress: &'a Progress,
 }
 
 impl<'a> Course<'a> {
-    /// The rounds of `profile`; none are added after `until`.
+    /// The rounds of `profile`; none are added after the begin of `end`, and none may be over after
+    /// its end where all must fit.
     pub(crate) fn new(
         blank: &'a Record,
         plan: &'a Plan,
         profile: &Profile,
-        until: Instant,
+        end: Range<Instant>,
         progress: &'a Progress,
     ) -> Self {
         Self {
             blank,
             plan,
             profile: profile.summary(),
-            until,
+            until: end.start,
+            latest: end.end,
             progress,
         }
     }
@@ -92,7 +97,7 @@ impl<'a> Course<'a> {
 
     /// Whether there is time for another round that takes so long.
     fn fits(&self, takes: Duration) -> bool {
-        !self.plan.leaves_out() || Instant::now() + takes <= self.until
+        !self.plan.leaves_out() || Instant::now() + takes <= self.latest
     }
 
     /// Runs fresh rounds of the cells at the front. So that looking often does not spoil the words,
@@ -260,7 +265,8 @@ mod tests {
             .iter_mut()
             .for_each(|cell| cell.sample_every = Some(1));
         let (blank, progress) = (Record::default(), Progress::new(Form::Auto));
-        let course = Course::new(&blank, &plan, profile, Instant::now(), &progress);
+        let now = Instant::now();
+        let course = Course::new(&blank, &plan, profile, now..now, &progress);
         course.screen(&mut cells, &job, &place, &mut Quiet).unwrap();
         cells[0].cell.rounds.len()
     }

@@ -27,6 +27,9 @@ const ALL_DONE: Duration = Duration::from_secs(116);
 const QUICK_ALL_DONE: Duration = Duration::from_millis(23_000);
 /// Time that goes with each run of a cell: threads, rings and mappings are made and released.
 const CELL_OVERHEAD: Duration = Duration::from_millis(6);
+/// And for each thread, where there are more than one: each has to find a processor to begin and to
+/// end on, among others that do not wait.
+const THREAD_OVERHEAD: Duration = Duration::from_millis(1);
 /// The same for a program of its own.
 const PROGRAM_OVERHEAD: Duration = Duration::from_millis(300);
 /// More profiles than by default take longer: so much for each.
@@ -309,7 +312,9 @@ fn after(cell: &PlannedCell, measured: Duration) -> Duration {
 
 fn overhead(cell: &PlannedCell) -> Duration {
     match cell.strategy.way() {
-        Way::Lanes(_) | Way::Tasks(_) => CELL_OVERHEAD,
+        Way::Lanes(_) | Way::Tasks(_) => {
+            CELL_OVERHEAD + THREAD_OVERHEAD * cell.shape.threads.saturating_sub(1)
+        }
         Way::Program(_) => PROGRAM_OVERHEAD,
     }
 }

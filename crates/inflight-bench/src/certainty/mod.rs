@@ -78,7 +78,7 @@ impl Bench<'_> {
     /// The rounds of the profile; none are added after `until`.
     fn course(&self, until: Instant) -> Course<'_> {
         let profile = &self.plan.profiles[0].profile;
-        Course::new(self.blank, self.plan, profile, until, self.progress)
+        Course::new(self.blank, self.plan, profile, until..until, self.progress)
     }
 
     /// Runs the rounds of some cells.
