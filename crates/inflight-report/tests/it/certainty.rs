@@ -181,35 +181,26 @@ fn a_slowdown_of_5_percent_is_found_with_as_many_rounds_as_the_noise_asks_for() 
 const TURNS: usize = 16;
 
 /// One whole confirmation by turns, as the command makes it: looks at half as many rounds more each
-/// time, until there is a word. The slower of the two cells is so by this much, a ratio; the word
-/// is that for the other.
-fn confirmed(slowness: f64, random: &mut Rand64) -> Word {
-    let [mut fast, mut slow] = ["pread", "uring"].map(|strategy| cell(strategy, 1, 1_000, 1, 0));
-    // Of a turn that is disturbed as often as not, by anything up to four times its length.
-    let mut op_ps = |times: f64| {
-        let disturbed = random.rand_float() * 4_f64.ln();
-        let is_disturbed = random.rand_float() < 0.5;
-        let op_ps = 1e6
-            * times
-            * if is_disturbed {
-                disturbed
-            } else {
-                disturbed * 0.1
-            }
-            .exp();
-        op_ps as u64
+/// time, until there is a word. One cell takes a microsecond for an operation, the other so many
+/// picoseconds; the word is that for the first.
+fn confirmed(other_ps: u64, random: &mut Rand64) -> Word {
+    let [mut one, mut other] = ["pread", "uring"].map(|strategy| cell(strategy, 1, 1_000, 1, 0));
+    // Every other turn is disturbed, and takes up to four times as long.
+    let mut op_ps = |ps: u64| {
+        let most = [1_150, 4_000][usize::from(random.rand_float() < 0.5)];
+        ps * random.rand_range(1_000..most) / 1_000
     };
     let mut rounds = 0;
     for look in 0..MOST_LOOKS {
         let more = if look == 0 { 8 } else { rounds / 2 };
         for block in rounds..rounds + more {
-            for (cell, times) in [(&mut fast, 1.0), (&mut slow, slowness)] {
-                let op_ps = (0..TURNS).map(|_| op_ps(times)).collect();
+            for (cell, ps) in [(&mut one, 1_000_000), (&mut other, other_ps)] {
+                let op_ps = (0..TURNS).map(|_| op_ps(ps)).collect();
                 cell.turns.push(Turns { block, op_ps });
             }
         }
         rounds += more;
-        let word = compare(&fast, &slow).expect("they took turns").word();
+        let word = compare(&one, &other).expect("they took turns").word();
         if word != Word::CannotTellYet {
             return word;
         }
@@ -220,8 +211,8 @@ fn confirmed(slowness: f64, random: &mut Rand64) -> Word {
 #[test]
 fn looking_again_and_again_makes_words_wrong_in_one_run_of_twenty_at_most() {
     let mut random = Rand64::new(20);
-    let mut share = |slowness: f64, words: &[Word]| {
-        let mut words_of = (0..RUNS * 2).map(|_| confirmed(slowness, &mut random));
+    let mut share = |other_ps: u64, words: &[Word]| {
+        let mut words_of = (0..RUNS * 2).map(|_| confirmed(other_ps, &mut random));
         let found = words_of
             .by_ref()
             .filter(|word| words.contains(word))
@@ -229,10 +220,10 @@ fn looking_again_and_again_makes_words_wrong_in_one_run_of_twenty_at_most() {
         found as f64 * 100.0 / f64::from(RUNS * 2)
     };
     // The end of the zone is where words are wrong most often.
-    let different = share(1.03 - 1e-9, &DIFFERENT);
-    let same = share(1.03 + 1e-9, &[Word::NoRealDifference]);
-    let twins = share(1.0, &DIFFERENT);
-    let slowed = share(1.0 / (1.0 - SLOWDOWN), &[Word::ClearlyFaster]);
+    let different = share(1_029_999, &DIFFERENT);
+    let same = share(1_030_001, &[Word::NoRealDifference]);
+    let twins = share(1_000_000, &DIFFERENT);
+    let slowed = share(1_052_632, &[Word::ClearlyFaster]);
     println!(
         "by turns: at the end of the zone {different:.1} % called different and {same:.1} % the \
          same; {twins:.1} % of twins called different, {slowed:.1} % of slowdowns by 5 % found"
