@@ -17,8 +17,8 @@ pub const FEWEST_TURNS: usize = 64;
 /// How often one may look whether the turns so far can tell, before adding half as many.
 pub const MOST_LOOKS: u32 = 8;
 
-/// The level of an interval of fresh turns or rounds, so that the word is wrong in one run of twenty
-/// at most, all looks together.
+/// The level of an interval of fresh turns or rounds, so that the word is wrong in one run of
+/// twenty at most, all looks together.
 ///
 /// A word is wrong where the true ratio is on the other side of an end of the zone than the whole
 /// interval, so one end of the interval alone decides that, whichever word it is: of a level of
