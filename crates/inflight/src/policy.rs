@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use crate::op::{Op, Road, Seen, Wishes};
 
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
-pub(crate) use spread::{CALLED_FROM, Hands, Spread, weight};
+pub(crate) use spread::{Calls, Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
 pub(crate) use way::{explain, explain_none};

@@ -9,7 +9,7 @@
 use std::num::NonZero;
 use std::ops::AddAssign;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-use crate::policy::{CALLED_FROM, Hands, Spread, weight};
+use crate::policy::{Calls, Hands, Spread, weight};
 
 /// How long a thread that has been called looks for more work, at most: about what waking it costs.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -38,9 +38,6 @@ const LOOKS: u32 = 16;
 /// that takes about as long as waking one.
 const ASK_EVERY: u64 = 64 * weight(4096);
 
-/// Of reads that are few at a time, so many are shown before a thread is called that has left.
-const SHOWN_BEFORE_CALL: u32 = 64;
-
 /// How long a caller that has not been heard of still counts as one.
 const HEARD_OF: Duration = Duration::from_secs(1);
 
@@ -54,11 +51,20 @@ struct Common {
     is_closed: AtomicBool,
     /// How long that thread may look for work, in nanoseconds.
     credit_ns: AtomicU64,
+    /// The processor on which the caller was when it called.
+    caller_on: AtomicI32,
+    /// Whether the thread that was called has found itself on that processor, and has left.
+    is_in_vain: AtomicBool,
 }
 
 impl Run for Common {
     fn run(self: Arc<Self>) {
-        self.attend();
+        let here = processor();
+        let in_vain = here != NOWHERE && here == self.caller_on.load(Relaxed);
+        self.is_in_vain.store(in_vain, Relaxed);
+        if !in_vain {
+            self.attend();
+        }
         self.is_attended.store(false, Relaxed);
     }
 }
@@ -137,6 +143,7 @@ impl Common {
     #[cold]
     fn call(self: &Arc<Self>) {
         self.is_attended.store(true, Relaxed);
+        self.caller_on.store(processor(), Relaxed);
         if self.pool.give_share(Arc::clone(self) as _).is_err() {
             self.is_attended.store(false, Relaxed);
         }
@@ -155,8 +162,7 @@ pub(super) struct Gathered {
     tokens: Box<[u32]>,
     /// Of all whose answers have not been taken.
     weight: u64,
-    /// Reads shown since a thread was called.
-    shown: u32,
+    calls: Calls,
     /// Processors that this thread may use, when that has been asked.
     processors: usize,
     born: Instant,
@@ -201,7 +207,7 @@ impl Gathered {
             owner: Owner::default(),
             tokens: Box::default(),
             weight: 0,
-            shown: 0,
+            calls: Calls::default(),
             processors: 0,
             born: Instant::now(),
         }
@@ -251,6 +257,8 @@ impl Gathered {
                 is_attended: AtomicBool::new(false),
                 is_closed: AtomicBool::new(false),
                 credit_ns: AtomicU64::new(0),
+                caller_on: AtomicI32::new(NOWHERE),
+                is_in_vain: AtomicBool::new(false),
             })
         });
         common.lend(CREDIT);
@@ -295,10 +303,11 @@ impl Gathered {
         let at = at.expect("there is one where a read is wanted");
         self.weight += common.share.table().write(at, request, manner);
         self.tokens[at] = token;
-        self.shown = self.shown.saturating_add(1);
-        let is_called_for = self.weight >= CALLED_FROM || self.shown >= SHOWN_BEFORE_CALL;
-        if is_called_for && !common.is_attended.load(Relaxed) {
-            self.shown = 0;
+        let is_called_for = self.calls.shows(self.weight);
+        if is_called_for
+            && !common.is_attended.load(Relaxed)
+            && self.calls.calls(common.is_in_vain.swap(false, Relaxed))
+        {
             common.call();
         }
         // Last, because a read that has been shown is in flight: after a panic from here it would
@@ -405,6 +414,15 @@ impl Gathered {
     }
 }
 
+/// Where no thread is.
+const NOWHERE: i32 = -1;
+
+/// The processor on which this thread is, or [`NOWHERE`] where that cannot be told.
+fn processor() -> i32 {
+    // SAFETY: no memory is involved.
+    unsafe { libc::sched_getcpu() }
+}
+
 fn nanoseconds_since(at: Instant) -> u64 {
     u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -440,16 +458,22 @@ mod tests {
 
     const SHOWN: usize = 16;
 
-    /// Whether a thread that helps goes on when reads of so many bytes are shown, and how many of
-    /// them it leaves.
-    fn helps(pool: &Arc<Pool>, bytes: usize) -> (bool, usize) {
-        let common = Common {
+    /// What a thread that helps says when reads of so many bytes are shown, and how many of them it
+    /// leaves.
+    fn helps<R>(
+        pool: &Arc<Pool>,
+        bytes: usize,
+        help: impl FnOnce(&Arc<Common>) -> R,
+    ) -> (R, usize) {
+        let common = Arc::new(Common {
             share: Share::new(Reads::new(), PLACES),
             pool: Arc::clone(pool),
             is_attended: AtomicBool::new(true),
             is_closed: AtomicBool::new(false),
             credit_ns: AtomicU64::new(0),
-        };
+            caller_on: AtomicI32::new(NOWHERE),
+            is_in_vain: AtomicBool::new(false),
+        });
         let (mut owner, mut memory) = (Owner::new(PLACES), vec![0; bytes]);
         for _ in 0..SHOWN {
             let at = owner.next_place(&common.share).expect("there are more");
@@ -469,17 +493,52 @@ mod tests {
             // SAFETY: the memory is there until all are answered, and nobody touches it.
             unsafe { owner.show(&common.share) };
         }
-        let goes_on = common.work();
+        let said = help(&common);
         let mut left = 0;
         while owner.work(&common.share, &mut |_, _| left += 1) > 0 {}
         owner.withdraw(&common.share);
-        (goes_on, left)
+        (said, left)
+    }
+
+    /// Keeps this thread on one processor: which.
+    fn stay() -> i32 {
+        let here = processor();
+        // SAFETY: all zeros is a set of none.
+        let mut only: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let number = usize::try_from(here).expect("the kernel tells");
+        // SAFETY: the set has room for the number of a processor.
+        unsafe { libc::CPU_SET(number, &mut only) };
+        // SAFETY: the set is there until the call returns.
+        let kept = unsafe { libc::sched_setaffinity(0, size_of_val(&only), &raw const only) };
+        assert_eq!(kept, 0, "a thread may stay where it is");
+        here
+    }
+
+    #[test]
+    fn who_is_put_on_the_processor_of_the_caller_leaves_at_once() {
+        let pool = Arc::new(Pool::new(1));
+        let helped_beside = |caller_on: i32| {
+            helps(&pool, 4096, |common| {
+                common.caller_on.store(caller_on, Relaxed);
+                Arc::clone(common).run();
+                assert!(!common.is_attended.load(Relaxed), "it has left");
+                common.is_in_vain.load(Relaxed)
+            })
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let here = stay();
+                assert_eq!(helped_beside(here), (true, SHOWN));
+                assert_eq!(helped_beside(here + 1), (false, 0));
+                assert_eq!(helped_beside(NOWHERE), (false, 0));
+            });
+        });
     }
 
     #[test]
     fn who_helps_leaves_soon_when_another_waits_for_a_thread() {
         let pool = Arc::new(Pool::new(1));
-        assert_eq!(helps(&pool, 1 << 20), (true, 0));
+        assert_eq!(helps(&pool, 1 << 20, |common| common.work()), (true, 0));
         let (begun, has_begun) = channel();
         let (go, let_go) = channel();
         let busy = Busy {
@@ -492,10 +551,10 @@ mod tests {
         let let_go = Mutex::new(let_go);
         let waits = Busy { begun, let_go };
         pool.give_flush(Arc::new(waits)).expect("it is queued");
-        let (goes_on, left) = helps(&pool, 1 << 20);
+        let (goes_on, left) = helps(&pool, 1 << 20, |common| common.work());
         assert!(!goes_on && left >= SHOWN / 2, "{left} of large ones left");
         // What is over in a moment is not asked for.
-        assert_eq!(helps(&pool, 4096), (true, 0));
+        assert_eq!(helps(&pool, 4096, |common| common.work()), (true, 0));
         drop(go);
         // However busy the machine is.
         let deadline = Instant::now() + 60 * HEARD_OF;
