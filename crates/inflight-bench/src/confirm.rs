@@ -208,18 +208,15 @@ impl Watch for Quiet {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
 
     use clap::Parser;
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::measure::clock::Clock;
     use crate::measure::ground::Ground;
     use crate::measure::usage::DeviceMeter;
     use crate::progress::Form;
     use crate::strategy::{Modes, STRATEGIES};
-    use crate::work::Share;
 
     /// How many rounds a profile is given that has no time left.
     fn rounds_without_time(args: &[&str]) -> usize {
@@ -240,18 +237,9 @@ mod tests {
         let profile = &plan.profiles[0].profile;
         let work = profile.work(1 << 20);
         let job = Job {
-            fds: &[],
-            paths: &[],
-            work: &work,
-            pace: None,
-            share: Share::whole(),
-            direct: false,
-            depth: 1,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
             warmup: plan.warmup,
             measured: plan.measured,
+            ..Job::of(&work)
         };
         let place = Place {
             device: DeviceMeter::open(None),

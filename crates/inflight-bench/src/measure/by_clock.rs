@@ -112,7 +112,7 @@ fn work(
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering::Relaxed;
     use std::thread::sleep;
@@ -125,7 +125,7 @@ mod tests {
     use crate::profile::load;
     use crate::strategy::one_by_one::{OneByOne, Perform};
     use crate::strategy::tasks::{ReadJob, Runtime, Task, TaskStrategy};
-    use crate::work::{Share, Step};
+    use crate::work::Step;
 
     const RATE_PER_S: u64 = 2_000;
     const MEASURED: Duration = Duration::from_millis(400);
@@ -171,19 +171,12 @@ mod tests {
     /// What is done with a job on `/dev/null`.
     fn with_job<T>(measure: impl FnOnce(&Job<'_>, &DeviceMeter, &Ground<'_>) -> T) -> T {
         let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 20);
         let job = Job {
-            fds: &[],
             paths: &[PathBuf::from("/dev/null")],
-            work: &profile.work(1 << 20),
-            pace: None,
-            share: Share::whole(),
-            direct: false,
-            depth: 1,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
             warmup: Duration::from_millis(20),
             measured: MEASURED,
+            ..Job::of(&work)
         };
         let ground = Ground::new(&profile, &[]);
         measure(&job, &DeviceMeter::open(None), &ground)

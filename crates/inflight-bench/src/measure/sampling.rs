@@ -121,14 +121,14 @@ fn sample_every(op_ps: u64, timing_ps: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::*;
     use crate::plan::PlannedCell;
     use crate::profile::load;
     use crate::strategy::one_by_one::{OneByOne, Perform};
     use crate::strategy::{ALONE, Body, Modes, Strategy};
-    use crate::work::{Share, Step};
+    use crate::work::Step;
 
     /// Takes a while for each operation, on the processor.
     struct Busy {
@@ -181,18 +181,8 @@ mod tests {
         let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
         let work = profile.work(1 << 30);
         let job = Job {
-            fds: &[],
             paths: &[PathBuf::from("/dev/null")],
-            work: &work,
-            pace: None,
-            share: Share::whole(),
-            direct: false,
-            depth: 1,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
-            warmup: Duration::ZERO,
-            measured: Duration::ZERO,
+            ..Job::of(&work)
         };
         let slow: &Takes<1_000_000> = &Takes { works: true };
         let fast: &Takes<0> = &Takes { works: true };

@@ -457,8 +457,7 @@ mod tests {
     use super::*;
     use crate::profile::load;
     use crate::strategy::tasks::{ReadJob, StepStrategy, TaskStrategy};
-    use crate::work::Share;
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     const BLOCK_BYTES: u32 = 512;
 
@@ -473,19 +472,13 @@ mod tests {
         });
         let mut profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
         profile.resize(BLOCK_BYTES);
+        let work = profile.work(1 << 20);
         let job = Job {
-            fds: &[],
             paths: &[PathBuf::from("/dev/null")],
-            work: &profile.work(1 << 20),
-            pace: None,
-            share: Share::whole(),
-            direct: false,
             depth: 2,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
             warmup: Duration::from_millis(1),
             measured: Duration::from_millis(50),
+            ..Job::of(&work)
         };
         let device = DeviceMeter::open(None);
         let ground = Ground::new(&profile, &[]);
@@ -560,19 +553,10 @@ mod tests {
             awaits_library: false,
             run: |_, _| bail!("no such runtime"),
         });
+        let work = load(&["cached-random-read".to_owned()]).unwrap()[0].work(1 << 20);
         let job = Job {
-            fds: &[],
-            paths: &[],
-            work: &load(&["cached-random-read".to_owned()]).unwrap()[0].work(1 << 20),
-            pace: None,
-            share: Share::whole(),
-            direct: false,
             depth: 2,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
-            warmup: Duration::ZERO,
-            measured: Duration::ZERO,
+            ..Job::of(&work)
         };
         let told = in_turns(strategy, &job, 1, &mut |_| Ok(())).unwrap_err();
         assert_eq!(told.to_string(), "no such runtime");

@@ -249,12 +249,11 @@ impl Open<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
     use std::sync::Mutex;
     use std::thread::scope;
 
     use super::*;
-    use crate::measure::clock::Clock;
     use crate::measure::ground::Ground;
     use crate::measure::tasks::run_to_end;
     use crate::measure::usage::DeviceMeter;
@@ -264,7 +263,7 @@ mod tests {
     use crate::strategy::one_by_one::{OneByOne, Perform};
     use crate::strategy::tasks::StepStrategy;
     use crate::strategy::{ALONE, Shape, Strategy};
-    use crate::work::{Share, Step};
+    use crate::work::Step;
 
     /// Who did a step, by the seed of its lane, and where.
     static STEPS: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
@@ -366,18 +365,8 @@ mod tests {
         let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
         let work = profile.work(1 << 30);
         let job = Job {
-            fds: &[],
             paths: &[PathBuf::from("/dev/null")],
-            work: &work,
-            pace: None,
-            share: Share::whole(),
-            direct: false,
-            depth: 1,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
-            warmup: Duration::ZERO,
-            measured: Duration::ZERO,
+            ..Job::of(&work)
         };
         let place = Place {
             device: DeviceMeter::open(None),
@@ -442,20 +431,7 @@ mod tests {
                 device: DeviceMeter::open(None),
                 ground: Ground::new(&profile, &[]),
             };
-            let job = Job {
-                fds: &[],
-                paths: &[],
-                work: &work,
-                pace: None,
-                share: Share::whole(),
-                direct: false,
-                depth: 1,
-                seed: 1,
-                clock: Clock::start(),
-                fio: Path::new("fio"),
-                warmup: Duration::ZERO,
-                measured: Duration::ZERO,
-            };
+            let job = Job::of(&work);
             can_take(&cell(&Noting, ALONE, 1), &job, &place)
         };
         assert!(takes("direct-random-write") && takes("mixed-70-30") && takes("many-files"));

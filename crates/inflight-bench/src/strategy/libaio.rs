@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use anyhow::{Context, Result};
 
-use super::slots::{Place, Slots, is_passing, slot_of};
+use super::slots::{Passes, Place, Slots, is_passing, slot_of};
 use super::{Body, Job, Lane, Strategy, Way};
 use crate::measure::meter::Meter;
 use crate::profile::Profile;
@@ -213,8 +213,11 @@ impl Aio {
     }
 }
 
-impl Aio {
-    /// Hands over, waits, and takes note of what is completed.
+impl Passes for Aio {
+    fn slots(&mut self) -> &mut Slots {
+        &mut self.slots
+    }
+
     fn pass(&mut self, meter: &mut Meter) -> Result<()> {
         self.submit(meter)?;
         let at_least = self.slots.wait_for(1).min(self.in_flight);
@@ -244,16 +247,11 @@ impl Aio {
 
 impl Lane for Aio {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        loop {
-            self.pass(meter)?;
-            if self.slots.ends_turn() {
-                return Ok(());
-            }
-        }
+        self.passes(meter)
     }
 
     fn sample_every(&mut self, every: u32) -> u32 {
-        self.slots.sample_every(every)
+        self.slots().sample_every(every)
     }
 
     fn finish(&mut self, meter: &mut Meter) -> Result<()> {

@@ -140,6 +140,27 @@ pub(crate) struct Job<'a> {
     pub(crate) measured: Duration,
 }
 
+#[cfg(test)]
+impl<'a> Job<'a> {
+    /// Of no file, one operation at a time, for no time.
+    pub(crate) fn of(work: &'a Work) -> Self {
+        Self {
+            fds: &[],
+            paths: &[],
+            work,
+            pace: None,
+            share: Share::whole(),
+            direct: false,
+            depth: 1,
+            seed: 1,
+            clock: Clock::start(),
+            fio: Path::new("fio"),
+            warmup: Duration::ZERO,
+            measured: Duration::ZERO,
+        }
+    }
+}
+
 /// What the library is asked about.
 pub(crate) struct Road<'a> {
     pub(crate) paths: &'a [PathBuf],

@@ -1,9 +1,29 @@
 //! The operations of a ring strategy: one buffer, one start time and one next step for each.
 
+use anyhow::Result;
+
 use super::arena::Arena;
 use super::{Job, Modes};
 use crate::measure::meter::Meter;
 use crate::work::{Kind, Ops, Step, stamp};
+
+/// A lane whose operations have slots.
+pub(crate) trait Passes {
+    fn slots(&mut self) -> &mut Slots;
+
+    /// Hands over, waits, and takes note of what is completed.
+    fn pass(&mut self, meter: &mut Meter) -> Result<()>;
+
+    /// Passes until a turn of the lane is over.
+    fn passes(&mut self, meter: &mut Meter) -> Result<()> {
+        loop {
+            self.pass(meter)?;
+            if self.slots().ends_turn() {
+                return Ok(());
+            }
+        }
+    }
+}
 
 /// What is to be handed to the kernel, and its memory.
 pub(crate) struct Place {
@@ -213,31 +233,18 @@ pub(crate) fn flags_mode(flags: &str) -> Modes {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
-    use crate::measure::clock::Clock;
     use crate::profile::load;
-    use crate::work::Share;
 
     /// How often the clock was read and how many were timed of so many operations.
     fn timed_of(operations: u32, every: u32, depth: u32) -> (u32, u64) {
         let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
         let work = profile.work(1 << 30);
         let job = Job {
-            fds: &[],
-            paths: &[],
-            work: &work,
-            pace: None,
-            share: Share::whole(),
-            direct: false,
             depth,
-            seed: 1,
-            clock: Clock::start(),
-            fio: Path::new("fio"),
-            warmup: Duration::ZERO,
-            measured: Duration::ZERO,
+            ..Job::of(&work)
         };
         let mut meter = Meter::new(job.clock);
         meter.record(Duration::from_secs(1));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use io_uring::{IoUring, SubmissionQueue, opcode, squeue, types};
 
 use super::blocked::open_ring;
-use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
+use super::slots::{Passes, Place, Slots, flags_mode, is_passing, slot_of};
 use super::uring_by_clock::ByTheClock;
 use super::{Body, Job, Lane, Modes, Strategy, Way};
 use crate::measure::meter::Meter;
@@ -123,8 +123,11 @@ impl Plain {
     }
 }
 
-impl Plain {
-    /// Hands over, waits, and takes note of what is completed.
+impl Passes for Plain {
+    fn slots(&mut self) -> &mut Slots {
+        self.slots.as_mut().expect("present until dropped")
+    }
+
     fn pass(&mut self, meter: &mut Meter) -> Result<()> {
         let slots = self.slots.as_mut().expect("present until dropped");
         let wait_for = usize::try_from(slots.wait_for(1).min(self.in_flight))?;
@@ -159,22 +162,15 @@ impl Plain {
 
 impl Lane for Plain {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        loop {
-            self.pass(meter)?;
-            let slots = self.slots.as_mut().expect("present until dropped");
-            if slots.ends_turn() {
-                return Ok(());
-            }
-        }
+        self.passes(meter)
     }
 
     fn sample_every(&mut self, every: u32) -> u32 {
-        let slots = self.slots.as_mut().expect("present until dropped");
-        slots.sample_every(every)
+        self.slots().sample_every(every)
     }
 
     fn finish(&mut self, meter: &mut Meter) -> Result<()> {
-        self.slots.as_mut().expect("present until dropped").stop();
+        self.slots().stop();
         while self.in_flight > 0 {
             self.turn(meter)?;
         }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squeue, types};
 
 use super::blocked::open_ring;
-use super::slots::{Place, Slots, flags_mode, is_passing, slot_of};
+use super::slots::{Passes, Place, Slots, flags_mode, is_passing, slot_of};
 use super::{Body, Job, Lane, Modes, Strategy, Way, modes};
 use crate::measure::meter::Meter;
 use crate::work::Kind;
@@ -226,8 +226,11 @@ impl Tuned<'_> {
     }
 }
 
-impl Tuned<'_> {
-    /// Hands over, waits, and takes note of what is completed.
+impl Passes for Tuned<'_> {
+    fn slots(&mut self) -> &mut Slots {
+        self.slots.as_mut().expect("present until dropped")
+    }
+
     fn pass(&mut self, meter: &mut Meter) -> Result<()> {
         meter.syscalls(1);
         let usual = self.wait_for.min(self.in_flight);
@@ -257,22 +260,15 @@ impl Tuned<'_> {
 
 impl Lane for Tuned<'_> {
     fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        loop {
-            self.pass(meter)?;
-            let slots = self.slots.as_mut().expect("present until dropped");
-            if slots.ends_turn() {
-                return Ok(());
-            }
-        }
+        self.passes(meter)
     }
 
     fn sample_every(&mut self, every: u32) -> u32 {
-        let slots = self.slots.as_mut().expect("present until dropped");
-        slots.sample_every(every)
+        self.slots().sample_every(every)
     }
 
     fn finish(&mut self, meter: &mut Meter) -> Result<()> {
-        self.slots.as_mut().expect("present until dropped").stop();
+        self.slots().stop();
         while self.in_flight > 0 {
             self.turn(meter)?;
         }
