@@ -52,7 +52,8 @@ pub(crate) fn up(directory: Option<&Path>, size_gib: u64) -> Result<()> {
     Ok(())
 }
 
-/// Unmounts and removes the device mounted at `directory`, or all of them.
+/// Unmounts and removes the device mounted at `directory`; without one, the only device there is,
+/// because others may belong to somebody who is measuring on them.
 pub(crate) fn down(directory: Option<&Path>) -> Result<()> {
     ensure!(
         sys::is_root(),
@@ -62,27 +63,54 @@ pub(crate) fn down(directory: Option<&Path>) -> Result<()> {
         .map(fs::canonicalize)
         .transpose()
         .context("the directory given")?;
-    let mut removed = 0_u32;
-    for disk in loop_disks()? {
-        let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
+    let mounts = fs::read_to_string("/proc/self/mounts").context("/proc/self/mounts")?;
+    let up = loop_disks()?.into_iter().map(|disk| {
         let mounted = mount_points(&mounts, &disk.device);
-        if wanted
-            .as_ref()
-            .is_none_or(|wanted| mounted.contains(wanted))
-        {
-            remove(&disk, &mounted)?;
-            removed += 1;
-        }
-    }
-    if let Some(wanted) = wanted {
+        (disk, mounted)
+    });
+    let (disk, mounted) = chosen(up.collect(), wanted.as_deref())?;
+    remove(&disk, &mounted)?;
+    println!("loop-disk: {} removed", disk.device);
+    Ok(())
+}
+
+/// A device, and where it is mounted.
+type Mounted = (LoopDisk, Vec<PathBuf>);
+
+/// The device that is to be removed.
+fn chosen(mut up: Vec<Mounted>, wanted: Option<&Path>) -> Result<Mounted> {
+    let Some(wanted) = wanted else {
         ensure!(
-            removed > 0,
+            up.len() < 2,
+            "several devices are up: name the one to remove\n{}",
+            listed(&up)
+        );
+        return up.pop().context("no device of `loop-disk up` is there");
+    };
+    let found = up
+        .iter()
+        .position(|(_, at)| at.iter().any(|at| at == wanted));
+    found.map(|found| up.swap_remove(found)).with_context(|| {
+        let none = format!(
             "no device of `loop-disk up` is mounted at {}",
             wanted.display()
         );
-    }
-    println!("loop-disk: {removed} removed");
-    Ok(())
+        format!("{none}\n{}", listed(&up))
+    })
+}
+
+/// A line for each device.
+fn listed(up: &[Mounted]) -> String {
+    let line = |(disk, mounted): &Mounted| {
+        let places: Vec<String> = mounted.iter().map(|at| at.display().to_string()).collect();
+        let place = if places.is_empty() {
+            "nowhere".to_owned()
+        } else {
+            places.join(", ")
+        };
+        format!("  {} at {place}", disk.device)
+    };
+    up.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A directory to mount on; a fresh one goes away with this value unless it is kept.
@@ -217,6 +245,32 @@ mod tests {
             disks[0].backing,
             Path::new("/dev/shm/inflight-loop-disk-a.img")
         );
+    }
+
+    #[test]
+    fn of_several_devices_none_is_removed_that_was_not_named() {
+        let up = |names: &[&str]| {
+            let one = |name: &&str| {
+                let disk = LoopDisk {
+                    device: format!("/dev/{name}"),
+                    backing: PathBuf::from(format!("/dev/shm/{PREFIX}{name}.img")),
+                };
+                (disk, vec![PathBuf::from(format!("/mnt/{name}"))])
+            };
+            names.iter().map(one).collect::<Vec<Mounted>>()
+        };
+        let device = |found: Result<Mounted>| found.map(|(disk, _)| disk.device).unwrap();
+        let refused = |found: Result<Mounted>| found.err().expect("refused").to_string();
+        let one = Some(Path::new("/mnt/one"));
+        assert_eq!(device(chosen(up(&["two", "one"]), one)), "/dev/one");
+        assert_eq!(device(chosen(up(&["one"]), None)), "/dev/one");
+        let told = refused(chosen(up(&["one", "two"]), None));
+        assert!(
+            told.contains("/dev/one at /mnt/one") && told.contains("/mnt/two"),
+            "{told}"
+        );
+        assert!(refused(chosen(up(&["two"]), one)).contains("/mnt/two"));
+        assert!(refused(chosen(up(&[]), None)).contains("no device"));
     }
 
     #[test]

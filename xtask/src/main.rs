@@ -91,7 +91,7 @@ enum LoopDisk {
     },
     /// Unmount and remove what `up` made.
     Down {
-        /// Only the one mounted here [default: all of them].
+        /// Where it is mounted [default: wherever the only one is; of several, one is named].
         directory: Option<PathBuf>,
     },
 }
