@@ -210,6 +210,7 @@ impl Watch for Quiet {
 mod tests {
 
     use clap::Parser;
+    use inflight_report::record::{Machine, Target, Tool};
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -217,6 +218,30 @@ mod tests {
     use crate::measure::usage::DeviceMeter;
     use crate::progress::Form;
     use crate::strategy::{Modes, STRATEGIES};
+
+    /// A record of nothing.
+    fn blank() -> Record {
+        Record {
+            schema: String::new(),
+            tool: Tool::default(),
+            started_utc: String::new(),
+            took_ns: 0,
+            seed: 0,
+            argv: Vec::new(),
+            plan_hash: String::new(),
+            rounds_planned: 0,
+            cell_duration_ns: 0,
+            warmup_ns: 0,
+            interrupted: false,
+            machine: Machine::default(),
+            target: Target::default(),
+            profiles: Vec::new(),
+            findings: Vec::new(),
+            reread: None,
+            cells: Vec::new(),
+            regrets: Vec::new(),
+        }
+    }
 
     /// How many rounds a profile is given that has no time left.
     fn rounds_without_time(args: &[&str]) -> usize {
@@ -252,7 +277,7 @@ mod tests {
         cells
             .iter_mut()
             .for_each(|cell| cell.sample_every = Some(1));
-        let (blank, progress) = (Record::default(), Progress::new(Form::Auto));
+        let (blank, progress) = (blank(), Progress::new(Form::Auto));
         let now = Instant::now();
         let course = Course::new(&blank, &plan, profile, now..now, &progress);
         course.screen(&mut cells, &job, &place, &mut Quiet).unwrap();

@@ -77,7 +77,7 @@ pub fn load(text: &str) -> Result<Record, LoadError> {
 }
 
 /// One run of the command: what was asked, on what machine, and every round of every cell.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// Always [`SCHEMA`].
     pub schema: String,
