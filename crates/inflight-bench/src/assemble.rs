@@ -9,7 +9,7 @@ use inflight_report::{regret, unsteady};
 
 use crate::cli::Options;
 use crate::doctor::{self, Site};
-use crate::findings::{self, Facts};
+use crate::findings::{self, Blocked, Facts};
 use crate::measure::clock::Clock;
 use crate::measure::run::Running;
 use crate::measure::{host, storage};
@@ -73,7 +73,7 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>) -> Result<()> 
             latencies,
             heat,
             sample_every,
-            io_uring_blocked,
+            denied,
             ..
         } = running;
         let clock = match cell.rate_per_s {
@@ -86,8 +86,9 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>) -> Result<()> 
             let reason = STOPPED.to_owned();
             cell.skipped = Some(Skipped { reason });
         }
-        if io_uring_blocked && let Some(skipped) = &cell.skipped {
-            blocked.push((cell.id.clone(), skipped.reason.clone()));
+        if let (Some(fix), Some(skipped)) = (denied, &cell.skipped) {
+            let (id, why) = (cell.id.clone(), skipped.reason.clone());
+            blocked.push(Blocked { id, why, fix });
         }
         record.cells.push(cell);
     }

@@ -28,8 +28,16 @@ pub(crate) struct Facts<'a> {
     pub(crate) reread: Option<&'a Reread>,
     /// What the rounds say about their own steadiness.
     pub(crate) unsteady: Vec<Finding>,
-    /// Ids of the cells that had no ring, and why.
-    pub(crate) blocked: Vec<(String, String)>,
+    /// The cells that had no ring.
+    pub(crate) blocked: Vec<Blocked>,
+}
+
+/// A cell that had no ring.
+pub(crate) struct Blocked {
+    pub(crate) id: String,
+    pub(crate) why: String,
+    /// What to do about it; can be empty.
+    pub(crate) fix: &'static str,
 }
 
 impl Facts<'_> {
@@ -124,15 +132,15 @@ fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
 }
 
 fn io_uring_blocked(facts: &Facts<'_>) -> Option<Finding> {
-    let (_, why) = facts.blocked.first()?;
+    let first = facts.blocked.first()?;
     Some(Finding {
         id: "io-uring-blocked".to_owned(),
         severity: Severity::Warning,
-        what: why.clone(),
+        what: first.why.clone(),
         why_it_matters: "Nothing can be said about io_uring here; the other ways were measured"
             .to_owned(),
-        fix: "allow io_uring as described, if you decide about this machine".to_owned(),
-        affects: facts.blocked.iter().map(|(id, _)| id.clone()).collect(),
+        fix: first.fix.to_owned(),
+        affects: facts.blocked.iter().map(|cell| cell.id.clone()).collect(),
     })
 }
 

@@ -274,7 +274,7 @@ impl PlannedCell {
             latencies: Latencies::new(),
             heat: Vec::new(),
             sample_every: None,
-            io_uring_blocked: false,
+            denied: None,
         }
     }
 }

@@ -111,8 +111,8 @@ pub(crate) struct Running {
     /// One text for each round, or none where a strategy does not tell.
     pub(crate) heat: Vec<String>,
     pub(crate) sample_every: Option<u32>,
-    /// Whether it could not run because there is no io_uring.
-    pub(crate) io_uring_blocked: bool,
+    /// Where it could not run because there is no io_uring: what to do about that; can be empty.
+    pub(crate) denied: Option<&'static str>,
 }
 
 /// Who watches the measurement, and may stop it between two cells.
@@ -190,7 +190,7 @@ fn measure_once(cell: &mut Running, job: &Job<'_>, begun: Round, place: &Place<'
         }
         Err(error) => {
             let unavailable = error.downcast_ref::<Unavailable>();
-            cell.io_uring_blocked = unavailable.is_some_and(|why| why.io_uring_blocked);
+            cell.denied = unavailable.and_then(|why| why.denied);
             cell.cell.skipped = Some(Skipped {
                 reason: format!("{error:#}"),
             });

@@ -34,7 +34,7 @@ pub(crate) fn check_allowed() -> Result<(), Unavailable> {
             let reason = "io_uring was not tried, because INFLIGHT_BACKEND is `threads`".to_owned();
             Err(Unavailable {
                 reason,
-                io_uring_blocked: true,
+                denied: Some("unset INFLIGHT_BACKEND"),
             })
         }
         _ => Ok(()),
@@ -48,12 +48,8 @@ fn explain(error: &io::Error) -> Unavailable {
     };
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let Denial { finding, fix } = denied::explain(errno, &facts);
-    let reason = match fix {
-        "" => finding,
-        fix => format!("{finding}; {fix}"),
-    };
     Unavailable {
-        reason,
-        io_uring_blocked: true,
+        reason: finding,
+        denied: Some(fix),
     }
 }

@@ -87,7 +87,8 @@ pub(super) fn with_files(
 ) -> Result<()> {
     let engine = engine(job.depth).map_err(|error| Unavailable {
         reason: error.to_string(),
-        io_uring_blocked: true,
+        // The reason ends with it.
+        denied: Some(""),
     })?;
     let means = Means {
         files: open(&engine)?,

@@ -294,12 +294,12 @@ pub(crate) trait Lane {
     }
 }
 
-/// A strategy cannot run on this machine; the reason is one sentence with a remedy.
+/// A strategy cannot run on this machine; the reason is one sentence.
 #[derive(Debug)]
 pub(crate) struct Unavailable {
     pub(crate) reason: String,
-    /// Whether io_uring as such is not to be had.
-    pub(crate) io_uring_blocked: bool,
+    /// Where io_uring as such is not to be had: what to do about it; can be empty.
+    pub(crate) denied: Option<&'static str>,
 }
 
 impl fmt::Display for Unavailable {

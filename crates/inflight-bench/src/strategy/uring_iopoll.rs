@@ -63,7 +63,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
                  {}",
                 std::io::Error::from_raw_os_error(-answer)
             ),
-            io_uring_blocked: false,
+            denied: None,
         }
         .into());
     }
