@@ -7,6 +7,7 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Finding, Record, Severity};
 use crate::stats::compare;
 use crate::strategy::{NULL, condition};
+use crate::text;
 use crate::truth::in_memory;
 use crate::units::{MISSING, bytes, comparison, count, nanos, or_missing, percent, plain};
 use crate::verdict::{Verdict, verdict};
@@ -152,24 +153,18 @@ pub(super) fn findings(record: &Record) -> String {
             esc(&sentence(&finding.what)),
             esc(&sentence(&finding.why_it_matters))
         );
-        match finding.affects.len() {
-            0 => {}
-            1 => put!(
-                &mut html,
-                " It concerns <code>{}</code>.",
-                esc(&finding.affects[0])
-            ),
-            many => put!(
-                &mut html,
-                " It concerns {many} of {} cells.",
-                record.cells.len()
-            ),
+        if let Some(affected) = text::concerned(record, finding) {
+            put!(&mut html, " It concerns {}.", esc(&affected));
         }
         if !finding.fix.is_empty() {
             // Often a command: a full stop would become part of it.
             put!(&mut html, " <em>Fix:</em> {}", esc(&finding.fix));
         }
-        html += "</li>";
+        put!(
+            &mut html,
+            " <em>More:</em> <code>inflight doctor --explain {}</code></li>",
+            esc(&finding.id)
+        );
     }
     html += "</ul></section>\n";
     html
@@ -192,40 +187,31 @@ fn sentence(text: &str) -> String {
 
 /// Cells that are in no chart, each with its reason, those with one reason together.
 pub(super) fn notes(view: &View<'_>) -> String {
-    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
-    let mut note = |cell: &Cell, why: &str| {
-        let name = row_name(cell);
-        match groups.iter_mut().find(|(known, _)| known == why) {
-            Some((_, names)) if names.contains(&name) => {}
-            Some((_, names)) => names.push(name),
-            None => groups.push((why.to_owned(), vec![name])),
-        }
-    };
+    let mut said: Vec<(&Cell, String)> = Vec::new();
     for cell in &view.ranking.cells {
         match (&cell.skipped, iops(cell)) {
-            (Some(skipped), None) => note(cell, &skipped.reason),
-            (None, None) => note(cell, "no round was completed"),
+            (Some(skipped), None) => said.push((cell, skipped.reason.clone())),
+            (None, None) => said.push((cell, "no round was completed".to_owned())),
             _ => {}
         }
     }
-    for (cell, why) in &view.ranking.out {
-        note(cell, &format!("not ranked, {why}"));
-    }
+    let out = view.ranking.out.iter();
+    said.extend(out.map(|(cell, why)| (*cell, format!("not ranked, {why}"))));
     for series in &view.series {
         let cell = series.cells[0];
         if let Some(why) = condition(&cell.strategy) {
-            note(cell, &format!("shown but not ranked: {why}"));
+            said.push((cell, format!("shown but not ranked: {why}")));
         }
     }
-    if groups.is_empty() {
+    if said.is_empty() {
         return String::new();
     }
     let mut html = String::from("<ul class=\"notes\">");
-    for (why, names) in groups {
+    for (cells, why) in text::by_reason(said) {
         put!(
             &mut html,
             "<li><b>{}</b>: {}</li>",
-            esc(&names.join("; ")),
+            esc(&text::names(&cells)),
             esc(&sentence(&why))
         );
     }
@@ -288,7 +274,7 @@ pub(super) fn figures(view: &View<'_>) -> String {
 
 /// Which way the library took, in its own words.
 fn roads(view: &View<'_>) -> String {
-    let roads = crate::text::roads(&view.ranking);
+    let roads = text::roads(&view.ranking);
     if roads.is_empty() {
         return String::new();
     }
@@ -297,7 +283,7 @@ fn roads(view: &View<'_>) -> String {
         columns: vec!["road".to_owned(), "strategy".to_owned()],
         rows: roads
             .into_iter()
-            .map(|(cells, road)| vec![road, crate::text::names(&cells)])
+            .map(|(cells, road)| vec![road, text::names(&cells)])
             .collect(),
     };
     table.html()

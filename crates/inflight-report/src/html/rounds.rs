@@ -12,6 +12,8 @@ const LEFT: f64 = 54.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 40.0;
+/// What the text of a tick is high.
+const LINE: f64 = 13.0;
 /// More rounds than this do not all get their number below the strip.
 const MOST_NUMBERED: u32 = 12;
 
@@ -74,7 +76,7 @@ fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
         (0.0, f64::from(last)),
         (LEFT + 10.0, WIDTH - RIGHT - 6.0),
     );
-    let ends = (1.0 - furthest, 1.0 + furthest);
+    let ends = ends(furthest);
     let y = Scale::new(Kind::Linear, ends, (HEIGHT - BOTTOM, TOP));
     let (look, name) = (strip.series.look, row_name(strip.cell));
     let said = esc(&format!("Rate of each round over the median: {name}"));
@@ -105,9 +107,17 @@ fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
     svg
 }
 
+/// The ends of the axis: as far down as up, but nothing is slower than nothing.
+fn ends(furthest: f64) -> (f64, f64) {
+    ((1.0 - furthest).max(0.0), 1.0 + furthest)
+}
+
 fn axes(x: &Scale, y: &Scale, last: u32, furthest: f64) -> String {
     let (mut svg, end) = (String::from("<g class=\"axis\">"), WIDTH - RIGHT);
-    for share in [1.0 - furthest, 1.0, 1.0 + furthest] {
+    let (low, high) = ends(furthest);
+    // Where one round was far above the others, there is no room for a line below the median.
+    let has_room = y.at(low) - y.at(1.0) >= LINE;
+    for share in [low, 1.0, high].into_iter().skip(usize::from(!has_room)) {
         let (at, before) = (y.at(share), LEFT - 8.0);
         let class = if share == 1.0 { "base" } else { "grid" };
         put!(
