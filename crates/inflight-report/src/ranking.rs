@@ -8,7 +8,7 @@
 use crate::figures::{confirmed_iops, iops, screened_iops, screening_rounds};
 use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{FEWEST_ROUNDS, Interval, Word, compare, took_turns};
+use crate::stats::{FEWEST_ROUNDS, Word, compare, took_turns, word};
 use crate::strategy::{self, INFLIGHT, simplicity};
 use crate::truth::out_of_ranking;
 
@@ -101,16 +101,6 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// The word for an interval; where no interval can reach the level, what it leans to.
-    #[must_use]
-    pub fn judge(&self, interval: &Interval) -> Word {
-        if self.tentative {
-            interval.leaning()
-        } else {
-            interval.word()
-        }
-    }
-
     /// The cells on which the verdict rests, for fresh rounds: the leader, the best of another
     /// strategy, what is recommended or kept, the plain loop, and the library's own choice at the
     /// leader's depth. At most [`MOST_FINALISTS`]; none where there is nobody to compare with.
@@ -150,7 +140,7 @@ impl<'a> Ranking<'a> {
             interval.is_some_and(|interval| {
                 // Turns are so many that the estimate itself still moves.
                 let worth_it = took_turns(leader, cell) || interval.rounds_to_tell().is_some();
-                self.judge(&interval) == Word::CannotTellYet && worth_it
+                interval.word() == Word::CannotTellYet && worth_it
             })
         };
         let others = self.ranked.iter().copied().filter(may_tell);
@@ -163,19 +153,13 @@ impl<'a> Ranking<'a> {
         self.ranked.iter().copied().find(|cell| wanted(cell))
     }
 
-    /// The word for `a` against `b`; cells that never ran side by side can not be told apart.
-    #[must_use]
-    pub fn word(&self, a: &Cell, b: &Cell) -> Word {
-        compare(a, b).map_or(Word::CannotTellYet, |interval| self.judge(&interval))
-    }
-
     fn decide(&self) -> Outcome<'a> {
         let Some(leader) = self.ranked.first().copied() else {
             return Outcome::Nothing;
         };
         let (mut ties, mut open) = (vec![leader], Vec::new());
         for cell in self.ranked.iter().copied().skip(1) {
-            match self.word(leader, cell) {
+            match word(leader, cell) {
                 Word::NoRealDifference => ties.push(cell),
                 Word::CannotTellYet => open.push(cell),
                 Word::ClearlyFaster | Word::ClearlySlower => {}

@@ -6,7 +6,7 @@
 
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record, Regret};
-use crate::stats::compare;
+use crate::stats::{Interval, compare};
 use crate::strategy::is_library;
 
 /// The regret of every road of the library in every cell that counts, in the order of the cells.
@@ -22,12 +22,12 @@ pub fn regrets(record: &Record) -> Vec<Regret> {
 }
 
 /// The regret of one cell; `None` if it is none of the library's, does not count, or has nothing
-/// to be compared with.
+/// to be compared with, or too few rounds for an interval.
 pub(crate) fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
     let counts = ranking.ranked.iter().any(|cell| cell.id == road.id);
     let reference = reference(ranking, road.depth).filter(|_| is_library(&road.strategy) && counts);
     let reference = reference?;
-    let interval = compare(reference, road)?;
+    let interval = compare(reference, road).filter(Interval::suffices)?;
     Some(Regret {
         profile: road.profile.clone(),
         depth: road.depth,

@@ -21,15 +21,10 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     let of_profile = |profile| {
         let ranking = Ranking::new(record, profile);
         let [slower, faster] = [true, false].map(|slower| drifted(&ranking, slower));
-        [
-            slower,
-            faster,
-            unsettled(&ranking),
-            left_out(record, &ranking),
-        ]
+        [slower, faster, unsettled(&ranking)]
     };
     let all = record.profiles.iter().flat_map(of_profile);
-    all.flatten().collect()
+    all.flatten().chain(left_out(record)).collect()
 }
 
 /// Cells that became slower round by round, or faster.
@@ -58,27 +53,34 @@ fn drifted(ranking: &Ranking<'_>, slower: bool) -> Option<Finding> {
 }
 
 /// Rounds for which there was no time.
-fn left_out(record: &Record, ranking: &Ranking<'_>) -> Option<Finding> {
-    let of_screening = |cell: &&Cell| {
+fn left_out(record: &Record) -> Option<Finding> {
+    let of_screening = |cell: &Cell| {
         let rounds = cell.rounds.iter();
         rounds.filter(|round| !round.confirms).count()
     };
-    let done = ranking.cells.iter().map(of_screening).max()?;
     let planned = usize::try_from(record.rounds_planned).unwrap_or(usize::MAX);
-    (done > 0 && done < planned && !record.interrupted).then(|| Finding {
+    let (mut affects, mut most) = (Vec::new(), 0);
+    for profile in &record.profiles {
+        let cells = record.cells.iter();
+        let cells: Vec<&Cell> = cells.filter(|cell| cell.profile == profile.name).collect();
+        let done = cells.iter().map(|cell| of_screening(cell)).max();
+        if let Some(done) = done.filter(|done| (1..planned).contains(done)) {
+            most = most.max(planned - done);
+            affects.extend(ids(&cells));
+        }
+    }
+    (most > 0 && !record.interrupted).then(|| Finding {
         id: LEFT_OUT.to_owned(),
         severity: Severity::Warning,
         what: format!(
-            "{} of {planned} rounds of {} were left out: they took longer than planned, and the \
-             run was to end in time",
-            planned - done,
-            ranking.profile.name
+            "{most} of {planned} rounds were left out: they took longer than planned, and the run \
+             was to end in time"
         ),
         why_it_matters: "Fewer rounds tell less".to_owned(),
         fix: format!(
             "measure when nothing else runs, or take the time that it needs: --rounds {planned}"
         ),
-        affects: ids(&ranking.cells),
+        affects,
     })
 }
 

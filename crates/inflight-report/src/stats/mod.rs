@@ -67,11 +67,24 @@ impl Interval {
     /// Says in one word what the interval says.
     #[must_use]
     pub fn word(&self) -> Word {
-        if self.level < LEVEL {
+        let zone = 1.0 / SAME_ZONE..=SAME_ZONE;
+        if !self.suffices() {
             Word::CannotTellYet
+        } else if self.lo > *zone.end() {
+            Word::ClearlyFaster
+        } else if self.hi < *zone.start() {
+            Word::ClearlySlower
+        } else if zone.contains(&self.lo) && zone.contains(&self.hi) {
+            Word::NoRealDifference
         } else {
-            self.leaning()
+            Word::CannotTellYet
         }
+    }
+
+    /// Whether it reaches [`LEVEL`]; if not, its ends say nothing.
+    #[must_use]
+    pub fn suffices(&self) -> bool {
+        self.level >= LEVEL
     }
 
     /// How many rounds, or turns, would probably put the whole interval on one side of the zone's
@@ -85,21 +98,6 @@ impl Interval {
         let room = (self.ratio.ln().abs() - SAME_ZONE.ln()).abs();
         let factor = (half / room).powi(2);
         (self.n..=1_000.max(self.n * 10)).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
-    }
-
-    /// What the interval would say if its level sufficed; for runs of fewer than 6 rounds.
-    #[must_use]
-    pub fn leaning(&self) -> Word {
-        let zone = 1.0 / SAME_ZONE..=SAME_ZONE;
-        if self.lo > *zone.end() {
-            Word::ClearlyFaster
-        } else if self.hi < *zone.start() {
-            Word::ClearlySlower
-        } else if zone.contains(&self.lo) && zone.contains(&self.hi) {
-            Word::NoRealDifference
-        } else {
-            Word::CannotTellYet
-        }
     }
 }
 
@@ -122,6 +120,12 @@ pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
         }
     };
     turns::compare(a, b).or_else(of_rounds)
+}
+
+/// The word for `a` against `b`; cells that never ran side by side can not be told apart.
+#[must_use]
+pub fn word(a: &Cell, b: &Cell) -> Word {
+    compare(a, b).map_or(Word::CannotTellYet, |interval| interval.word())
 }
 
 /// In how many of the rounds that [`compare`] looks at `a` was faster than `b`, and how many

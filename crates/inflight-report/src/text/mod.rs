@@ -16,14 +16,14 @@ pub(crate) mod table;
 pub use compare::{comparison, limits};
 pub use merged::merged;
 pub use notes::names;
-pub(crate) use notes::roads;
+pub(crate) use notes::{by_reason, roads};
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
-use crate::strategy::{INFLIGHT, NULL};
+use crate::strategy::{INFLIGHT, NULL, URING_TUNED};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
@@ -157,12 +157,17 @@ fn rounds(record: &Record) -> String {
         0 => String::new(),
         fresh => format!(", and up to {fresh} fresh ones of the cells at the front"),
     };
-    let (planned, each) = (record.rounds_planned, nanos(record.cell_duration_ns as f64));
-    if record.interrupted {
-        format!("interrupted after {done} of {planned} shuffled rounds of {each}{fresh}")
-    } else {
-        format!("{done} shuffled rounds of {each}{fresh}")
-    }
+    let each = nanos(record.cell_duration_ns as f64);
+    let planned = match usize::try_from(record.rounds_planned) {
+        Ok(planned) if done < planned => format!("{done} of {planned}"),
+        _ => done.to_string(),
+    };
+    let rounds = if planned == "1" { "round" } else { "rounds" };
+    let cut = match record.interrupted {
+        true => "interrupted after ",
+        false => "",
+    };
+    format!("{cut}{planned} shuffled {rounds} of {each}{fresh}")
 }
 
 fn most_rounds(record: &Record, of: impl Fn(&Cell) -> usize) -> usize {
@@ -174,14 +179,43 @@ fn legend(screen: &mut Screen, record: &Record) {
     let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
         return;
     };
+    let ends = match interval.suffices() {
+        true => format!(" and {:.1} % interval", interval.level * 100.0),
+        false => String::new(),
+    };
     screen.blank();
     let text = format!(
-        "vs pread: ratio and {:.1} % interval; = no real difference (within 3 %); \
-         ? can not tell yet. regret: how far the library is behind the best of the others. \
-         disk: share of the bytes that the device served or took. – not known.",
-        interval.level * 100.0
+        "depth: how many operations are in flight at a time. vs pread: ratio{ends}; = no real \
+         difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
+         of them, took no longer. regret: how far the library is behind the best of the others. \
+         disk: share of the bytes that the device served or took. – not known."
     );
     screen.prose(&text, 1, Paint::Plain);
+    let names = strategies(record);
+    if !names.is_empty() {
+        screen.prose(&names, 1, Paint::Plain);
+    }
+}
+
+/// What the names of those strategies mean that do not say it themselves.
+fn strategies(record: &Record) -> String {
+    let has = |name: &str| {
+        let mut cells = record.cells.iter();
+        cells.any(|cell| cell.strategy == name && full_rounds(cell) > 0)
+    };
+    let known = [
+        (NULL, "null: what measuring costs"),
+        (
+            URING_TUNED,
+            "io_uring, tuned: with registered buffers and files",
+        ),
+        (
+            INFLIGHT,
+            "inflight: this library, by its own choice; the road is the way it took",
+        ),
+    ];
+    let said = known.into_iter().filter(|(name, _)| has(name));
+    said.map(|(_, words)| format!("{words}. ")).collect()
 }
 
 fn findings(screen: &mut Screen, record: &Record) {
@@ -213,7 +247,7 @@ fn findings(screen: &mut Screen, record: &Record) {
 }
 
 /// Names the cells that a finding affects: whole profiles, where it affects all that was measured.
-fn concerned(record: &Record, finding: &Finding) -> Option<String> {
+pub(crate) fn concerned(record: &Record, finding: &Finding) -> Option<String> {
     let is_affected = |cell: &Cell| finding.affects.contains(&cell.id);
     let mut parts = Vec::new();
     let mut single: Vec<&Cell> = Vec::new();

@@ -4,17 +4,19 @@ use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
-use crate::strategy::{PREAD, THREADS, condition, name};
+use crate::strategy::{NULL, PREAD, THREADS, condition, name};
 use crate::units::count;
 
 /// Draws the notes of one profile; no cell may be missing without a word.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     for (cells, why) in by_reason(not_run(ranking)) {
-        let text = format!("{}: {why}", names(&cells));
+        let text = format!("{}: {why}", all_or_names(&cells, &ranking.cells));
         screen.statement("not run", &text, Paint::Plain);
     }
+    let works = |cell: &&Cell| full_rounds(cell) > 0 && cell.strategy != NULL;
+    let measured: Vec<&Cell> = ranking.cells.iter().copied().filter(works).collect();
     for (cells, why) in by_reason(ranking.out.iter().cloned()) {
-        let text = format!("{}: {why}", names(&cells));
+        let text = format!("{}: {why}", all_or_names(&cells, &measured));
         screen.statement("not ranked", &text, Paint::Red);
     }
     for (cells, why) in by_reason(mapped(ranking)) {
@@ -28,16 +30,25 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
             screen.statement("errors", &text, Paint::Red);
         }
-        let (empty, rounds) = (empty_rounds(cell), cell.rounds.len());
-        if empty > 0 {
-            let text = format!("{name}: {empty} of {rounds} rounds completed nothing, left out");
-            screen.statement("empty", &text, Paint::Red);
-        }
+    }
+    for (cells, what) in by_reason(empty(ranking)) {
+        let text = format!("{}: {what}", names(&cells));
+        screen.statement("empty", &text, Paint::Red);
     }
     for (cells, road) in roads(ranking) {
         let text = format!("{}: {road}", names(&cells));
         screen.statement("road", &text, Paint::Plain);
     }
+}
+
+/// Cells with rounds in which not one operation came to its end.
+fn empty<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+    let what = |cell: &&'a Cell| {
+        let (empty, rounds) = (empty_rounds(cell), cell.rounds.len());
+        let what = format!("{empty} of {rounds} rounds completed nothing, left out");
+        (empty > 0).then_some((*cell, what))
+    };
+    ranking.cells.iter().filter_map(what).collect()
 }
 
 /// Which way the library took, in its own words, cells of one way together.
@@ -69,7 +80,7 @@ fn mapped<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
 }
 
 /// Gathers cells that have the same reason, in order of appearance.
-pub(super) fn by_reason<'a>(
+pub(crate) fn by_reason<'a>(
     cells: impl IntoIterator<Item = (&'a Cell, String)>,
 ) -> Vec<(Vec<&'a Cell>, String)> {
     let mut groups: Vec<(Vec<&Cell>, String)> = Vec::new();
@@ -80,6 +91,14 @@ pub(super) fn by_reason<'a>(
         }
     }
     groups
+}
+
+/// The names of some cells, or a word where they are all that there are.
+fn all_or_names(cells: &[&Cell], all: &[&Cell]) -> String {
+    match cells.len() > 1 && cells.len() == all.len() {
+        true => "all of them".to_owned(),
+        false => names(cells),
+    }
 }
 
 /// Names cells in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.

@@ -8,9 +8,9 @@ use crate::noun;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Regret};
 use crate::regret;
-use crate::stats::{Word, compare};
+use crate::stats::{Word, compare, word};
 use crate::strategy::{self, is_ring, name, name_at_depth};
-use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends};
+use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends, signed_percent};
 
 /// Two programs that differ by more than this measure different things.
 const AGREES: f64 = 1.1;
@@ -32,7 +32,7 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
     } else {
         "in this profile"
     };
-    let answer = match ranking.word(ring, best) {
+    let answer = match word(ring, best) {
         Word::ClearlyFaster => format!("Faster than plain calls {here}."),
         Word::ClearlySlower => format!("Slower than plain calls {here}."),
         Word::NoRealDifference => format!("No real difference from plain calls {here}."),
@@ -97,16 +97,19 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
         }
     };
     let interval = compare(ours, other)?;
-    let word = match ranking.judge(&interval) {
+    let word = match interval.word() {
         Word::ClearlyFaster => "clearly faster",
         Word::ClearlySlower => "clearly slower",
         Word::NoRealDifference => "no real difference",
         Word::CannotTellYet => "can not be told apart yet",
     };
-    let (times, ends) = (ratio(interval.ratio), ends(&interval));
+    let (times, depth) = (ratio(interval.ratio), ours.depth);
+    let ends = match interval.suffices() {
+        true => format!(" ({})", ends(&interval)),
+        false => String::new(),
+    };
     Some(format!(
-        "inflight is {times} {called} ({ends}) at depth {}: {word}.",
-        ours.depth
+        "inflight is {times} {called}{ends} at depth {depth}: {word}."
     ))
 }
 
@@ -136,13 +139,17 @@ pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
 /// A regret with the bad end of its interval.
 pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) -> String {
     let (road, reference) = (name_at_depth(road), name_at_depth(reference));
-    let share = regret.percent();
-    let place = if share < 0.0 { "ahead of" } else { "behind" };
+    let in_prose = |percent: f64| signed_percent(percent / 100.0).replace('%', " %");
+    let share = in_prose(regret.percent());
+    let place = match share.starts_with('-') {
+        true => "ahead of",
+        false => "behind",
+    };
     format!(
-        "{road} is {:.1} % {place} {reference} (its interval: {:+.1} to {:+.1} %)",
-        share.abs(),
-        regret.percent_at_best(),
-        regret.percent_at_worst()
+        "{road} is {} {place} {reference} (its interval: {} to {})",
+        share.trim_start_matches(['-', '+']),
+        in_prose(regret.percent_at_best()),
+        in_prose(regret.percent_at_worst())
     )
 }
 
@@ -160,7 +167,7 @@ fn registered(ranking: &Ranking<'_>, pick: &Cell) -> Option<String> {
     let at =
         |strategy: &str| ranking.best(|cell| cell.strategy == strategy && cell.depth == pick.depth);
     let interval = compare(at(strategy::URING_TUNED)?, at(strategy::URING)?)?;
-    (ranking.judge(&interval) == Word::NoRealDifference).then(|| {
+    (interval.word() == Word::NoRealDifference).then(|| {
         let times = ratio_with_ends(&interval);
         format!("Registered buffers and files: {times} the plain ring, no real difference.")
     })
@@ -170,7 +177,7 @@ fn deeper(ranking: &Ranking<'_>, pick: &Cell) -> Option<String> {
     let deeper = ranking.ranked.iter().filter(|cell| {
         cell.strategy == pick.strategy
             && cell.depth > pick.depth
-            && ranking.word(cell, pick) == Word::NoRealDifference
+            && word(cell, pick) == Word::NoRealDifference
     });
     let next = deeper.min_by_key(|cell| cell.depth)?;
     let (near, far) = (pick.latency.as_ref()?.ns_p50, next.latency.as_ref()?.ns_p50);
@@ -191,7 +198,7 @@ pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
     };
     let ring = single(strategy::URING).or_else(|| single(strategy::URING_TUNED))?;
     let interval = compare(ring, plain(ranking, strategy::PREAD)?)?;
-    let gain = match ranking.judge(&interval) {
+    let gain = match interval.word() {
         Word::ClearlyFaster => format!("gains {}", ratio_with_ends(&interval)),
         Word::ClearlySlower => format!("loses: it is {} pread", ratio_with_ends(&interval)),
         Word::NoRealDifference => format!("gains nothing ({}x)", ends(&interval)),

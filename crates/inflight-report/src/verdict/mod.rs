@@ -10,7 +10,7 @@ use crate::figures::{full_rounds, screening_rounds};
 use crate::open;
 use crate::ranking::{Outcome, Ranking};
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{Word, ahead, compare, is_confirmed, signed_rank};
+use crate::stats::{FEWEST_ROUNDS, Word, ahead, compare, is_confirmed, word};
 use crate::strategy::{self, name, name_at_depth};
 use crate::truth::in_memory;
 use crate::units::{ends, ratio, ratio_with_ends};
@@ -72,15 +72,17 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
 fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
     match ranking.outcome {
         Outcome::Nothing => no_verdict(record, ranking),
+        Outcome::Undecided { keep, .. } | Outcome::Clear { pick: keep, .. }
+            if ranking.tentative =>
+        {
+            too_few_rounds(keep)
+        }
         Outcome::Undecided { keep, .. } => format!(
             "No clear winner after {}; keep {} (simplest){}.",
             rounds(full_rounds(keep)),
             name_at_depth(keep),
             gain(ranking, keep)
         ),
-        Outcome::Clear { pick, .. } if ranking.tentative => {
-            format!("Probably: {}{}.", advice(pick), gain(ranking, pick))
-        }
         Outcome::Clear { pick, .. } => {
             capital(&format!("{}{}.", advice(pick), gain(ranking, pick)))
         }
@@ -143,13 +145,15 @@ fn no_verdict(record: &Record, ranking: &Ranking<'_>) -> String {
 fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
     let (pick, leader) = match ranking.outcome {
         Outcome::Nothing => return None,
-        Outcome::Undecided { keep, leader } => return Some(undecided(ranking, keep, leader)),
+        Outcome::Undecided { keep, leader } | Outcome::Clear { pick: keep, leader }
+            if ranking.tentative =>
+        {
+            return in_front(keep, leader);
+        }
+        Outcome::Undecided { keep, leader } => return Some(undecided(keep, leader)),
         Outcome::Clear { pick, leader } => (pick, leader),
     };
     let mut said = Vec::new();
-    if ranking.tentative {
-        said.push(too_few_rounds(pick));
-    }
     if pick.id != leader.id
         && let Some(interval) = compare(pick, leader)
     {
@@ -160,18 +164,17 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
             confirmed(is_confirmed(pick, leader))
         ));
     }
-    let rival = ranking.best(|cell| {
-        cell.strategy != pick.strategy && ranking.word(pick, cell) != Word::NoRealDifference
-    });
-    said.extend(rival.and_then(|rival| against(ranking, pick, rival)));
+    let rival = ranking
+        .best(|cell| cell.strategy != pick.strategy && word(pick, cell) != Word::NoRealDifference);
+    said.extend(rival.and_then(|rival| against(pick, rival)));
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-fn against(ranking: &Ranking<'_>, pick: &Cell, rival: &Cell) -> Option<String> {
+fn against(pick: &Cell, rival: &Cell) -> Option<String> {
     let interval = compare(pick, rival)?;
     let (won, all) = ahead(pick, rival);
     let called = name_at_depth(rival);
-    let is_ahead = ranking.judge(&interval) == Word::ClearlyFaster;
+    let is_ahead = interval.word() == Word::ClearlyFaster;
     let beginning = match is_ahead {
         true => format!("Ahead of {called} in {won} of {} by", rounds(all)),
         false => format!("Not told apart from {called} yet:"),
@@ -194,18 +197,23 @@ fn confirmed(fresh: bool) -> &'static str {
     }
 }
 
-fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
-    let beginning = if ranking.tentative {
-        too_few_rounds(keep)
-    } else {
-        "Not sure.".to_owned()
-    };
+/// What little too few rounds show; nothing where what is kept is in front itself.
+fn in_front(keep: &Cell, leader: &Cell) -> Option<String> {
+    let interval = compare(leader, keep).filter(|_| leader.id != keep.id)?;
+    Some(format!(
+        "Not sure. In front so far: {}, {} as fast.",
+        name_at_depth(leader),
+        ratio_with_ends(&interval)
+    ))
+}
+
+fn undecided(keep: &Cell, leader: &Cell) -> String {
     let interval = compare(leader, keep);
+    // The medians of their rates may be the other way round.
     let difference = interval.map_or_else(
-        || "never ran side by side with it".to_owned(),
-        |interval| format!("is {} as fast", ratio_with_ends(&interval)),
+        || "it never ran side by side with it".to_owned(),
+        |interval| format!("side by side it is {} as fast", ratio_with_ends(&interval)),
     );
-    // An interval of very few rounds says nothing about its own width either.
     // Turns are several to a round.
     let in_rounds = |needed: usize| match interval.map(|interval| interval.n) {
         Some(n @ 1..) => (needed * ahead(leader, keep).1).div_ceil(n),
@@ -213,7 +221,7 @@ fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
     };
     let needed = interval.map(|interval| interval.rounds_to_tell().map(in_rounds));
     let more = match needed {
-        Some(Some(rounds)) if !ranking.tentative => {
+        Some(Some(rounds)) => {
             format!("About {rounds} rounds can tell (--rounds {rounds}).")
         }
         Some(None) => "They are too close to 3 % for more rounds to tell soon.".to_owned(),
@@ -224,16 +232,17 @@ fn undecided(ranking: &Ranking<'_>, keep: &Cell, leader: &Cell) -> String {
         false => "",
     };
     let leader = name_at_depth(leader);
-    format!("{beginning} The fastest, {leader}, {difference}{fresh}. {more}")
+    format!("Not sure. {leader} has the highest rate; {difference}{fresh}. {more}")
 }
 
-fn too_few_rounds(cell: &Cell) -> String {
-    let count = screening_rounds(cell);
-    let level = signed_rank(&vec![0.0; count]).map_or(0.0, |interval| interval.level);
+fn too_few_rounds(keep: &Cell) -> String {
+    let count = screening_rounds(keep);
+    let are = if count == 1 { "is" } else { "are" };
     format!(
-        "Not sure: {} allow an interval of {:.1} % at most; 6 reach 95 %.",
+        "No verdict yet: {} {are} too few, {FEWEST_ROUNDS} are needed (--rounds \
+         {FEWEST_ROUNDS}). Until then, keep {}.",
         rounds(count),
-        level * 100.0
+        name_at_depth(keep)
     )
 }
 

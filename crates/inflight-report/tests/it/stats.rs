@@ -110,8 +110,8 @@ fn one_round_gives_its_ratio_and_no_certainty() {
     assert_eq!((found.n, found.level), (1, 0.0));
     assert!(found.ratio > 40.0 && found.lo == found.ratio && found.hi == found.ratio);
     assert_eq!(
-        (found.word(), found.leaning()),
-        (Word::CannotTellYet, Word::ClearlyFaster)
+        (found.word(), found.suffices()),
+        (Word::CannotTellYet, false)
     );
 }
 

@@ -194,23 +194,26 @@ fn a_cell_that_lies_leaves_the_ranking_and_the_others_stay() {
 
 #[test]
 fn too_few_rounds_are_not_sure_and_say_so() {
-    let record = disk(3);
-    let verdict = only(&record);
-    assert!(!verdict.settled);
-    assert_eq!(
-        verdict.pick.as_deref(),
-        Some("direct-random-read/inflight/32")
-    );
-    assert_says(
-        &record,
-        "Verdict",
-        &["Probably: use inflight with 32 requests in flight: 43"],
-    );
-    assert_says(
-        &record,
-        "How sure",
-        &["3 rounds allow an interval of 75.0 % at most"],
-    );
+    for (rounds, told) in [(1, "1 round is too few"), (5, "5 rounds are too few")] {
+        let record = disk(rounds);
+        let verdict = only(&record);
+        assert!(!verdict.settled);
+        assert_eq!(
+            verdict.pick.as_deref(),
+            Some("direct-random-read/pread/1"),
+            "the simplest is kept, however far behind it seems"
+        );
+        assert_says(&record, "Verdict", &[told, "6 are needed", "keep pread"]);
+        let in_front = "In front so far: io_uring, tuned at depth 32";
+        assert_says(&record, "How sure", &[in_front]);
+        assert_says(&record, "io_uring", &["Can not be told apart"]);
+        assert_says(&record, "Library", &["can not be told apart yet"]);
+        assert_eq!(line(&verdict, "Regret"), None);
+        // An interval that does not reach its level has no ends to show.
+        let all: String = verdict.lines.into_iter().map(|line| line.text).collect();
+        assert!(!all.contains("x ("), "{all}");
+    }
+    assert!(only(&disk(6)).settled);
 }
 
 #[test]
@@ -237,7 +240,11 @@ fn an_open_question_keeps_the_simpler_strategy() {
     assert_says(
         &record,
         "How sure",
-        &["Not sure.", "About 114 rounds can tell (--rounds 114)."],
+        &[
+            "Not sure.",
+            "side by side it is",
+            "About 114 rounds can tell (--rounds 114).",
+        ],
     );
 }
 
