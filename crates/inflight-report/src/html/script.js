@@ -1,5 +1,11 @@
 "use strict";
 // Without this script everything is there: it only hides strategies and saves the record.
+// On a small screen bars scroll sideways; browsers leave what is half in sight where it is.
+for (const bar of document.querySelectorAll("nav, .legend")) {
+  bar.addEventListener("focusin", (event) => {
+    event.target.scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+}
 for (const legend of document.querySelectorAll(".legend")) {
   const profile = legend.closest("section");
   legend.addEventListener("click", (event) => {

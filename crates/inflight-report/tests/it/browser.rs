@@ -22,6 +22,9 @@ use crate::html::full;
 /// Widths of a telephone, a laptop and a large screen.
 const WIDTHS: [u32; 3] = [390, 1280, 1920];
 
+/// Width of a sheet of A4 without the margins that browsers leave.
+const PAPER: u32 = 717;
+
 /// When a browser that says nothing is given up. It takes 3 s where nothing else runs.
 const GIVEN_UP: Duration = Duration::from_secs(180);
 
@@ -88,6 +91,44 @@ function look(frame) {
     charts: charts.length, drawings, faults,
   };
 }
+// Whatever can be done can be done without a mouse, and where one is can be seen.
+function keyboard(frame) {
+  const page = frame.contentDocument;
+  const faults = [];
+  for (const thing of page.querySelectorAll("a[href], button, summary, [tabindex]")) {
+    if (!thing.checkVisibility()) continue;
+    const name = `${thing.tagName} ${thing.textContent.slice(0, 40)}`;
+    thing.focus();
+    const look = getComputedStyle(thing);
+    if (page.activeElement !== thing || thing.tabIndex !== 0) faults.push(`not reached: ${name}`);
+    if (look.outlineStyle === "none" || parseFloat(look.outlineWidth) < 2) {
+      faults.push(`focus is not seen: ${name}`);
+    }
+    const place = thing.getBoundingClientRect();
+    const on_top = page.elementFromPoint(place.left + place.width / 2, place.top + 8);
+    if (!thing.contains(on_top) && !on_top?.contains(thing)) faults.push(`covered: ${name}`);
+  }
+  return faults;
+}
+// What paper shows: the rules for it apply to this frame.
+function paper(frame) {
+  const page = frame.contentDocument;
+  const faults = [];
+  for (const rule of page.styleSheets[0].cssRules) {
+    if (rule.media?.mediaText === "print") rule.media.mediaText = "all";
+  }
+  for (const table of page.querySelectorAll("table")) {
+    const name = table.caption?.textContent ?? "a table";
+    if (!table.checkVisibility()) faults.push(`${name}: not printed`);
+    if (table.getBoundingClientRect().right > frame.clientWidth) faults.push(`${name}: too wide`);
+  }
+  for (const part of page.querySelectorAll("body *:not(.of)")) {
+    const clips = getComputedStyle(part).overflowX !== "visible";
+    if (clips && part.scrollWidth > part.clientWidth + 1) faults.push(`cut off: ${part.className}`);
+  }
+  if (page.documentElement.scrollWidth > frame.clientWidth) faults.push("wider than the paper");
+  return faults;
+}
 async function saved(frame) {
   const inside = frame.contentWindow;
   const blob = new Promise((resolve) => {
@@ -101,8 +142,10 @@ async function saved(frame) {
   return (await blob).text();
 }
 addEventListener("load", async () => {
-  const frames = [...document.querySelectorAll("iframe")];
+  const [sheet, ...frames] = document.querySelectorAll("iframe");
+  const [printed, keys] = [paper(sheet), frames.flatMap(keyboard)];
   const seen = frames.map(look);
+  seen[0].faults.push(...printed, ...keys);
   for (const [at, frame] of frames.entries()) seen[at].saved = await saved(frame);
   await fetch("/seen", { method: "POST", body: JSON.stringify(seen) });
 });
@@ -208,14 +251,14 @@ fn wait_for(seen: &Receiver<String>, browser: &mut Browser, told: &Path) -> Stri
 }
 
 #[test]
-fn the_page_is_laid_out_on_small_and_large_screens() {
+fn the_page_is_laid_out_on_screens_and_paper_and_can_be_used_with_keys() {
     let directory = tempfile::tempdir().unwrap();
     let frame = |width: &u32| {
         format!(
             "<iframe src=\"report.html\" style=\"width:{width}px;height:900px;border:0\"></iframe>"
         )
     };
-    let frames: String = WIDTHS.iter().map(frame).collect();
+    let frames: String = [&PAPER].into_iter().chain(&WIDTHS).map(frame).collect();
     let icon = "<link rel=\"icon\" href=\"data:,\">";
     let around = format!("<!DOCTYPE html>{icon}<body>{frames}<script>{LOOK}</script></body>");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
