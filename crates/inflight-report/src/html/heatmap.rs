@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::markup::{Figure, Pen, Table, esc, put, short};
+use super::rounds::{by_round, by_round_columns};
 use super::scale::{Kind, Scale};
 use super::view::{Series, View, row_name, tick_nanos};
 use crate::heat::{BANDS, Slice, decode, lower_edge_ns};
@@ -252,22 +253,20 @@ fn key(view: &View<'_>) -> String {
 /// One row for each strategy, one column for each round: the highest band that was reached.
 fn table(maps: &[Map<'_>]) -> Table {
     let rounds = maps.iter().map(|map| map.rounds.len()).max().unwrap_or(0);
-    let row = |map: &Map<'_>| {
-        let figures = (0..rounds).map(|round| {
-            let slices = map.rounds.get(round).into_iter().flatten();
-            let ends = slices.filter(|slice| !slice.counts.is_empty());
-            let slowest = ends
-                .map(|slice| slice.first_band + slice.counts.len())
-                .max();
-            slowest.map_or_else(|| MISSING.to_owned(), |band| nanos(lower_edge_ns(band)))
-        });
-        [row_name(map.cell)].into_iter().chain(figures).collect()
+    let slowest = |map: &Map<'_>, round: usize| {
+        let slices = map.rounds.get(round).into_iter().flatten();
+        let ends = slices.filter(|slice| !slice.counts.is_empty());
+        let slowest = ends
+            .map(|slice| slice.first_band + slice.counts.len())
+            .max();
+        slowest.map_or_else(|| MISSING.to_owned(), |band| nanos(lower_edge_ns(band)))
     };
-    let columns = (1..=rounds).map(|round| round.to_string());
     Table {
         caption: "The slowest in each round, by its number, took less than".to_owned(),
-        columns: ["strategy".to_owned()].into_iter().chain(columns).collect(),
-        rows: maps.iter().map(row).collect(),
+        columns: by_round_columns(maps.iter().map(|map| map.cell)),
+        rows: by_round(rounds, |round| {
+            maps.iter().map(|map| slowest(map, round)).collect()
+        }),
     }
 }
 

@@ -111,6 +111,21 @@ pub(super) fn slug(text: &str) -> String {
     safe.collect()
 }
 
+/// Figures that are not parted from their units where a line ends.
+fn with_units(figures: &str) -> String {
+    let (mut glued, mut after_digit) = (String::with_capacity(figures.len()), false);
+    let mut letters = figures.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let is_unit = |next: &char| next.is_alphabetic() || *next == '%';
+        match letter {
+            ' ' if after_digit && letters.peek().is_some_and(is_unit) => glued.push('\u{a0}'),
+            letter => glued.push(letter),
+        }
+        after_digit = letter.is_ascii_digit();
+    }
+    glued
+}
+
 /// A table: what it is about, its columns, and its rows, whose first cell names the row.
 pub(super) struct Table {
     pub(super) caption: String,
@@ -135,7 +150,7 @@ impl Table {
             for (place, cell) in row.iter().enumerate() {
                 match place {
                     0 => put!(&mut html, "<th scope=\"row\">{}</th>", esc(cell)),
-                    _ => put!(&mut html, "<td>{}</td>", esc(cell)),
+                    _ => put!(&mut html, "<td>{}</td>", esc(&with_units(cell))),
                 }
             }
             html.push_str("</tr>");
@@ -194,6 +209,14 @@ mod tests {
         assert!((across.sum::<f64>() - 333.0).abs() < 0.01, "{line}");
         let places = [-0.01, 12.0, -3.25, -0.5].map(short);
         assert_eq!(places, ["0", "12", "-3.2", "-.5"]);
+    }
+
+    #[test]
+    fn figures_stay_with_their_units() {
+        assert_eq!(
+            with_units("12.9 k at 76 µs / –, +2 % (3 of 4)"),
+            "12.9\u{a0}k at 76\u{a0}µs / –, +2\u{a0}% (3\u{a0}of 4)"
+        );
     }
 
     #[test]

@@ -158,11 +158,11 @@ pub(super) fn findings(record: &Record) -> String {
         }
         if !finding.fix.is_empty() {
             // Often a command: a full stop would become part of it.
-            put!(&mut html, " <em>Fix:</em> {}", esc(&finding.fix));
+            put!(&mut html, "<p><em>Fix:</em> {}</p>", esc(&finding.fix));
         }
         put!(
             &mut html,
-            " <em>More:</em> <code>inflight doctor --explain {}</code></li>",
+            "<p><em>More:</em> <code>inflight doctor --explain {}</code></p></li>",
             esc(&finding.id)
         );
     }

@@ -157,17 +157,33 @@ fn signed(share: f64) -> String {
 }
 
 fn table(strips: &[Strip<'_>], last: u32) -> Table {
-    let row = |strip: &Strip<'_>| {
-        let figures = (0..=last).map(|round| {
-            let found = strip.shares.iter().find(|(block, _)| *block == round);
-            found.map_or_else(|| MISSING.to_owned(), |(_, share)| signed(*share))
-        });
-        [row_name(strip.cell)].into_iter().chain(figures).collect()
+    let share = |strip: &Strip<'_>, round: usize| {
+        let is_it = |(block, _): &&(u32, f64)| usize::try_from(*block) == Ok(round);
+        let found = strip.shares.iter().find(is_it);
+        found.map_or_else(|| MISSING.to_owned(), |(_, share)| signed(*share))
     };
-    let columns = (0..=last).map(|round| (round + 1).to_string());
+    let rounds = usize::try_from(last).map_or(0, |last| last + 1);
     Table {
         caption: "Rate of each round, by its number, over the median of its strategy".to_owned(),
-        columns: ["strategy".to_owned()].into_iter().chain(columns).collect(),
-        rows: strips.iter().map(row).collect(),
+        columns: by_round_columns(strips.iter().map(|strip| strip.cell)),
+        rows: by_round(rounds, |round| {
+            strips.iter().map(|strip| share(strip, round)).collect()
+        }),
     }
+}
+
+/// The columns of a table with a row for each round: there may be more of these than fit side by
+/// side.
+pub(super) fn by_round_columns<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
+    let names = cells.map(row_name);
+    ["round".to_owned()].into_iter().chain(names).collect()
+}
+
+/// The rows of such a table.
+pub(super) fn by_round(rounds: usize, figures: impl Fn(usize) -> Vec<String>) -> Vec<Vec<String>> {
+    let row = |round: usize| {
+        let number = [(round + 1).to_string()].into_iter();
+        number.chain(figures(round)).collect()
+    };
+    (0..rounds).map(row).collect()
 }

@@ -117,16 +117,17 @@ function paper(frame) {
   for (const rule of page.styleSheets[0].cssRules) {
     if (rule.media?.mediaText === "print") rule.media.mediaText = "all";
   }
+  const width = page.documentElement.clientWidth;
   for (const table of page.querySelectorAll("table")) {
     const name = table.caption?.textContent ?? "a table";
     if (!table.checkVisibility()) faults.push(`${name}: not printed`);
-    if (table.getBoundingClientRect().right > frame.clientWidth) faults.push(`${name}: too wide`);
+    if (table.getBoundingClientRect().right > width) faults.push(`${name}: too wide`);
   }
   for (const part of page.querySelectorAll("body *:not(.of)")) {
     const clips = getComputedStyle(part).overflowX !== "visible";
     if (clips && part.scrollWidth > part.clientWidth + 1) faults.push(`cut off: ${part.className}`);
   }
-  if (page.documentElement.scrollWidth > frame.clientWidth) faults.push("wider than the paper");
+  if (page.documentElement.scrollWidth > width) faults.push("wider than the paper");
   return faults;
 }
 async function saved(frame) {
