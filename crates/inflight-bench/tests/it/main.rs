@@ -8,6 +8,7 @@ mod doctor;
 mod interrupts;
 mod open_loop;
 mod pitfalls;
+mod places;
 mod printed;
 mod programs;
 mod progress;

@@ -35,6 +35,10 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
         let text = format!("{}: {what}", names(&cells));
         screen.statement("empty", &text, Paint::Red);
     }
+    for (cells, mode) in by_reason(not_polled(ranking)) {
+        let text = format!("{}: writes are {mode}", names(&cells));
+        screen.statement("mode", &text, Paint::Plain);
+    }
     for (cells, road) in roads(ranking) {
         let text = format!("{}: {road}", names(&cells));
         screen.statement("road", &text, Paint::Plain);
@@ -49,6 +53,16 @@ fn empty<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
         (empty > 0).then_some((*cell, what))
     };
     ranking.cells.iter().filter_map(what).collect()
+}
+
+/// Writes that were to be polled, and that the kernel took and did not poll.
+fn not_polled<'a>(ranking: &Ranking<'a>) -> Vec<(&'a Cell, String)> {
+    let mode = |cell: &&'a Cell| {
+        let mode = cell.effective.get("writes")?;
+        let ran = full_rounds(cell) > 0 && mode.starts_with("not polled");
+        ran.then(|| (*cell, mode.clone()))
+    };
+    ranking.cells.iter().filter_map(mode).collect()
 }
 
 /// Which way the library took, in its own words, cells of one way together.

@@ -10,11 +10,11 @@ use super::{doctor, examine, is_root, line};
 use crate::support::directory;
 
 /// A group of its own, removed when this goes.
-pub(super) struct Group(PathBuf);
+pub(crate) struct Group(PathBuf);
 
 impl Group {
     /// A group of a controller of version 1; nothing where there is none.
-    pub(super) fn new(test: &str, controller: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str, controller: &str) -> Option<Self> {
         let parent = Path::new("/sys/fs/cgroup").join(controller);
         let path = parent.join(format!("inflight-test-{}-{test}", std::process::id()));
         let made = is_root()
@@ -27,12 +27,12 @@ impl Group {
         made.map(|()| Self(path))
     }
 
-    pub(super) fn set(&self, file: &str, value: &str) {
+    pub(crate) fn set(&self, file: &str, value: &str) {
         fs::write(self.0.join(file), value).unwrap();
     }
 
     /// A command inside of it.
-    pub(super) fn enter(&self, inner: &Command) -> Command {
+    pub(crate) fn enter(&self, inner: &Command) -> Command {
         let mut command = Command::new("sh");
         let procs = self.0.join("cgroup.procs");
         command

@@ -3,7 +3,7 @@
 
 mod bench;
 mod fuse;
-mod groups;
+pub(crate) mod groups;
 mod places;
 mod plain;
 pub(crate) mod refused;
@@ -50,13 +50,13 @@ fn names(examination: &Examination) -> Vec<&str> {
     stack.iter().map(|device| device.name.as_str()).collect()
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     status.lines().any(|line| line.starts_with("Uid:\t0\t"))
 }
 
 /// Whether a command is there and can do what it is asked; says so if not.
-fn can(test: &str, program: &str, args: &[&str]) -> bool {
+pub(crate) fn can(test: &str, program: &str, args: &[&str]) -> bool {
     let tried = Command::new(program)
         .args(args)
         .stdin(Stdio::null())

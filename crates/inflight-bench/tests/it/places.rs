@@ -1,0 +1,267 @@
+//! Places whose figures are not a disk's, or are not of what was asked for: each is made for real,
+//! in a mount namespace or control group of its own, and measured there.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use inflight_report::record::{Cell, Record};
+use inflight_report::truth::out_of_ranking;
+
+use crate::doctor::groups::Group;
+use crate::doctor::{can, can_mount, is_root};
+use crate::support::{bench, directory, inflight, record, stderr};
+
+const SHORT: &[&str] = &["--rounds", "2", "--cell-time", "20", "--depth", "1"];
+const JSON: &[&str] = &["--export-json", "-"];
+
+fn finding<'r>(record: &'r Record, id: &str) -> &'r inflight_report::record::Finding {
+    let found = record.findings.iter().find(|finding| finding.id == id);
+    found.unwrap_or_else(|| panic!("no finding {id}: {:?}", record.findings))
+}
+
+/// Why the only cell does not count.
+fn out(record: &Record) -> Option<String> {
+    let cell: &Cell = &record.cells[0];
+    let skipped = cell.skipped.as_ref().map(|skipped| skipped.reason.clone());
+    skipped.or_else(|| out_of_ranking(cell, &record.profiles[0], &record.target))
+}
+
+/// Runs a script with a file system on a loop device: `$disk` is the device, mounted at `POINT`
+/// after `make`. The device goes with the mount, and that with the script.
+fn on_loop(path: &Path, make: &str, measure: &Command) -> Option<Record> {
+    let image = path.join("image");
+    fs::File::create(&image)
+        .unwrap()
+        .set_len(256 << 20)
+        .unwrap();
+    let point = path.join("point");
+    fs::create_dir(&point).unwrap();
+    let make = make.replace("POINT", &format!("'{}'", point.display()));
+    let script = format!(
+        "trap 'exit 77' EXIT\ndisk=$(losetup --find --show '{}')\n{{ {make}; }} >&2\n\
+         losetup --detach $disk\ntrap - EXIT\n\
+         for argument do shift; [ \"$argument\" = DISK ] && argument=$disk; \
+         set -- \"$@\" \"$argument\"; done\nexec \"$0\" \"$@\"",
+        image.display()
+    );
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-ec", &script])
+        .arg(measure.get_program())
+        .args(measure.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) {
+        println!("skipped: {}", stderr(&output));
+        return None;
+    }
+    let read = serde_json::from_slice(&output.stdout);
+    Some(read.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output))))
+}
+
+#[test]
+fn direct_io_that_goes_through_the_page_cache_is_not_taken_for_a_disk() {
+    let test = "direct_io_that_goes_through_the_page_cache_is_not_taken_for_a_disk";
+    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+        return;
+    }
+    let directory = directory();
+    let which = ["--profile", "direct-random-read", "--strategy", "pread"];
+    // So little that most of it is read again and again.
+    let args = [SHORT, JSON, &which, &["--size", "256k"]].concat();
+    let measure = bench(&directory.path().join("point"), &args);
+    // The kernel takes O_DIRECT of a journalled file, and reads it into the page cache.
+    let make = "mkfs.ext4 -q $disk; mount -o data=journal $disk POINT";
+    let Some(record) = on_loop(directory.path(), make, &measure) else {
+        return;
+    };
+    let why = out(&record).expect("the page cache has answered");
+    assert!(why.contains("page cache"), "{why}");
+    let told = finding(&record, "file-system");
+    assert!(told.what.contains("data=journal"), "{told:?}");
+}
+
+#[test]
+fn data_that_was_compressed_is_not_taken_for_a_disk() {
+    let test = "data_that_was_compressed_is_not_taken_for_a_disk";
+    if !can_mount(test) || !can(test, "mkfs.btrfs", &["--version"]) {
+        return;
+    }
+    let directory = directory();
+    let which = ["--profile", "direct-random-read", "--strategy", "pread"];
+    let file = directory.path().join("point/data");
+    let measure = bench(&file, &[SHORT, JSON, &which].concat());
+    let make = "mkfs.btrfs -q -f $disk; mount -t btrfs -o compress-force=zlib $disk POINT; \
+                yes inflight | head -c 16M > POINT/data; sync -f POINT/data";
+    let Some(record) = on_loop(directory.path(), make, &measure) else {
+        return;
+    };
+    let why = out(&record).expect("a few kilobytes were read of the disk");
+    assert!(why.contains("less than 90 %"), "{why}");
+}
+
+#[test]
+fn a_mounted_disk_is_only_read() {
+    let test = "a_mounted_disk_is_only_read";
+    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+        return;
+    }
+    let directory = directory();
+    let which = [
+        "--profile",
+        "direct-random-read,durable-append,buffered-random-write",
+        "--strategy",
+        "pread",
+    ];
+    let size = ["--size", "16m"];
+    let measure = bench(Path::new("DISK"), &[SHORT, JSON, &which, &size].concat());
+    // Mounted for reading, so that nobody but the command could change it.
+    let make = format!(
+        "mkfs.ext4 -q $disk; mount -o ro,noload $disk POINT; cp --sparse=always $disk '{}'",
+        directory.path().join("before").display()
+    );
+    let Some(record) = on_loop(directory.path(), &make, &measure) else {
+        return;
+    };
+    assert!(record.cells[0].rounds.iter().all(|round| round.ops > 0));
+    for cell in &record.cells[1..] {
+        let why = &cell.skipped.as_ref().unwrap().reason;
+        assert!(why.contains("name a directory"), "{why}");
+    }
+    let content = |name: &str| fs::read(directory.path().join(name)).unwrap();
+    assert!(content("image") == content("before"), "it was written to");
+}
+
+#[test]
+fn cached_data_that_has_no_room_in_the_cache_does_not_count() {
+    let test = "cached_data_that_has_no_room_in_the_cache_does_not_count";
+    let Some(group) = Group::new(test, "memory") else {
+        return;
+    };
+    let directory = directory();
+    let which = ["--profile", "cached-random-read", "--strategy", "pread"];
+    let args = [SHORT, JSON, &which, &["--size", "256m"]].concat();
+    group.set("memory.limit_in_bytes", &(64 << 20).to_string());
+    let command = bench(directory.path(), &args);
+    let output = group.enter(&command).output().unwrap();
+    let record: Record = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    let why = out(&record).expect("most of it comes from the disk");
+    assert!(why.contains("not in the page cache"), "{why}");
+    assert!(finding(&record, "cgroup-memory").what.contains("64 MiB"));
+}
+
+#[test]
+fn polling_that_is_refused_by_each_operation_is_not_measured() {
+    let directory = directory();
+    let which = ["--strategy", "uring-iopoll", "--size", "16m"];
+    let profiles = ["--profile", "direct-random-read,direct-random-write"];
+    let (_, record) = record(directory.path(), &[SHORT, &which, &profiles].concat());
+    let disk = record.target.stack.first();
+    if disk.and_then(|disk| disk.io_poll) != Some(false) {
+        println!("skipped: there is no disk here, or it has poll queues");
+        return;
+    }
+    let [reads, writes] = [0, 1].map(|at| &record.cells[at]);
+    let why = &reads.skipped.as_ref().unwrap().reason;
+    if why.contains("refused") {
+        println!("skipped: {why}");
+        return;
+    }
+    // The ring was set up all the same: only the operation tells.
+    assert!(why.contains("no queues to poll"), "{why}");
+    assert!(why.contains("not supported"), "{why}");
+    // Writes are accepted, and not polled.
+    assert_eq!(writes.requested["ring-flags"], "iopoll");
+    assert!(writes.effective["writes"].starts_with("not polled"));
+    let text = inflight_report::text::screen(&record, inflight_report::text::Style::default());
+    assert!(text.contains("not polled"), "{text}");
+}
+
+#[test]
+fn a_queue_longer_than_the_disk_takes_is_told() {
+    let directory = directory();
+    let which = ["--profile", "direct-random-read", "--strategy", "uring"];
+    let short = ["--rounds", "1", "--cell-time", "20", "--size", "16m"];
+    let found = |depth: &str| {
+        let args = [&short[..], &which, &["--depth", depth]].concat();
+        record(directory.path(), &args).1
+    };
+    let within = found("1");
+    let taken = within
+        .target
+        .stack
+        .first()
+        .and_then(|disk| disk.nr_requests);
+    let Some(taken) = taken.filter(|taken| *taken < 2_000) else {
+        println!("skipped: there is no disk here, or it takes very many requests");
+        return;
+    };
+    let beyond = found(&(taken * 2).to_string());
+    let id = "depth-above-nr-requests";
+    assert!(within.findings.iter().all(|finding| finding.id != id));
+    let told = finding(&beyond, id);
+    assert!(told.what.contains(&taken.to_string()), "{told:?}");
+}
+
+#[test]
+fn buffers_that_cannot_be_registered_are_told_with_the_limit() {
+    let test = "buffers_that_cannot_be_registered_are_told_with_the_limit";
+    let drop = ["--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"];
+    let with_true = [&drop[..], &["true"]].concat();
+    if !is_root() || !can(test, "setpriv", &with_true) || !can(test, "prlimit", &["true"]) {
+        println!("skipped: {test}: needs root, setpriv and prlimit");
+        return;
+    }
+    let directory = directory();
+    let which = ["--profile", "cached-random-read", "--strategy"];
+    let short = ["--rounds", "1", "--cell-time", "20", "--size", "16m"];
+    let more = ["uring-tuned", "--depth", "32"];
+    let plain = bench(
+        directory.path(),
+        &[&which[..], &more, &short, JSON].concat(),
+    );
+    let output = Command::new("prlimit")
+        .args(["--memlock=65536:65536", "setpriv"])
+        .args(drop)
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .output()
+        .unwrap();
+    let record: Record = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    if let Some(skipped) = &record.cells[0].skipped {
+        println!("skipped: {test}: {}", skipped.reason);
+        return;
+    }
+    let told = finding(&record, "buffers-not-registered");
+    assert!(told.what.contains("64 KiB"), "{told:?}");
+    assert_eq!(told.affects, [record.cells[0].id.clone()]);
+    assert!(record.cells[0].effective["registered-buffers"].starts_with("no"));
+}
+
+#[test]
+fn a_quick_look_at_memory_says_where_to_look_instead() {
+    let Ok(directory) = tempfile::TempDir::new_in("/dev/shm") else {
+        println!("skipped: there is no /dev/shm");
+        return;
+    };
+    let args = ["--profile", "direct-random-read", "--strategy", "pread"];
+    let mut command = inflight();
+    command
+        .arg("bench")
+        .arg(directory.path())
+        .args(args)
+        .args(SHORT);
+    let output = command.args(["--size", "16m"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text.contains("this is no disk"), "{text}");
+    assert!(
+        text.contains("name a directory on a disk, such as /var/tmp"),
+        "{text}"
+    );
+}
