@@ -9,7 +9,7 @@ use super::Violation;
 /// Folders searched for Rust files, with everything below them.
 const RUST: [&str; 3] = ["crates", "fuzz", "xtask"];
 
-/// Pages of the root whose text is checked.
+/// Pages of the root whose text is checked, beside those that rest on tests.
 const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// The files of the repository, or of a test.
@@ -45,7 +45,7 @@ impl Tree {
         for folder in RUST {
             read_rust(root, folder, &mut sources)?;
         }
-        for page in PAGES {
+        for page in PAGES.into_iter().chain(super::cited::PAGES) {
             if let Some(text) = existing(fs::read_to_string(root.join(page)))? {
                 sources.push(Source::new(page.to_owned(), text));
             }

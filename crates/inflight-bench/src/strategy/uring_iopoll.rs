@@ -40,7 +40,7 @@ impl Strategy for UringIopoll {
             return Some("a ring that polls takes direct I/O alone");
         }
         let synced = profile.asked.sync != Sync::None;
-        synced.then_some("a ring that polls takes no syncs alone")
+        synced.then_some("a ring that polls cannot sync")
     }
 
     fn closed_only(&self) -> Option<&'static str> {

@@ -156,14 +156,16 @@ fn cached_data_that_has_no_room_in_the_cache_does_not_count() {
 fn polling_that_is_refused_by_each_operation_is_not_measured() {
     let directory = directory();
     let which = ["--strategy", "uring-iopoll", "--size", "16m"];
-    let profiles = ["--profile", "direct-random-read,direct-random-write"];
+    let profiles = "direct-random-read,direct-random-write,durable-append";
+    let profiles = ["--profile", profiles];
     let (_, record) = record(directory.path(), &[SHORT, &which, &profiles].concat());
     let disk = record.target.stack.first();
     if disk.and_then(|disk| disk.io_poll) != Some(false) {
         println!("skipped: there is no disk here, or it has poll queues");
         return;
     }
-    let [reads, writes] = [0, 1].map(|at| &record.cells[at]);
+    let [reads, writes, synced] = [0, 1, 2].map(|at| &record.cells[at]);
+    assert!(synced.skipped.is_some(), "such a ring cannot sync");
     let why = &reads.skipped.as_ref().unwrap().reason;
     if why.contains("refused") {
         println!("skipped: {why}");
@@ -203,6 +205,22 @@ fn a_queue_longer_than_the_disk_takes_is_told() {
     assert!(within.findings.iter().all(|finding| finding.id != id));
     let told = finding(&beyond, id);
     assert!(told.what.contains(&taken.to_string()), "{told:?}");
+}
+
+#[test]
+fn what_workers_of_the_kernel_do_is_counted() {
+    let directory = directory();
+    let which = ["--profile", "buffered-random-write", "--strategy", "uring"];
+    let short = ["--rounds", "2", "--cell-time", "100", "--depth", "8"];
+    let size = ["--size", "16m"];
+    let (_, record) = record(directory.path(), &[&which[..], &short, &size].concat());
+    let cell = &record.cells[0];
+    if record.target.fs != "ext4" || cell.skipped.is_some() {
+        println!("skipped: no ext4, which hands writes to workers, or no io_uring");
+        return;
+    }
+    let worked = cell.rounds.iter().filter_map(|round| round.worker_ns);
+    assert!(worked.sum::<u64>() > 0, "{:?}", cell.rounds);
 }
 
 #[test]
