@@ -184,38 +184,38 @@ fn legend(screen: &mut Screen, record: &Record) {
         false => String::new(),
     };
     screen.blank();
-    let text = format!(
-        "depth: how many operations are in flight at a time. vs pread: ratio{ends}; = no real \
-         difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
-         of them, took no longer. regret: how far the library is behind the best of the others. \
-         disk: share of the bytes that the device served or took. – not known."
-    );
-    screen.prose(&text, 1, Paint::Plain);
-    let names = strategies(record);
-    if !names.is_empty() {
-        screen.prose(&names, 1, Paint::Plain);
-    }
-}
-
-/// What the names of those strategies mean that do not say it themselves.
-fn strategies(record: &Record) -> String {
     let has = |name: &str| {
         let mut cells = record.cells.iter();
         cells.any(|cell| cell.strategy == name && full_rounds(cell) > 0)
     };
+    let regret = match has(INFLIGHT) {
+        true => " regret: how far the library is behind the best of the others.",
+        false => "",
+    };
+    let text = format!(
+        "depth: how many operations are in flight at a time. vs pread: ratio{ends}; = no real \
+         difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
+         of them, took no longer.{regret} disk: share of the bytes that the device served or \
+         took. – not known."
+    );
+    screen.prose(&text, 1, Paint::Plain);
+    // Names that do not say it themselves.
     let known = [
-        (NULL, "null: what measuring costs"),
+        (NULL, "null: what measuring costs."),
         (
             URING_TUNED,
-            "io_uring, tuned: with registered buffers and files",
+            "io_uring, tuned: with registered buffers and files.",
         ),
         (
             INFLIGHT,
-            "inflight: this library, by its own choice; the road is the way it took",
+            "inflight: this library, by its own choice; the road is the way it took.",
         ),
     ];
-    let said = known.into_iter().filter(|(name, _)| has(name));
-    said.map(|(_, words)| format!("{words}. ")).collect()
+    let known = known.into_iter().filter(|(name, _)| has(name));
+    let names: Vec<&str> = known.map(|(_, words)| words).collect();
+    if !names.is_empty() {
+        screen.prose(&names.join(" "), 1, Paint::Plain);
+    }
 }
 
 fn findings(screen: &mut Screen, record: &Record) {

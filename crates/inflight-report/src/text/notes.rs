@@ -9,15 +9,15 @@ use crate::units::count;
 
 /// Draws the notes of one profile; no cell may be missing without a word.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
-    for (cells, why) in by_reason(not_run(ranking)) {
-        let text = format!("{}: {why}", all_or_names(&cells, &ranking.cells));
-        screen.statement("not run", &text, Paint::Plain);
-    }
+    draw_not_run(screen, ranking);
     let works = |cell: &&Cell| full_rounds(cell) > 0 && cell.strategy != NULL;
-    let measured: Vec<&Cell> = ranking.cells.iter().copied().filter(works).collect();
+    let measured = ranking.cells.iter().copied().filter(works).count();
     for (cells, why) in by_reason(ranking.out.iter().cloned()) {
-        let text = format!("{}: {why}", all_or_names(&cells, &measured));
-        screen.statement("not ranked", &text, Paint::Red);
+        let who = match cells.len() > 1 && cells.len() == measured {
+            true => "all of them".to_owned(),
+            false => names(&cells),
+        };
+        screen.statement("not ranked", &format!("{who}: {why}"), Paint::Red);
     }
     for (cells, why) in by_reason(mapped(ranking)) {
         let text = format!("{}: {why}", names(&cells));
@@ -42,6 +42,24 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     for (cells, road) in roads(ranking) {
         let text = format!("{}: {road}", names(&cells));
         screen.statement("road", &text, Paint::Plain);
+    }
+}
+
+/// Draws who did not run; where nobody did, most of them have no need of names.
+fn draw_not_run(screen: &mut Screen, ranking: &Ranking<'_>) {
+    let mut groups = by_reason(not_run(ranking));
+    let told: usize = groups.iter().map(|(cells, _)| cells.len()).sum();
+    if told == ranking.cells.len() {
+        groups.sort_by_key(|(cells, _)| cells.len());
+    }
+    let last = groups.len().saturating_sub(1);
+    for (at, (cells, why)) in groups.iter().enumerate() {
+        let who = match () {
+            () if told < ranking.cells.len() || at < last || cells.len() < 2 => names(cells),
+            () if last == 0 => "all of them".to_owned(),
+            () => "all others".to_owned(),
+        };
+        screen.statement("not run", &format!("{who}: {why}"), Paint::Plain);
     }
 }
 
@@ -105,14 +123,6 @@ pub(crate) fn by_reason<'a>(
         }
     }
     groups
-}
-
-/// The names of some cells, or a word where they are all that there are.
-fn all_or_names(cells: &[&Cell], all: &[&Cell]) -> String {
-    match cells.len() > 1 && cells.len() == all.len() {
-        true => "all of them".to_owned(),
-        false => names(cells),
-    }
 }
 
 /// Names cells in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.

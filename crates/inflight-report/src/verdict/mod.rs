@@ -72,10 +72,10 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
 fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
     match ranking.outcome {
         Outcome::Nothing => no_verdict(record, ranking),
-        Outcome::Undecided { keep, .. } | Outcome::Clear { pick: keep, .. }
+        Outcome::Undecided { keep, leader } | Outcome::Clear { pick: keep, leader }
             if ranking.tentative =>
         {
-            too_few_rounds(keep)
+            too_few_rounds(keep, leader)
         }
         Outcome::Undecided { keep, .. } => format!(
             "No clear winner after {}; keep {} (simplest){}.",
@@ -235,8 +235,8 @@ fn undecided(keep: &Cell, leader: &Cell) -> String {
     format!("Not sure. {leader} has the highest rate; {difference}{fresh}. {more}")
 }
 
-fn too_few_rounds(keep: &Cell) -> String {
-    let count = screening_rounds(keep);
+fn too_few_rounds(keep: &Cell, leader: &Cell) -> String {
+    let count = screening_rounds(leader);
     let are = if count == 1 { "is" } else { "are" };
     format!(
         "No verdict yet: {} {are} too few, {FEWEST_ROUNDS} are needed (--rounds \
