@@ -23,7 +23,7 @@ const DIRECT: &[&str] = &[
     "--rounds",
     "2",
     "--cell-time",
-    "20",
+    "100",
 ];
 
 const APPEND: &[&str] = &[

@@ -12,7 +12,7 @@ use crate::doctor::groups::Group;
 use crate::doctor::{can, can_mount, is_root};
 use crate::support::{bench, directory, inflight, record, stderr};
 
-const SHORT: &[&str] = &["--rounds", "2", "--cell-time", "20", "--depth", "1"];
+const SHORT: &[&str] = &["--rounds", "2", "--cell-time", "100", "--depth", "1"];
 const JSON: &[&str] = &["--export-json", "-"];
 
 fn finding<'r>(record: &'r Record, id: &str) -> &'r inflight_report::record::Finding {
@@ -185,7 +185,7 @@ fn polling_that_is_refused_by_each_operation_is_not_measured() {
 fn a_queue_longer_than_the_disk_takes_is_told() {
     let directory = directory();
     let which = ["--profile", "direct-random-read", "--strategy", "uring"];
-    let short = ["--rounds", "1", "--cell-time", "20", "--size", "16m"];
+    let short = ["--rounds", "1", "--cell-time", "100", "--size", "16m"];
     let found = |depth: &str| {
         let args = [&short[..], &which, &["--depth", depth]].concat();
         record(directory.path(), &args).1
@@ -234,7 +234,7 @@ fn buffers_that_cannot_be_registered_are_told_with_the_limit() {
     }
     let directory = directory();
     let which = ["--profile", "cached-random-read", "--strategy"];
-    let short = ["--rounds", "1", "--cell-time", "20", "--size", "16m"];
+    let short = ["--rounds", "1", "--cell-time", "100", "--size", "16m"];
     let more = ["uring-tuned", "--depth", "32"];
     let plain = bench(
         directory.path(),
