@@ -134,6 +134,39 @@ fn every_chart_has_marks_axes_and_a_table() {
 }
 
 #[test]
+fn a_reader_that_speaks_finds_headings_in_order_and_a_name_for_every_drawing() {
+    let page = html::page(&full());
+    let document = parsed(&page);
+    assert_eq!(document.root_element().attribute("lang"), Some("en"));
+    let level = |node: Node<'_, '_>| {
+        let level = node.tag_name().name().strip_prefix('h')?;
+        level.parse::<u32>().ok()
+    };
+    let levels: Vec<u32> = document.descendants().filter_map(level).collect();
+    assert_eq!(levels[0], 1);
+    assert_eq!(levels.iter().filter(|level| **level == 1).count(), 1);
+    assert!(
+        levels.windows(2).all(|pair| pair[1] <= pair[0] + 1),
+        "{levels:?}"
+    );
+    for drawing in document
+        .descendants()
+        .filter(|node| node.has_tag_name("svg"))
+    {
+        let is_named = drawing.attribute("role") == Some("img")
+            && drawing
+                .attribute("aria-label")
+                .is_some_and(|name| !name.is_empty());
+        let is_silent = drawing.attribute("aria-hidden") == Some("true");
+        assert!(
+            is_named || is_silent,
+            "{:?}",
+            drawing.attributes().collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
 fn a_map_over_time_is_drawn_for_every_strategy_that_has_one() {
     let page = html::page(&full());
     let document = parsed(&page);
