@@ -1,6 +1,7 @@
 //! Operations of several kinds in one batch.
 
 use std::io;
+use std::os::fd::RawFd;
 
 use super::bounce::Bounced;
 use super::engine::Engine;
@@ -123,6 +124,13 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         match self {
             Self::Write(write) => write.proceed(answer),
             Self::Read(_) | Self::Sync(_) => false,
+        }
+    }
+
+    fn twin(&self, of: RawFd) -> Option<RawFd> {
+        match self {
+            Self::Read(read) => read.twin(of),
+            Self::Write(_) | Self::Sync(_) => None,
         }
     }
 

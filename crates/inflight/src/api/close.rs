@@ -161,7 +161,7 @@ pub(super) struct Closer {
 }
 
 struct State {
-    fds: [Option<OwnedFd>; 2],
+    fds: [Option<OwnedFd>; 3],
     result: Option<io::Result<()>>,
     waker: Option<Waker>,
 }
@@ -169,7 +169,7 @@ struct State {
 impl Closer {
     fn new(pool: Arc<Pool>) -> Self {
         let state = State {
-            fds: [None, None],
+            fds: [None, None, None],
             result: None,
             waker: None,
         };
@@ -187,7 +187,7 @@ impl Closer {
 
     /// Has the descriptors closed, which nobody needs any more. This may be a driver, so it is
     /// done elsewhere.
-    pub(super) fn take_over(self: Arc<Self>, fds: [Option<OwnedFd>; 2]) {
+    pub(super) fn take_over(self: Arc<Self>, fds: [Option<OwnedFd>; 3]) {
         if self.fork_generation != fork::generation() {
             // Nobody is to be told: whoever closed the file is in the parent.
             return drop(fds);
@@ -240,7 +240,7 @@ impl std::fmt::Debug for Closer {
 }
 
 /// Closes all of them; the first error counts.
-fn close_all(fds: [Option<OwnedFd>; 2]) -> io::Result<()> {
+fn close_all(fds: [Option<OwnedFd>; 3]) -> io::Result<()> {
     let results = fds.map(|fd| fd.map_or(Ok(()), close));
     results.into_iter().collect()
 }

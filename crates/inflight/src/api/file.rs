@@ -85,6 +85,14 @@ impl Alignment {
 /// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR`; any
 ///   transfer on a pipe, socket or terminal is `ESPIPE`.
 ///
+/// Where two threads read cached data of one regular file, on a file system of this machine, the
+/// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by
+/// one open file description slow each other down. That descriptor is closed with the file. There
+/// is none for a file that the program has opened itself ([`File::from_std`]), none beside a lease
+/// that this process has on it (fcntl(2)), none if system calls have been filtered (seccomp(2))
+/// since the file was opened, and they are at most a sixteenth of the descriptors that the process
+/// may have.
+///
 /// Dropping the file closes it, once no operation is in flight whose future was dropped;
 /// [`File::close`] also tells how that went.
 #[derive(Debug)]
@@ -136,6 +144,10 @@ impl File {
 
     /// Gives the descriptor back, unless operations whose futures were dropped are still in
     /// flight on it.
+    ///
+    /// A second descriptor that the library has of the file is closed, but if somebody may have a
+    /// record lock on the file it is left open as long as the process lives: a record lock of this
+    /// process would end with any of its descriptors (fcntl(2), "Advisory record locking").
     ///
     /// # Errors
     ///

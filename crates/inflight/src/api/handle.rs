@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use super::bounce::AnyRange;
 use super::close::Closer;
 use super::file::Alignment;
+use super::twin::{Twin, Wanted, close_beside};
 use super::wishes::Hints;
 use crate::buf::{Mapping, NotMapped};
 use crate::commit::{Commit, Keep, Kept};
@@ -28,6 +29,8 @@ pub struct Handle {
     owned: Option<OwnedFd>,
     /// For requests that do not fit direct I/O, where that is optional.
     buffered: Option<OwnedFd>,
+    /// For a thread that reads while another does.
+    twin: Twin,
     facts: Facts,
     alignment: Alignment,
     /// The bits that are 0 in offsets and lengths that are aligned, and those in addresses.
@@ -53,6 +56,7 @@ pub struct Handle {
 pub(super) struct Opened {
     pub(super) fd: OwnedFd,
     pub(super) buffered: Option<OwnedFd>,
+    pub(super) twin: Wanted,
     pub(super) facts: Facts,
     pub(super) alignment: Alignment,
     pub(super) required: bool,
@@ -72,6 +76,7 @@ impl Handle {
             fd: opened.fd.as_raw_fd(),
             owned: Some(opened.fd),
             buffered: opened.buffered,
+            twin: Twin::new(opened.twin),
             facts: opened.facts,
             alignment: opened.alignment,
             position_bits: u64::from(needed.offset_bytes) - 1,
@@ -92,16 +97,21 @@ impl Handle {
 
     /// The descriptor alone.
     pub(super) fn into_fd(mut self) -> OwnedFd {
-        self.owned.take().expect("it is there until the end")
+        let [owned, buffered, twin] = self.take_fds();
+        [buffered, twin]
+            .into_iter()
+            .flatten()
+            .for_each(close_beside);
+        owned.expect("it is there until the end")
     }
 
     /// The descriptors, to be closed.
-    pub(super) fn into_fds(mut self) -> [Option<OwnedFd>; 2] {
+    pub(super) fn into_fds(mut self) -> [Option<OwnedFd>; 3] {
         self.take_fds()
     }
 
-    fn take_fds(&mut self) -> [Option<OwnedFd>; 2] {
-        [self.owned.take(), self.buffered.take()]
+    fn take_fds(&mut self) -> [Option<OwnedFd>; 3] {
+        [self.owned.take(), self.buffered.take(), self.twin.take()]
     }
 
     /// From now on the descriptors are left to this closer when nobody needs them any more.
@@ -122,6 +132,17 @@ impl Handle {
 
     pub(super) fn raw_fd(&self) -> RawFd {
         self.fd
+    }
+
+    /// A descriptor for another thread than the one that reads by this one, if there can be one.
+    #[inline]
+    pub(super) fn twin(&self, of: RawFd) -> Option<RawFd> {
+        let twin = self.twin.of(self.as_fd())?;
+        match of {
+            _ if of == self.fd => Some(twin),
+            _ if of == twin => Some(self.fd),
+            _ => None,
+        }
     }
 
     /// Learns how a transfer was served.
@@ -207,15 +228,19 @@ impl Handle {
             }
             _ => self.hints.heard(wishes, facts.direct),
         };
-        let op = op(fd, span, heard);
+        let mut op = op(fd, span, heard);
+        let grows = self.grows(offset, span.len);
+        let road = road(&op, facts, &self.learned, grows);
+        if let (Road::Warm | Road::Blind, Op::ReadAt { fd, .. }) = (road, &mut op) {
+            *fd = self.twin.for_this_thread(self.as_fd());
+        }
         let request = Request {
             op,
             whole,
             limit_bytes: facts.limit_bytes,
             aside: false,
         };
-        let grows = self.grows(offset, span.len);
-        Prepared::run(road(&op, facts, &self.learned, grows), request)
+        Prepared::run(road, request)
     }
 
     /// As [`Handle::transfer`], for a list of buffers.

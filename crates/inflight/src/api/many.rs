@@ -1,6 +1,7 @@
 //! Many reads or writes with borrowed buffers.
 
 use std::io;
+use std::os::fd::RawFd;
 
 use super::engine::Engine;
 use super::file::File;
@@ -165,6 +166,11 @@ impl Prepare for ReadInto<'_> {
                     wishes,
                 }
             })
+    }
+
+    #[inline]
+    fn twin(&self, of: RawFd) -> Option<RawFd> {
+        self.file.handle().twin(of)
     }
 
     fn note(&self, seen: SeenOf) {

@@ -23,6 +23,7 @@ mod pending_test;
 pub(crate) mod queue;
 pub(crate) mod timeout;
 pub(crate) mod transfer;
+mod twin;
 pub(crate) mod upkeep;
 pub(crate) mod vectored;
 pub(crate) mod wishes;

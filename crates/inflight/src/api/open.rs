@@ -18,6 +18,7 @@ use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Handle, Opened};
 use super::names::or_global;
+use super::twin::{Wanted, is_filtered};
 use super::upkeep::Metadata;
 use crate::buf::Mapping;
 use crate::policy::{self, Facts};
@@ -241,6 +242,10 @@ impl OpenOptions {
                 None => describe(fd, None, false, self.any_range),
             },
         }?;
+        opened.twin = match is_filtered() {
+            true => Wanted::Yes,
+            false => Wanted::Unfiltered,
+        };
         if self.maps {
             let size_bytes = statx(opened.fd.as_raw_fd())?.stx_size;
             // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
@@ -311,7 +316,7 @@ fn make_direct(fd: &OwnedFd) -> io::Result<()> {
     if alignment(fd.as_raw_fd())? == Alignment::Refused {
         return Err(no_direct());
     }
-    let flags = flags(fd)?;
+    let flags = flags(fd.as_raw_fd())?;
     // SAFETY: no memory is involved.
     let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) };
     if answer == 0 {
@@ -327,9 +332,9 @@ fn make_direct(fd: &OwnedFd) -> io::Result<()> {
 }
 
 /// The flags of an open file.
-fn flags(fd: &OwnedFd) -> io::Result<i32> {
+pub(super) fn flags(fd: RawFd) -> io::Result<i32> {
     // SAFETY: no memory is involved.
-    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -363,7 +368,7 @@ fn describe(
     required: bool,
     any_range: AnyRange,
 ) -> io::Result<Opened> {
-    let flags = flags(&fd)?;
+    let flags = flags(fd.as_raw_fd())?;
     if flags & libc::O_APPEND != 0 {
         let what = "a file opened for appending ignores positions; open it without append";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -387,6 +392,7 @@ fn describe(
     Ok(Opened {
         fd,
         buffered,
+        twin: Wanted::No,
         facts,
         alignment,
         required,
@@ -405,7 +411,7 @@ fn alignment(fd: RawFd) -> io::Result<Alignment> {
     Ok(Alignment::from_statx(&statx(fd)?))
 }
 
-fn statx(fd: RawFd) -> io::Result<libc::statx> {
+pub(super) fn statx(fd: RawFd) -> io::Result<libc::statx> {
     statx_at(fd, c"", libc::AT_EMPTY_PATH)
 }
 

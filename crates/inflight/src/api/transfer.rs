@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
 
 use super::bounce::Bounced;
 use super::engine::Engine;
@@ -87,6 +88,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         };
         let op = bounced.read(handle.raw_fd(), span, wishes);
         handle.read_past_the_cache(op, self.exact)
+    }
+
+    #[inline]
+    fn twin(&self, of: RawFd) -> Option<RawFd> {
+        self.file.handle().twin(of)
     }
 
     #[inline]

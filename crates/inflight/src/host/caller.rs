@@ -9,8 +9,9 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use super::fork;
+use super::reads::{Manner, Shown};
 use super::shared::Shared;
-use super::spread::{Gathered, Made};
+use super::spread::Gathered;
 use super::stopwatch::time;
 use super::syncs::Running;
 use crate::backend::alarm::Alarm;
@@ -40,6 +41,16 @@ pub(super) enum Start {
     Answered(Answer),
     /// A sync, which whoever has the lease sees to.
     Sync(Request),
+}
+
+/// Which answers of reads that are shared are taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    /// Those that are there, else of some that this thread makes, if any are left to be made.
+    Now,
+    /// The same, but one at least, and as many as leave room for another read.
+    Some,
+    All,
 }
 
 /// A proactor of this thread.
@@ -234,7 +245,7 @@ impl Lease<'_> {
                 fills = matches!(start, Start::InFlight);
                 let answer = match start {
                     Start::Gathered if this.lease.is_gathered_full() => {
-                        take_gathered(&mut this, false, operations, answers, &mut again);
+                        take_gathered(&mut this, Want::Some, operations, answers, &mut again);
                         None
                     }
                     Start::InFlight | Start::Gathered => None,
@@ -246,7 +257,7 @@ impl Lease<'_> {
                 }
             }
             if this.lease.has_gathered() {
-                take_gathered(&mut this, true, operations, answers, &mut again);
+                take_gathered(&mut this, Want::All, operations, answers, &mut again);
             }
             let proactor = this.lease.proactor();
             if next == count && again.is_empty() && proactor.is_idle() {
@@ -345,10 +356,9 @@ impl Lease<'_> {
         self.owned.gathered.is_full()
     }
 
-    /// Takes answers of reads that are shared, and hands each to `each`: all, or as many as have to
-    /// be for the next one, but one at least.
+    /// Takes answers of reads that are shared, and hands each to `each`.
     #[inline]
-    pub(super) fn take_gathered(&mut self, all: bool, mut each: impl FnMut(u32, Answer)) {
+    pub(super) fn take_gathered(&mut self, want: Want, mut each: impl FnMut(u32, Answer)) {
         let Owned {
             gathered, proactor, ..
         } = &mut **self.owned;
@@ -356,13 +366,13 @@ impl Lease<'_> {
             // The device works while this thread copies.
             proactor.submit();
         }
-        let mut made = Made::default();
-        loop {
-            made += gathered.take_some(&mut |token, answer, _| each(token, answer));
-            let is_enough = !all && !gathered.is_full();
-            if is_enough || gathered.is_empty() {
-                break;
-            }
+        let mut each = |token, answer, _: &_| each(token, answer);
+        let mut made = match want {
+            Want::Now => gathered.take_now(&mut each),
+            Want::Some | Want::All => gathered.take_some(&mut each),
+        };
+        while gathered.is_full() || want == Want::All && !gathered.is_empty() {
+            made += gathered.take_some(&mut each);
         }
         let tally = proactor.tally();
         tally.answered.add(u64::from(made.own + made.helped));
@@ -439,8 +449,11 @@ impl Lease<'_> {
             }
             Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
                 let gathered = &mut self.owned.gathered;
-                // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
-                if gathered.is_open() && unsafe { gathered.push(self.shared, token, &request) } {
+                let shown = |request| Shown::new(operation, request, Manner::Call);
+                if gathered.is_open()
+                    // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
+                    && unsafe { gathered.push(self.shared, token, &request, shown) }
+                {
                     return Start::Gathered;
                 }
                 let tally = self.proactor().tally();
@@ -516,16 +529,16 @@ fn give_up(shared: &Shared, mut owned: Box<Owned>) {
     }
 }
 
-/// Takes answers of reads that are shared: all, or some.
+/// Takes answers of reads that are shared.
 #[inline]
 fn take_gathered<O: Prepare>(
     this: &mut Running<'_, '_>,
-    all: bool,
+    want: Want,
     operations: &mut [O],
     answers: &mut [Answer],
     again: &mut Vec<u32>,
 ) {
-    this.lease.take_gathered(all, |token, answer| {
+    this.lease.take_gathered(want, |token, answer| {
         take(operations, answers, again, token, answer);
     });
 }

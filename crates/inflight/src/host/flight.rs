@@ -142,7 +142,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     if road == Road::Warm
         && step != Step::Backend
         // SAFETY: passed on from the caller.
-        && let Some((home, ticket)) = unsafe { local::share(shared, &request, waker) }
+        && let Some((home, ticket)) = unsafe { local::share(shared, operation, &request, waker) }
     {
         return Tried::InFlight(Flight::Local(home, ticket));
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use super::caller::{Lease, Start};
+use super::caller::{Lease, Start, Want};
 use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{HostId, Seat};
@@ -180,9 +180,14 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Takes answers of reads that are shared with another thread.
     fn take_gathered(&mut self) {
         let Self { lease, ready, .. } = self;
-        // With others in flight, results are looked for once for many.
-        let all = !lease.proactor().is_idle();
-        lease.take_gathered(all, |token, answer| ready.push_back((token, answer)));
+        let want = match (lease.proactor().is_idle(), ready.is_empty()) {
+            // With others in flight, results are looked for once for many.
+            (false, _) => Want::All,
+            (true, true) => Want::Some,
+            // The program goes on with those it has.
+            (true, false) => Want::Now,
+        };
+        lease.take_gathered(want, |token, answer| ready.push_back((token, answer)));
     }
 
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.

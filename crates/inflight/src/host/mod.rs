@@ -24,10 +24,12 @@ mod reads;
 mod share;
 #[cfg(all(test, loom))]
 mod share_loom;
+mod sides;
 pub(crate) mod spread;
 mod stopwatch;
 mod syncs;
 
+mod callers;
 pub(crate) mod cells;
 #[cfg(test)]
 mod cells_test;

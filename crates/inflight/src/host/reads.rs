@@ -1,14 +1,16 @@
 //! The reads that are shown to whoever shares them, and how one is made.
 #![allow(unsafe_code)]
 
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 
-use super::share::Work;
+use super::share::{By, Work};
+use super::sides::Side;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request};
 use crate::completion::Answer;
-use crate::op::{Op, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::weight;
 
 /// Most reads that are shared at a time.
@@ -23,6 +25,34 @@ pub(super) enum Manner {
     WithoutWaiting,
 }
 
+/// A read that is to be shown.
+pub(super) struct Shown<'r> {
+    pub(super) request: &'r Request,
+    /// Another descriptor of the same file, if there is one.
+    pub(super) twin: Option<RawFd>,
+    pub(super) manner: Manner,
+}
+
+impl<'r> Shown<'r> {
+    /// The read of this operation.
+    #[inline]
+    pub(super) fn new<O: Prepare>(operation: &O, request: &'r Request, manner: Manner) -> Self {
+        let fd = request.op.reads_by();
+        Self {
+            request,
+            twin: fd.and_then(|fd| operation.twin(fd)),
+            manner,
+        }
+    }
+
+    /// The address of the memory that is read into.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        let span = self.request.op.span();
+        span.map_or(0, |span| span.start.addr())
+    }
+}
+
 /// The reads that are shown. The owner writes here what is to be done before it shows a place, and
 /// again when it has taken its answer; that is what orders the accesses.
 pub(super) struct Reads(Box<[Place; PLACES]>);
@@ -34,6 +64,8 @@ pub(super) struct Place {
     len: AtomicUsize,
     offset: AtomicU64,
     fd: AtomicI32,
+    /// The descriptor for who is not the owner.
+    twin: AtomicI32,
     whole: AtomicBool,
     must_wait: AtomicBool,
 }
@@ -51,10 +83,10 @@ impl Reads {
 
     /// Writes a read to the place with this number. Returns what it [weighs](weight).
     #[inline]
-    pub(super) fn write(&self, at: usize, request: &Request, manner: Manner) -> u64 {
+    pub(super) fn write(&self, at: usize, read: &Shown<'_>) -> u64 {
         let Op::ReadAt {
             fd, span, offset, ..
-        } = request.op
+        } = read.request.op
         else {
             unreachable!("only reads are shared");
         };
@@ -63,29 +95,61 @@ impl Reads {
         place.len.store(span.len, Relaxed);
         place.offset.store(offset, Relaxed);
         place.fd.store(fd, Relaxed);
-        place.whole.store(request.whole, Relaxed);
-        place.must_wait.store(manner == Manner::Call, Relaxed);
+        place.twin.store(read.twin.unwrap_or(fd), Relaxed);
+        place.whole.store(read.request.whole, Relaxed);
+        let must_wait = read.manner == Manner::Call;
+        place.must_wait.store(must_wait, Relaxed);
         weight(span.len as u64)
     }
 }
 
+/// Who has made the last read into some memory. Addresses share entries, so it is a guess.
+pub(super) struct Makers(Box<[Side; MAKERS]>);
+
+/// Entries for more blocks than are shared at a time.
+const MAKERS: usize = 2 * PLACES;
+
+impl Makers {
+    /// Nobody has read yet.
+    pub(super) fn new() -> Self {
+        Self(Box::new([Side::default(); MAKERS]))
+    }
+
+    /// Who is to read into memory with this address.
+    #[inline]
+    pub(super) fn of(&mut self, address: usize) -> &mut Side {
+        // By pages, and those of one place in several arenas of a power of two differ.
+        &mut self.0[(address >> 12 ^ address >> 21) % MAKERS]
+    }
+}
+
 impl Place {
+    /// The address of the memory that is read into.
+    #[inline]
+    pub(super) fn address(&self) -> usize {
+        self.start.load(Relaxed).addr()
+    }
+
     /// What the read here weighs.
     #[inline]
     pub(super) fn weight(&self) -> u64 {
         weight(self.len.load(Relaxed) as u64)
     }
 
-    /// The read that was written here; a buffer that the ring knows is named by its address alone.
+    /// The read that was written here, by one of its descriptors; a buffer that the ring knows is
+    /// named by its address alone.
     #[inline]
-    fn request(&self) -> Request {
+    fn request(&self, by: By) -> Request {
         let span = Span {
             start: self.start.load(Relaxed),
             len: self.len.load(Relaxed),
             arena: None,
         };
         let op = Op::ReadAt {
-            fd: self.fd.load(Relaxed),
+            fd: match by {
+                By::Owner => self.fd.load(Relaxed),
+                By::Other => self.twin.load(Relaxed),
+            },
             span,
             offset: self.offset.load(Relaxed),
             wishes: Wishes::NONE,
@@ -103,7 +167,7 @@ impl Place {
     #[inline]
     pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
         let has_missed = answer == MISSED && !self.must_wait.load(Relaxed);
-        has_missed.then(|| self.request())
+        has_missed.then(|| self.request(By::Owner))
     }
 }
 
@@ -114,9 +178,9 @@ impl Work for Reads {
     type Alarm = Alarm;
 
     #[inline]
-    unsafe fn work(&self, place: usize) -> i64 {
+    unsafe fn work(&self, place: usize, by: By) -> i64 {
         let place = &self.0[place];
-        let request = place.request();
+        let request = place.request(by);
         let answer = match place.must_wait.load(Relaxed) {
             // SAFETY: passed on from the caller.
             true => unsafe { execute_request(&request) },

@@ -14,7 +14,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::mail_loom::{Flag, explore};
-use super::share::{Owner, Share, Work};
+use super::share::{By, Owner, Share, Work};
+use super::sides::{Owners, Side, Sides};
 
 /// Places of a table.
 const PLACES: usize = 2;
@@ -35,7 +36,7 @@ unsafe impl Sync for Table {}
 impl Work for Table {
     type Alarm = Flag;
 
-    unsafe fn work(&self, place: usize) -> i64 {
+    unsafe fn work(&self, place: usize, _by: By) -> i64 {
         let named = self.named[place].load(Ordering::Relaxed);
         // SAFETY: `loom` refuses two at a time, and nothing else has this address.
         self.memory[named].with_mut(|number| unsafe { *number += 1 });
@@ -53,14 +54,15 @@ impl Table {
 
 type Shared = Arc<Share<Table>>;
 
+fn table() -> Table {
+    Table {
+        named: std::array::from_fn(|_| AtomicUsize::new(0)),
+        memory: std::array::from_fn(|_| UnsafeCell::new(0)),
+    }
+}
+
 fn share() -> Shared {
-    Arc::new(Share::new(
-        Table {
-            named: std::array::from_fn(|_| AtomicUsize::new(0)),
-            memory: std::array::from_fn(|_| UnsafeCell::new(0)),
-        },
-        PLACES,
-    ))
+    Arc::new(Share::new(table(), PLACES))
 }
 
 /// A thread that looks for work so many times.
@@ -185,6 +187,41 @@ fn an_owner_that_waits_elsewhere_is_called() {
                 }
             }
             assert_eq!(share.table().worked(at), 1);
+        }
+        helper.join().expect("no panic");
+    });
+}
+
+/// An owner of two sides, each with reads, whose other thread goes from one side to the other.
+///
+/// Fails if the owner waits on a side on which nobody owes anything, or on none (nothing is taken).
+#[test]
+fn an_owner_of_two_sides_waits_for_what_is_owed() {
+    explore("an_owner_of_two_sides_waits_for_what_is_owed", 3, || {
+        let sides = Arc::new(Sides::new(table, PLACES));
+        let helper = thread::spawn({
+            let sides = Arc::clone(&sides);
+            move || {
+                for _ in 0..2 {
+                    sides.help(|_, _| {});
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut owners = Owners::new(PLACES);
+        for side in [Side::Far, Side::Near] {
+            let place = owners.next_place(&sides, side).expect("there is one");
+            sides.table(side).named[place].store(0, Ordering::Relaxed);
+            // SAFETY: the memory is there as long as the table, and left alone until the answer is
+            // taken.
+            unsafe { owners.show(&sides, side) };
+        }
+        while !owners.is_empty() {
+            let mut each = |side, _, _| assert_eq!(sides.table(side).worked(0), 1);
+            if owners.take(&sides, &mut each) + owners.work(&sides, &mut each) == 0 {
+                owners.wait(&sides);
+                assert!(owners.take(&sides, &mut each) > 0, "it has waited for it");
+            }
         }
         helper.join().expect("no panic");
     });

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::callers::Callers;
 use super::driver::Drivers;
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
-use super::spread::Callers;
 use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::alarm::Alarm;

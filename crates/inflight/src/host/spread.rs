@@ -8,15 +8,15 @@
 
 use std::num::NonZero;
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::reads::{Manner, PLACES, Place, Reads};
-use super::share::{Owner, Share};
+use super::reads::{Makers, PLACES, Place, Reads, Shown};
 use super::shared::Shared;
+use super::sides::{Owners, Side, Sides};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::{Pool, Run};
@@ -38,12 +38,9 @@ const LOOKS: u32 = 16;
 /// that takes about as long as waking one.
 const ASK_EVERY: u64 = 64 * weight(4096);
 
-/// How long a caller that has not been heard of still counts as one.
-const HEARD_OF: Duration = Duration::from_secs(1);
-
 /// What a caller shares with the thread it calls.
 struct Common {
-    share: Share<Reads>,
+    sides: Sides<Reads>,
     pool: Arc<Pool>,
     /// Whether a thread has been called and has not left.
     is_attended: AtomicBool,
@@ -53,17 +50,21 @@ struct Common {
     credit_ns: AtomicU64,
     /// The processor on which the caller was when it called.
     caller_on: AtomicI32,
-    /// Whether the thread that was called has found itself on that processor, and has left.
+    /// Whether a thread that was called has found itself there, and has called another one.
+    is_handed_on: AtomicBool,
+    /// Whether that one was there too, and has left.
     is_in_vain: AtomicBool,
 }
 
 impl Run for Common {
     fn run(self: Arc<Self>) {
         let here = processor();
-        let in_vain = here != NOWHERE && here == self.caller_on.load(Relaxed);
-        self.is_in_vain.store(in_vain, Relaxed);
-        if !in_vain {
+        if here == NOWHERE || here != self.caller_on.load(Relaxed) {
             self.attend();
+        } else if !self.is_handed_on.swap(true, Relaxed) && self.hand_on() {
+            return;
+        } else {
+            self.is_in_vain.store(true, Relaxed);
         }
         self.is_attended.store(false, Relaxed);
     }
@@ -118,9 +119,8 @@ impl Common {
     /// Helps once, and adds what that weighs. False if nothing is left.
     #[inline]
     fn help(&self, weight: &mut u64) -> bool {
-        let reads = self.share.table();
-        self.share
-            .help(|place| *weight += reads.place(place).weight())
+        self.sides
+            .help(|reads, place| *weight += reads.place(place).weight())
     }
 
     /// Looks for more work. False if there is none, or something else to do.
@@ -139,10 +139,20 @@ impl Common {
         }
     }
 
+    /// Has another thread come. The scheduler wakes a thread where it was last, also if that is
+    /// where the caller runs and another processor has nothing to do (it does not look for one
+    /// while they are busy altogether: `kernel/sched/fair.c`, `select_idle_cpu`); another thread
+    /// was elsewhere, and a new one is put where there is least to do.
+    #[cold]
+    fn hand_on(self: &Arc<Self>) -> bool {
+        self.pool.give_share(Arc::clone(self) as _).is_ok()
+    }
+
     /// Calls a thread.
     #[cold]
     fn call(self: &Arc<Self>) {
         self.is_attended.store(true, Relaxed);
+        self.is_handed_on.store(false, Relaxed);
         self.caller_on.store(processor(), Relaxed);
         if self.pool.give_share(Arc::clone(self) as _).is_err() {
             self.is_attended.store(false, Relaxed);
@@ -157,9 +167,10 @@ pub(super) struct Gathered {
     is_open: bool,
     /// Made for the first trial.
     common: Option<Arc<Common>>,
-    owner: Owner,
-    /// Whose reads the places are.
-    tokens: Box<[u32]>,
+    owner: Owners,
+    /// Whose reads the places are, of each side.
+    tokens: [Box<[u32]>; 2],
+    makers: Makers,
     /// Of all whose answers have not been taken.
     weight: u64,
     calls: Calls,
@@ -182,30 +193,15 @@ impl AddAssign for Made {
     }
 }
 
-/// Callers of an engine that have been heard of lately: where there are as many as processors, none
-/// of them is to take another's.
-#[derive(Default)]
-pub(crate) struct Callers(Mutex<Vec<(thread::ThreadId, Instant)>>);
-
-impl Callers {
-    /// This thread is heard of. How many have been lately.
-    fn hear(&self) -> usize {
-        let (this, now) = (thread::current().id(), Instant::now());
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.retain(|(thread, at)| *thread != this && now - *at < HEARD_OF);
-        heard.push((this, now));
-        heard.len()
-    }
-}
-
 impl Gathered {
     pub(super) fn new() -> Self {
         Self {
             spread: Spread::default(),
             is_open: false,
             common: None,
-            owner: Owner::default(),
-            tokens: Box::default(),
+            owner: Owners::default(),
+            tokens: Default::default(),
+            makers: Makers::new(),
             weight: 0,
             calls: Calls::default(),
             processors: 0,
@@ -249,18 +245,22 @@ impl Gathered {
             return;
         }
         let common = self.common.get_or_insert_with(|| {
-            self.owner = Owner::new(PLACES);
-            self.tokens = vec![0; PLACES].into();
+            self.owner = Owners::new(PLACES);
+            self.tokens = [vec![0; PLACES].into(), vec![0; PLACES].into()];
             Arc::new(Common {
-                share: Share::new(Reads::new(), PLACES),
+                sides: Sides::new(Reads::new, PLACES),
                 pool: Arc::clone(shared.pool()),
                 is_attended: AtomicBool::new(false),
                 is_closed: AtomicBool::new(false),
                 credit_ns: AtomicU64::new(0),
                 caller_on: AtomicI32::new(NOWHERE),
+                is_handed_on: AtomicBool::new(false),
                 is_in_vain: AtomicBool::new(false),
             })
         });
+        // What a trial is to show is what another thread brings if it comes.
+        common.is_in_vain.store(false, Relaxed);
+        self.calls = Calls::default();
         common.lend(CREDIT);
         self.is_open = true;
     }
@@ -271,11 +271,17 @@ impl Gathered {
     ///
     /// As for [`Gathered::show`].
     #[inline]
-    pub(super) unsafe fn push(&mut self, shared: &Shared, token: u32, request: &Request) -> bool {
+    pub(super) unsafe fn push<'r>(
+        &mut self,
+        shared: &Shared,
+        token: u32,
+        request: &'r Request,
+        shown: impl FnOnce(&'r Request) -> Shown<'r>,
+    ) -> bool {
         let wants = self.wants(shared, request);
         if wants {
             // SAFETY: passed on from the caller.
-            unsafe { self.show(token, request, Manner::Call) };
+            unsafe { self.show(token, &shown(request)) };
         }
         wants
     }
@@ -295,25 +301,28 @@ impl Gathered {
     /// # Safety
     ///
     /// What the request names stays valid, and nobody else uses it, until its answer has been taken
-    /// or [`Gathered::withdraw`] returns.
+    /// or [`Gathered::withdraw`] returns. The other descriptor stays open as long.
     #[inline]
-    pub(super) unsafe fn show(&mut self, token: u32, request: &Request, manner: Manner) {
+    pub(super) unsafe fn show(&mut self, token: u32, read: &Shown<'_>) {
         let common = self.common.as_ref().expect("made before it is open");
-        let at = self.owner.next_place(&common.share);
+        let is_attended = common.is_attended.load(Relaxed);
+        let side = match is_attended {
+            true => *self.makers.of(read.address()),
+            false => Side::Near,
+        };
+        let at = self.owner.next_place(&common.sides, side);
         let at = at.expect("there is one where a read is wanted");
-        self.weight += common.share.table().write(at, request, manner);
-        self.tokens[at] = token;
+        self.weight += common.sides.table(side).write(at, read);
+        self.tokens[side.index()][at] = token;
         let is_called_for = self.calls.shows(self.weight);
-        if is_called_for
-            && !common.is_attended.load(Relaxed)
-            && self.calls.calls(common.is_in_vain.swap(false, Relaxed))
+        if is_called_for && !is_attended && self.calls.calls(common.is_in_vain.swap(false, Relaxed))
         {
             common.call();
         }
         // Last, because a read that has been shown is in flight: after a panic from here it would
         // count as one that is not.
         // SAFETY: passed on from the caller.
-        unsafe { self.owner.show(&common.share) };
+        unsafe { self.owner.show(&common.sides, side) };
     }
 
     /// By whom a read is made.
@@ -351,7 +360,7 @@ impl Gathered {
         if made.helped + made.own == 0
             && let Some(common) = &self.common
         {
-            self.owner.wait(&common.share);
+            self.owner.wait(&common.sides);
             made = self.take_now(each);
         }
         made
@@ -365,23 +374,29 @@ impl Gathered {
             common,
             owner,
             tokens,
+            makers,
             weight,
             ..
         } = self;
         let Some(common) = common else {
             return Made::default();
         };
-        let share = &common.share;
-        let mut each = |at: usize, answer| {
-            let place = share.table().place(at);
+        let sides = &common.sides;
+        let mut each = |maker, side: Side, at: usize, answer| {
+            let place = sides.table(side).place(at);
             let completed = place.weight();
             *weight -= completed;
             spread.completes(completed);
-            each(tokens[at], Answer::from_number(answer), place);
+            *makers.of(place.address()) = maker;
+            each(tokens[side.index()][at], Answer::from_number(answer), place);
         };
-        let helped = owner.take(share, &mut each);
+        let helped = owner.take(sides, &mut |side, at, answer| {
+            each(Side::Far, side, at, answer)
+        });
         let own = match helped {
-            0 => owner.work(share, &mut each),
+            0 => owner.work(sides, &mut |side, at, answer| {
+                each(Side::Near, side, at, answer)
+            }),
             _ => 0,
         };
         Made { own, helped }
@@ -391,7 +406,7 @@ impl Gathered {
     /// over already.
     pub(super) fn watch(&mut self, alarm: Alarm) -> bool {
         match &self.common {
-            Some(common) => self.owner.watch(&common.share, alarm),
+            Some(common) => self.owner.watch(&common.sides, alarm),
             None => true,
         }
     }
@@ -409,7 +424,7 @@ impl Gathered {
     #[cold]
     fn withdraw_all(&mut self) {
         if let Some(common) = &self.common {
-            self.owner.withdraw(&common.share);
+            self.owner.withdraw(&common.sides);
         }
     }
 }
@@ -437,8 +452,11 @@ impl Drop for Gathered {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
+    use super::super::callers::HEARD_OF;
+    use super::super::reads::Manner;
     use super::*;
     use crate::op::{Span, Wishes};
 
@@ -466,17 +484,20 @@ mod tests {
         help: impl FnOnce(&Arc<Common>) -> R,
     ) -> (R, usize) {
         let common = Arc::new(Common {
-            share: Share::new(Reads::new(), PLACES),
+            sides: Sides::new(Reads::new, PLACES),
             pool: Arc::clone(pool),
             is_attended: AtomicBool::new(true),
             is_closed: AtomicBool::new(false),
             credit_ns: AtomicU64::new(0),
             caller_on: AtomicI32::new(NOWHERE),
+            is_handed_on: AtomicBool::new(false),
             is_in_vain: AtomicBool::new(false),
         });
-        let (mut owner, mut memory) = (Owner::new(PLACES), vec![0; bytes]);
+        let (mut owner, mut memory) = (Owners::new(PLACES), vec![0; bytes]);
         for _ in 0..SHOWN {
-            let at = owner.next_place(&common.share).expect("there are more");
+            let at = owner
+                .next_place(&common.sides, Side::Near)
+                .expect("there are more");
             let span = Span {
                 start: memory.as_mut_ptr(),
                 len: memory.len(),
@@ -489,14 +510,19 @@ mod tests {
                 offset: 0,
                 wishes: Wishes::NONE,
             });
-            common.share.table().write(at, &read, Manner::Call);
+            let shown = Shown {
+                request: &read,
+                twin: None,
+                manner: Manner::Call,
+            };
+            common.sides.table(Side::Near).write(at, &shown);
             // SAFETY: the memory is there until all are answered, and nobody touches it.
-            unsafe { owner.show(&common.share) };
+            unsafe { owner.show(&common.sides, Side::Near) };
         }
         let said = help(&common);
         let mut left = 0;
-        while owner.work(&common.share, &mut |_, _| left += 1) > 0 {}
-        owner.withdraw(&common.share);
+        while owner.work(&common.sides, &mut |_, _, _| left += 1) > 0 {}
+        owner.withdraw(&common.sides);
         (said, left)
     }
 
@@ -514,25 +540,32 @@ mod tests {
         here
     }
 
+    /// Whether who comes hands it on, whether that was in vain, and how many reads are left.
+    /// Threads of the pool that are started are where this one is.
+    fn comes(pool: &Arc<Pool>, caller_on: i32) -> ((bool, bool), usize) {
+        helps(pool, 4096, |common| {
+            common.caller_on.store(caller_on, Relaxed);
+            Arc::clone(common).run();
+            // The one that it is handed on to leaves as well.
+            while common.is_attended.load(Relaxed) {
+                thread::yield_now();
+            }
+            let is_handed_on = common.is_handed_on.load(Relaxed);
+            (is_handed_on, common.is_in_vain.load(Relaxed))
+        })
+    }
+
     #[test]
-    fn who_is_put_on_the_processor_of_the_caller_leaves_at_once() {
-        let pool = Arc::new(Pool::new(1));
-        let helped_beside = |caller_on: i32| {
-            helps(&pool, 4096, |common| {
-                common.caller_on.store(caller_on, Relaxed);
-                Arc::clone(common).run();
-                assert!(!common.is_attended.load(Relaxed), "it has left");
-                common.is_in_vain.load(Relaxed)
-            })
-        };
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let here = stay();
-                assert_eq!(helped_beside(here), (true, SHOWN));
-                assert_eq!(helped_beside(here + 1), (false, 0));
-                assert_eq!(helped_beside(NOWHERE), (false, 0));
-            });
-        });
+    fn who_is_put_on_the_processor_of_the_caller_hands_it_on_or_leaves() {
+        thread::spawn(|| {
+            let here = stay();
+            let pool = Arc::new(Pool::new(2));
+            assert_eq!(comes(&pool, here + 1), ((false, false), 0));
+            assert_eq!(comes(&pool, NOWHERE), ((false, false), 0));
+            assert_eq!(comes(&pool, here), ((true, true), SHOWN));
+        })
+        .join()
+        .expect("no panic");
     }
 
     #[test]

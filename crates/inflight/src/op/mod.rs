@@ -199,6 +199,14 @@ impl Op {
         }
     }
 
+    /// The descriptor that a read of contiguous memory goes by.
+    pub(crate) fn reads_by(&self) -> Option<RawFd> {
+        match self {
+            Self::ReadAt { fd, .. } => Some(*fd),
+            _ => None,
+        }
+    }
+
     /// The contiguous memory of a read or write.
     pub(crate) fn span(&self) -> Option<Span> {
         match self {

@@ -1,5 +1,6 @@
 //! What every public operation can do for a host: name its request, and become its result.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::commit::{Commit, Keep};
@@ -62,6 +63,14 @@ pub trait Prepare {
     /// What a sync is for.
     #[doc(hidden)]
     fn sync(&self) -> Option<SyncOf<'_>> {
+        None
+    }
+
+    /// For a read by this descriptor, another one of the same file for another thread, if there is
+    /// one. It stays open as long.
+    #[doc(hidden)]
+    fn twin(&self, of: RawFd) -> Option<RawFd> {
+        let _ = of;
         None
     }
 

@@ -59,11 +59,11 @@ const CALLED_FROM: u64 = 8 * weight(4096);
 const SHOWN_BEFORE_CALL: u32 = 64;
 
 /// So many are shown at most before one is called again that has come in vain.
-const SHOWN_MAX: u32 = 8192;
+const SHOWN_MAX: u32 = 2048;
 
-/// When another thread is called. One that the scheduler has put on the caller's own processor,
-/// because the others are busy, comes in vain: it takes the caller's place, makes what there is,
-/// and leaves, which would be repeated for every read. So it is called again after twice as many.
+/// When another thread is called. One that the scheduler has put on the caller's own processor
+/// takes the caller's place until it is elsewhere, which would be repeated for every read. So it is
+/// called again after twice as many.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// Reads shown since the last call, or since it was found to have been in vain.

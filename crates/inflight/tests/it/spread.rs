@@ -4,11 +4,14 @@
 //! Whether another thread comes is up to the scheduler and to what the library measures, so these
 //! tests go on until it has come, within bounds.
 
+use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::thread;
 
-use inflight::fs::{File, ReadAt};
+use inflight::fs::{File, OpenOptions, ReadAt};
 use inflight::{Batch, Engine, Queue};
+use tempfile::NamedTempFile;
 
 use crate::support::{on_every_backend, pattern, say, skip, temp_file};
 
@@ -186,6 +189,73 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
             }
         });
     }
+}
+
+/// In so many batches the first trial has begun and ended.
+const TRIAL_BATCHES: u64 = 64;
+
+/// How many descriptors of this process are of the file with this device and number.
+fn descriptors_of(file: (u64, u64)) -> usize {
+    let open = fs::read_dir("/proc/self/fd").expect("it is there");
+    let names = open.filter_map(|entry| fs::metadata(entry.ok()?.path()).ok());
+    names.filter(|of| (of.dev(), of.ino()) == file).count()
+}
+
+/// A file in memory, which is opened by the library, and its device and number.
+fn file_in_memory(name: &str) -> Option<(NamedTempFile, (u64, u64))> {
+    let Ok(named) = NamedTempFile::new_in("/dev/shm") else {
+        skip(name, "there is no tmpfs at /dev/shm");
+        return None;
+    };
+    let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+    named
+        .as_file()
+        .write_all_at(&content, 0)
+        .expect("there is room");
+    let of = named.as_file().metadata().expect("it is open");
+    has_several_processors(name).then_some((named, (of.dev(), of.ino())))
+}
+
+/// Reads for so long that the first trial has begun and ended: it shows some reads to another
+/// thread, whether or not one comes.
+fn read_for_a_trial(engine: &Engine, file: &File) {
+    let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+    let (mut batch, mut bufs) = (Batch::on(engine), buffers());
+    for round in 0..TRIAL_BATCHES {
+        read_all(&mut batch, &mut bufs, file, &content, round);
+    }
+}
+
+#[test]
+fn the_descriptor_for_who_helps_is_closed_with_the_file() {
+    let Some((named, of)) = file_in_memory("descriptors of files that are shared") else {
+        return;
+    };
+    let closings: [fn(File); 2] = [drop, |file| file.close().wait().expect("it is closed")];
+    for close in closings {
+        on_every_backend(|engine| {
+            let options = OpenOptions::new().read(true).engine(engine);
+            let file = options.open(named.path()).expect("it is there");
+            assert_eq!(descriptors_of(of), 2);
+            read_for_a_trial(engine, &file);
+            assert_eq!(descriptors_of(of), 3);
+            close(file);
+            assert_eq!(descriptors_of(of), 1, "that of this test");
+        });
+    }
+}
+
+#[test]
+fn a_file_that_was_opened_elsewhere_is_not_opened_again() {
+    let Some((named, of)) = file_in_memory("files that are opened elsewhere") else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let other = named.as_file().try_clone().expect("a descriptor");
+        let file = File::from_std(engine, other).expect("it has positions");
+        read_for_a_trial(engine, &file);
+        assert_eq!(descriptors_of(of), 2);
+    });
 }
 
 /// Reads that take long enough for one of two threads to be at work when the other is done.

@@ -15,10 +15,10 @@ use std::task::Waker;
 use super::{Home, Loop, with_current};
 use crate::host::caller::Lease;
 use crate::host::cells::{Ticket, bytes_of};
-use crate::host::reads::{Manner, Place};
+use crate::host::reads::{Manner, Place, Shown};
 use crate::host::shared::Shared as Engine;
 use crate::host::spread::Made;
-use crate::op::Request;
+use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
 /// What a loop shares beside its lease.
@@ -48,15 +48,16 @@ pub(super) enum Taken {
 ///
 /// As for [`Cells::insert`](crate::host::cells::Cells::insert).
 #[inline]
-pub(crate) unsafe fn share(
+pub(crate) unsafe fn share<O: Prepare>(
     engine: &Arc<Engine>,
+    operation: &O,
     request: &Request,
     waker: &Waker,
 ) -> Option<(Home, Ticket)> {
     with_current(|current| {
         let is_open = Arc::ptr_eq(current.shared, engine) && current.is_sharing();
         // SAFETY: passed on from the caller.
-        let ticket = is_open.then(|| unsafe { current.share(request, waker) })??;
+        let ticket = is_open.then(|| unsafe { current.share(operation, request, waker) })??;
         Some((current.remote.id, ticket))
     })?
 }
@@ -81,7 +82,12 @@ impl Loop<'_> {
     /// # Safety
     ///
     /// As for [`share`].
-    unsafe fn share(&self, request: &Request, waker: &Waker) -> Option<Ticket> {
+    unsafe fn share<O: Prepare>(
+        &self,
+        operation: &O,
+        request: &Request,
+        waker: &Waker,
+    ) -> Option<Ticket> {
         let wake = self.wake_of(waker);
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(request) };
@@ -94,9 +100,10 @@ impl Loop<'_> {
         }
         let (token, ticket) = cells.insert_in_flight(bytes, wake);
         let gathered = lease.gathered();
+        let shown = Shown::new(operation, request, Manner::WithoutWaiting);
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.
-        unsafe { gathered.show(token, request, Manner::WithoutWaiting) };
+        unsafe { gathered.show(token, &shown) };
         Some(ticket)
     }
 

@@ -1,0 +1,357 @@
+//! The same file opened a second time, for a thread that reads it while another one does.
+//!
+//! Two threads that read by one open file description (open(2)) fetch the cache line from each
+//! other in which the kernel counts who uses it and keeps where the last read ended (`f_ref` and
+//! `f_ra` of `struct file`, written by each read): it took a fifth longer than by one for each
+//! (`docs/design/roads.md`). So a file of which two are found to read cached data has another
+//! description for one of them.
+#![allow(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use super::open::{flags, statx};
+
+/// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
+/// is not asked for again.
+#[derive(Debug)]
+pub(super) struct Twin {
+    opened: OnceLock<Option<Counted>>,
+    wanted: Wanted,
+    /// The thread that has read cached data first, by an address that is its own.
+    first: AtomicUsize,
+    /// Such reads of other threads, until there is a second descriptor.
+    by_others: AtomicU32,
+}
+
+/// After so many reads of other threads they have a descriptor of their own: opening it takes as
+/// long as a few.
+const BY_OTHERS: u32 = 1024;
+
+thread_local! {
+    /// Its address is that of no other thread that lives.
+    static HERE: u8 = const { 0 };
+}
+
+/// Descriptors that are open, of all files of the process.
+static OPEN: AtomicU32 = AtomicU32::new(0);
+
+/// Of the descriptors that the process may have, one in so many at most: the program has not asked
+/// for them.
+const ONE_IN: i128 = 16;
+
+/// The numbers (`linux/magic.h`) of file systems whose files are the same by every description. One
+/// of an overlay that is opened before the file is first written goes on reading what was there
+/// before (kernel documentation, `filesystems/overlayfs.rst`, "Non-standard behavior"), and those
+/// that ask a server or another program are told of each opening.
+const LOCAL: [i128; 5] = [
+    0xef53,      // ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0xf2f5_2010, // f2fs
+];
+
+/// Which file may be opened again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// None that the program has opened: it may be one that is told of each opening, and waited for
+    /// (fanotify(7)).
+    No,
+    /// Unless system calls are filtered that were not when the file was opened: a process may be
+    /// ended for this one since.
+    Unfiltered,
+    Yes,
+}
+
+impl Twin {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self {
+            opened: OnceLock::new(),
+            wanted,
+            first: AtomicUsize::new(0),
+            by_others: AtomicU32::new(0),
+        }
+    }
+
+    /// The other descriptor of the file that this one is of, if it can have one.
+    #[inline]
+    pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Option<RawFd> {
+        let twin = self.opened.get_or_init(|| match self.wanted {
+            Wanted::No => None,
+            Wanted::Unfiltered if is_filtered() => None,
+            Wanted::Unfiltered | Wanted::Yes => Counted::open(fd),
+        });
+        twin.as_ref().map(|twin| twin.0.as_raw_fd())
+    }
+
+    /// The descriptor by which this thread is to read cached data.
+    #[inline(always)]
+    pub(super) fn for_this_thread(&self, fd: BorrowedFd<'_>) -> RawFd {
+        let this = HERE.with(|here| ptr::from_ref(here).addr());
+        if self.first.load(Ordering::Relaxed) == this {
+            return fd.as_raw_fd();
+        }
+        self.for_another(fd, this)
+    }
+
+    #[inline(never)]
+    fn for_another(&self, fd: BorrowedFd<'_>, this: usize) -> RawFd {
+        if let Some(twin) = self.opened.get() {
+            let twin = twin.as_ref().map(|twin| twin.0.as_raw_fd());
+            return twin.unwrap_or(fd.as_raw_fd());
+        }
+        let none = 0;
+        let (by, order) = (&self.by_others, Ordering::Relaxed);
+        let is_first = self.first.compare_exchange(none, this, order, order);
+        if is_first.is_ok() || by.fetch_add(1, order) < BY_OTHERS {
+            return fd.as_raw_fd();
+        }
+        self.of(fd).unwrap_or(fd.as_raw_fd())
+    }
+
+    /// The descriptor, to be closed.
+    pub(super) fn take(&mut self) -> Option<OwnedFd> {
+        let counted = self.opened.take()??;
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+        Some(counted.0)
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// A descriptor that is among those that are [open](OPEN).
+#[derive(Debug)]
+struct Counted(OwnedFd);
+
+impl Counted {
+    #[cold]
+    fn open(fd: BorrowedFd<'_>) -> Option<Self> {
+        let is_room = i128::from(OPEN.fetch_add(1, Ordering::Relaxed)) < descriptors_max() / ONE_IN;
+        let twin = is_room.then(|| open_again(fd).ok()).flatten().map(Self);
+        if twin.is_none() {
+            OPEN.fetch_sub(1, Ordering::Relaxed);
+        }
+        twin
+    }
+}
+
+/// How many descriptors the process may have.
+fn descriptors_max() -> i128 {
+    let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
+    // SAFETY: `limit` is ours to be filled.
+    let answer = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
+    // SAFETY: all zeros is a limit of none.
+    let limit = unsafe { limit.assume_init() };
+    match answer {
+        // Its type is another one on each architecture.
+        0 => i128::from(limit.rlim_cur),
+        _ => 0,
+    }
+}
+
+/// Opens the file once more, to be read. By way of its descriptor, so that it is the same file
+/// whatever has become of the path.
+fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let number = fd.as_raw_fd();
+    let file = statx(number)?;
+    let is_regular = u32::from(file.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    let flags = flags(number)?;
+    let is_read = flags & libc::O_ACCMODE != libc::O_WRONLY;
+    if !is_regular || !is_read || !is_local(number)? || has_lease(number) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let twin: OwnedFd = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags & (libc::O_DIRECT | libc::O_NOATIME))
+        .open(format!("/proc/thread-self/fd/{number}"))?
+        .into();
+    // What is mounted there may be something else.
+    let name = |file: &libc::statx| (file.stx_dev_major, file.stx_dev_minor, file.stx_ino);
+    match name(&statx(twin.as_raw_fd())?) == name(&file) {
+        true => Ok(twin),
+        false => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Whether an open file is on one of these [file systems](LOCAL) (statfs(2)).
+fn is_local(fd: RawFd) -> io::Result<bool> {
+    let mut out = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `out` is ours to be filled.
+    let answer = unsafe { libc::fstatfs(fd, out.as_mut_ptr()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed, and the kernel has filled it.
+    let number = unsafe { out.assume_init() }.f_type;
+    // Its type is another one on each architecture.
+    Ok(LOCAL.contains(&i128::from(number)))
+}
+
+/// Whether the program has a lease on the file by this descriptor, which another opening would
+/// break (fcntl(2), "Leases").
+fn has_lease(fd: RawFd) -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::fcntl(fd, libc::F_GETLEASE) != libc::F_UNLCK }
+}
+
+/// Whether system calls of this thread are filtered (seccomp(2)).
+pub(super) fn is_filtered() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) != 0 }
+}
+
+/// Closes a descriptor of a file of which the program keeps another, unless it may have a record
+/// lock on the file: that ends when any of its descriptors is closed (fcntl(2), "Advisory record
+/// locking"). Such a one is left open for as long as the process lives.
+pub(super) fn close_beside(fd: OwnedFd) {
+    if may_be_locked(&fd) {
+        std::mem::forget(fd);
+    }
+}
+
+/// Whether somebody has a record lock on the file, this process too: one for an open file
+/// description conflicts with those of all processes.
+fn may_be_locked(fd: &OwnedFd) -> bool {
+    // SAFETY: all zeros is a valid value: a lock of the whole file, by nobody.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::c_short::try_from(libc::F_WRLCK).expect("a small number");
+    // SAFETY: the lock is ours to be written.
+    let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    answer < 0 || i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs::{self, File};
+    use std::io::pipe;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    use std::thread;
+
+    use super::*;
+    use crate::backend::threads::execute::to_usize;
+
+    fn inode(fd: RawFd) -> io::Result<u64> {
+        Ok(statx(fd)?.stx_ino)
+    }
+
+    #[test]
+    fn it_is_the_same_file_though_its_name_is_gone_and_closes_with_it() -> io::Result<()> {
+        let named = tempfile::NamedTempFile::new()?;
+        let (file, path) = named.into_parts();
+        fs::write(&path, "what was written")?;
+        path.close()?;
+        let mut twin = Twin::new(Wanted::Yes);
+        let Some(other) = twin.of(file.as_fd()) else {
+            // Where temporary files are is not known to this test.
+            assert!(!is_local(file.as_raw_fd())?);
+            return Ok(());
+        };
+        assert_ne!(other, file.as_raw_fd());
+        assert_eq!(twin.of(file.as_fd()), Some(other), "it is opened once");
+        assert_eq!(inode(other)?, inode(file.as_raw_fd())?);
+        let mut read = [0; 4];
+        let taken = File::from(twin.take().expect("it is open"));
+        taken.read_exact_at(&mut read, 5)?;
+        assert_eq!(&read, b"was ");
+        assert!(taken.write_at(b"x", 0).is_err(), "it is for reading only");
+        assert!(twin.take().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn another_thread_reads_by_another_descriptor() -> io::Result<()> {
+        let file = tempfile::tempfile()?;
+        if !is_local(file.as_raw_fd())? {
+            return Ok(());
+        }
+        let twin = Twin::new(Wanted::Yes);
+        let fd = file.as_raw_fd();
+        let ask = || twin.for_this_thread(file.as_fd());
+        assert_eq!((ask(), ask()), (fd, fd));
+        let others: Vec<_> = thread::scope(|scope| {
+            let other = scope.spawn(|| (0..=BY_OTHERS + 1).map(|_| ask()).collect());
+            other.join().expect("no panic")
+        });
+        let (before, after) = others.split_at(to_usize(BY_OTHERS));
+        assert!(before.iter().all(|read_by| *read_by == fd));
+        let second = twin.of(file.as_fd()).expect("it is a local file");
+        assert!(second != fd && after.iter().all(|read_by| *read_by == second));
+        assert_eq!(ask(), fd, "the first goes on");
+        Ok(())
+    }
+
+    #[test]
+    fn what_the_program_has_opened_is_not_opened_again() -> io::Result<()> {
+        let file = tempfile::tempfile()?;
+        assert_eq!(Twin::new(Wanted::No).of(file.as_fd()), None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_with_a_lease_is_not_opened_again() -> io::Result<()> {
+        let file = tempfile::tempfile()?;
+        // SAFETY: no memory is involved.
+        let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+        assert_eq!(leased, 0, "{}", io::Error::last_os_error());
+        assert_eq!(Twin::new(Wanted::Yes).of(file.as_fd()), None);
+        assert!(has_lease(file.as_raw_fd()));
+        Ok(())
+    }
+
+    #[test]
+    fn closing_beside_a_lock_keeps_it() -> io::Result<()> {
+        let named = tempfile::NamedTempFile::new()?;
+        let open = || Ok::<OwnedFd, io::Error>(File::open(named.path())?.into());
+        let (unlocked, locked) = (open()?, open()?);
+        let inode = inode(named.as_file().as_raw_fd())?;
+        // The number may mean another file by now.
+        let is_open = |fd| statx(fd).is_ok_and(|of| of.stx_ino == inode);
+        let number = unlocked.as_raw_fd();
+        close_beside(unlocked);
+        assert!(!is_open(number));
+
+        // SAFETY: all zeros is a valid value: a lock of the whole file.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::c_short::try_from(libc::F_WRLCK).expect("a small number");
+        let fd = named.as_file().as_raw_fd();
+        // SAFETY: the lock is there until the call returns.
+        let answer = unsafe { libc::fcntl(fd, libc::F_SETLK, &raw const lock) };
+        assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+        let number = locked.as_raw_fd();
+        close_beside(locked);
+        assert!(is_open(number));
+        assert!(may_be_locked(&open()?), "the lock is there");
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_written_only_is_not_read() -> io::Result<()> {
+        let named = tempfile::NamedTempFile::new()?;
+        let file = fs::OpenOptions::new().write(true).open(named.path())?;
+        assert_eq!(Twin::new(Wanted::Yes).of(file.as_fd()), None);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_local_file_has_none() -> io::Result<()> {
+        let (pipe, _other_end) = pipe()?;
+        assert_eq!(Twin::new(Wanted::Yes).of(pipe.as_fd()), None);
+        let of_the_kernel = File::open("/proc/self/status")?;
+        assert_eq!(Twin::new(Wanted::Yes).of(of_the_kernel.as_fd()), None);
+        let device = File::open("/dev/null")?;
+        assert_eq!(Twin::new(Wanted::Yes).of(device.as_fd()), None);
+        Ok(())
+    }
+}
