@@ -8,6 +8,7 @@
 use std::fs::File as StdFile;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,10 +65,12 @@ fn time(run: &mut dyn FnMut()) -> (f64, f64) {
     (each(start.elapsed()), each(cpu() - used))
 }
 
-fn preads(file: &StdFile, threads: usize, with: Use) {
+/// Each thread with a descriptor of its own: they slow each other down where they share one.
+fn preads(path: &Path, threads: usize, with: Use) {
     thread::scope(|scope| {
         for thread in 0..threads {
             let run = move || {
+                let file = StdFile::open(path).unwrap();
                 let mut block = vec![0; BLOCK];
                 for at in (thread..READS).step_by(threads) {
                     assert_eq!(file.read_at(&mut block, offset(at)).unwrap(), BLOCK);
@@ -143,9 +146,9 @@ fn tasks(engine: &Engine, file: &Rc<File>, depth: usize, with: Use) {
     run.unwrap();
 }
 
-fn compare(what: &str, file: &StdFile, with: Use, mut run: impl FnMut()) {
-    let ways: [&mut dyn FnMut(); 3] = [&mut run, &mut || preads(file, 1, with), &mut || {
-        preads(file, 2, with)
+fn compare(what: &str, path: &Path, with: Use, mut run: impl FnMut()) {
+    let ways: [&mut dyn FnMut(); 3] = [&mut run, &mut || preads(path, 1, with), &mut || {
+        preads(path, 2, with)
     }];
     let mut rounds: Vec<[(f64, f64); 3]> = Vec::new();
     for round in 0..=ROUNDS {
@@ -184,7 +187,7 @@ fn main() {
     }
     let engine = Engine::new().unwrap();
     let file = inflight::fs::OpenOptions::new().read(true).engine(&engine);
-    let (file, plain) = (Rc::new(file.open(path.path()).unwrap()), path.as_file());
+    let file = Rc::new(file.open(path.path()).unwrap());
     // Cargo passes `--bench` too.
     let words = std::env::args()
         .skip(1)
@@ -199,7 +202,7 @@ fn main() {
             return;
         }
         let before = engine.stats();
-        compare(what, plain, with, run);
+        compare(what, path.path(), with, run);
         let after = engine.stats();
         let share = (after.helped_reads - before.helped_reads) as f64
             / (after.operations - before.operations) as f64;
