@@ -147,8 +147,9 @@ impl Round {
         found.settle(&engine, &yard);
         drop(engine);
         drop(watchdog);
-        // A future that was polled once may only have yielded, and then keeps no file.
-        let forgot = i64::from(found.fates.forgotten_in_flight > 0);
+        // A future that was polled once may only have yielded, and then keeps no file; and a file
+        // may have a second descriptor.
+        let forgot = 2 * i64::from(found.fates.forgotten_in_flight > 0);
         let kept = descriptors() - before;
         found.lost_descriptors = if (0..=forgot).contains(&kept) {
             0
