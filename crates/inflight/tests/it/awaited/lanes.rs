@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use inflight::{BackendKind, BufPool, Engine, local};
+use inflight::{BackendKind, BufPool, Engine, SetupError, local};
 use tokio::runtime::{Builder, Runtime};
 
 use super::hands::{Read, begun, check, drained, poll_once};
@@ -27,10 +27,22 @@ fn runtimes() -> [Runtime; 2] {
     [single, multi].map(|mut builder| builder.enable_io().build().expect("a runtime"))
 }
 
+/// Has the runtime that is entered serve the engine. With little locked memory, the rings of other
+/// tests may have all of it for a while.
+fn serve(engine: &Engine) -> Result<(), SetupError> {
+    for _ in 0..100 {
+        match engine.serve_on_tokio() {
+            Err(SetupError::Memory { .. }) => thread::sleep(Duration::from_millis(50)),
+            served => return served,
+        }
+    }
+    engine.serve_on_tokio()
+}
+
 /// Runs a future in runtimes that serve the engine, if it has rings.
 pub(super) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
     for runtime in runtimes() {
-        let served = runtime.block_on(async { engine.serve_on_tokio() });
+        let served = runtime.block_on(async { serve(engine) });
         let has_rings = engine.backend().kind == BackendKind::Uring;
         assert!(served.is_ok() || !has_rings, "{served:?}");
         runtime.block_on(future());
@@ -41,7 +53,7 @@ pub(super) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F
 /// A runtime that serves the engine.
 fn served(engine: &Engine, runtime: Runtime) -> Runtime {
     let entered = runtime.enter();
-    engine.serve_on_tokio().expect("it has rings");
+    serve(engine).expect("it has rings");
     drop(entered);
     runtime
 }
