@@ -89,9 +89,9 @@ impl Alignment {
 /// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by
 /// one open file description slow each other down. That descriptor is closed with the file. There
 /// is none for a file that the program has opened itself ([`File::from_std`]), none beside a lease
-/// that this process has on it (fcntl(2)), none if system calls have been filtered (seccomp(2))
-/// since the file was opened, and they are at most a sixteenth of the descriptors that the process
-/// may have.
+/// that this process has on it (fcntl(2)), none if system calls are filtered (seccomp(2)) that were
+/// not when the file was opened (of a second filter nothing is known), and they are at most a
+/// sixteenth of the descriptors that the process may have.
 ///
 /// Dropping the file closes it, once no operation is in flight whose future was dropped;
 /// [`File::close`] also tells how that went.

@@ -5,8 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 
-use super::share::{By, Work};
-use super::sides::Side;
+use super::share::{Side, Work};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request};
 use crate::completion::Answer;
@@ -139,7 +138,7 @@ impl Place {
     /// The read that was written here, by one of its descriptors; a buffer that the ring knows is
     /// named by its address alone.
     #[inline]
-    fn request(&self, by: By) -> Request {
+    fn request(&self, by: Side) -> Request {
         let span = Span {
             start: self.start.load(Relaxed),
             len: self.len.load(Relaxed),
@@ -147,8 +146,8 @@ impl Place {
         };
         let op = Op::ReadAt {
             fd: match by {
-                By::Owner => self.fd.load(Relaxed),
-                By::Other => self.twin.load(Relaxed),
+                Side::Near => self.fd.load(Relaxed),
+                Side::Far => self.twin.load(Relaxed),
             },
             span,
             offset: self.offset.load(Relaxed),
@@ -167,7 +166,7 @@ impl Place {
     #[inline]
     pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
         let has_missed = answer == MISSED && !self.must_wait.load(Relaxed);
-        has_missed.then(|| self.request(By::Owner))
+        has_missed.then(|| self.request(Side::Near))
     }
 }
 
@@ -178,7 +177,7 @@ impl Work for Reads {
     type Alarm = Alarm;
 
     #[inline]
-    unsafe fn work(&self, place: usize, by: By) -> i64 {
+    unsafe fn work(&self, place: usize, by: Side) -> i64 {
         let place = &self.0[place];
         let request = place.request(by);
         let answer = match place.must_wait.load(Relaxed) {

@@ -24,20 +24,23 @@ pub(super) trait Work {
     /// What calls an owner away from another wait than [`Owner::wait`].
     type Alarm: Rouse;
 
-    /// Does the work of one place, on the owner's thread or on another, and returns the answer,
+    /// Does the work of one place, as the owner or as another thread, and returns the answer,
     /// which is not [`NONE`]. Must not panic.
     ///
     /// # Safety
     ///
     /// Nobody else works at this place, and what it names stays valid until this returns.
-    unsafe fn work(&self, place: usize, by: By) -> i64;
+    unsafe fn work(&self, place: usize, by: Side) -> i64;
 }
 
-/// Who works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    Owner,
-    Other,
+/// Who works at a place, or is to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The owner.
+    #[default]
+    Near,
+    /// Another thread.
+    Far,
 }
 
 /// No answer yet.
@@ -132,7 +135,7 @@ impl<W: Work> Share<W> {
             each(place);
             // SAFETY: it has been claimed by this thread alone. Who has shown it waits for its
             // answer.
-            let answer = unsafe { self.table.work(place, By::Other) };
+            let answer = unsafe { self.table.work(place, Side::Far) };
             claimed.answer(answer);
         }
         true
@@ -321,7 +324,7 @@ impl Owner {
         for number in 0..claim.len() {
             let place = share.place(claim.first.wrapping_add(number));
             // SAFETY: it has been claimed by this thread alone, and is valid until this returns.
-            let answer = unsafe { share.table.work(place, By::Owner) };
+            let answer = unsafe { share.table.work(place, Side::Near) };
             each(place, answer);
         }
         claim.len()
@@ -398,7 +401,7 @@ impl Owner {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::thread;
 
@@ -413,9 +416,9 @@ mod tests {
         panics_at: Option<i64>,
     }
 
-    /// Nobody in these tests sleeps on it.
+    /// Nobody in tests sleeps on it.
     #[derive(Clone)]
-    struct Silent;
+    pub(in crate::host) struct Silent;
 
     impl Rouse for Silent {
         fn ring(&self) {}
@@ -424,7 +427,7 @@ mod tests {
     impl Work for Table {
         type Alarm = Silent;
 
-        unsafe fn work(&self, place: usize, _by: By) -> i64 {
+        unsafe fn work(&self, place: usize, _by: Side) -> i64 {
             let number = self.numbers[place].load(Ordering::Relaxed);
             if self.panics_at == Some(number) {
                 resume_unwind(Box::new("planned"));

@@ -14,8 +14,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::mail_loom::{Flag, explore};
-use super::share::{By, Owner, Share, Work};
-use super::sides::{Owners, Side, Sides};
+use super::share::{Owner, Share, Side, Work};
+use super::sides::{Owners, Sides};
 
 /// Places of a table.
 const PLACES: usize = 2;
@@ -36,7 +36,7 @@ unsafe impl Sync for Table {}
 impl Work for Table {
     type Alarm = Flag;
 
-    unsafe fn work(&self, place: usize, _by: By) -> i64 {
+    unsafe fn work(&self, place: usize, _by: Side) -> i64 {
         let named = self.named[place].load(Ordering::Relaxed);
         // SAFETY: `loom` refuses two at a time, and nothing else has this address.
         self.memory[named].with_mut(|number| unsafe { *number += 1 });

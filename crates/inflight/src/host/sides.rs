@@ -6,17 +6,7 @@
 //! one into it too; but nobody goes without work while there is any.
 #![allow(unsafe_code)]
 
-use super::share::{Owner, Share, Work};
-
-/// Who is to work at a place if both are there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Side {
-    /// The owner.
-    #[default]
-    Near,
-    /// Another thread.
-    Far,
-}
+use super::share::{Owner, Share, Side, Work};
 
 impl Side {
     #[inline]
@@ -194,28 +184,20 @@ impl Owners {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::mail::Rouse;
-    use super::super::share::By;
+    use super::super::share::tests::Silent;
     use super::*;
 
     /// Answers with the number of its place, and ten more for another thread.
     struct Numbers;
 
-    #[derive(Clone)]
-    struct Silent;
-
-    impl Rouse for Silent {
-        fn ring(&self) {}
-    }
-
     impl Work for Numbers {
         type Alarm = Silent;
 
-        unsafe fn work(&self, place: usize, by: By) -> i64 {
+        unsafe fn work(&self, place: usize, by: Side) -> i64 {
             let place = i64::try_from(place).expect("a few");
             match by {
-                By::Owner => place,
-                By::Other => place + 10,
+                Side::Near => place,
+                Side::Far => place + 10,
             }
         }
     }

@@ -15,8 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::reads::{Makers, PLACES, Place, Reads, Shown};
+use super::share::Side;
 use super::shared::Shared;
-use super::sides::{Owners, Side, Sides};
+use super::sides::{Owners, Sides};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::{Pool, Run};
