@@ -9,6 +9,7 @@ use inflight_report::record::{Cell, Record};
 use inflight_report::truth::out_of_ranking;
 
 use crate::doctor::groups::Group;
+use crate::doctor::places::loops;
 use crate::doctor::{can, can_mount, is_root};
 use crate::support::{bench, directory, inflight, record, stderr};
 
@@ -27,24 +28,13 @@ fn out(record: &Record) -> Option<String> {
     skipped.or_else(|| out_of_ranking(cell, &record.profiles[0], &record.target))
 }
 
-/// Runs a script with a file system on a loop device: `$disk` is the device, mounted at `POINT`
-/// after `make`. The device goes with the mount, and that with the script.
+/// What a command writes that runs with a [file system](loops) on the loop device `$disk`, which it
+/// names `DISK`.
 fn on_loop(path: &Path, make: &str, measure: &Command) -> Option<Record> {
-    let image = path.join("image");
-    fs::File::create(&image)
-        .unwrap()
-        .set_len(256 << 20)
-        .unwrap();
-    let point = path.join("point");
-    fs::create_dir(&point).unwrap();
-    let make = make.replace("POINT", &format!("'{}'", point.display()));
-    let script = format!(
-        "trap 'exit 77' EXIT\ndisk=$(losetup --find --show '{}')\n{{ {make}; }} >&2\n\
-         losetup --detach $disk\ntrap - EXIT\n\
-         for argument do shift; [ \"$argument\" = DISK ] && argument=$disk; \
-         set -- \"$@\" \"$argument\"; done\nexec \"$0\" \"$@\"",
-        image.display()
-    );
+    let (script, _) = loops(path, &["disk"], &format!("{{ {make}; }} >&2"));
+    let script = script
+        + "for argument do shift; [ \"$argument\" = DISK ] && argument=$disk; \
+           set -- \"$@\" \"$argument\"; done\nexec \"$0\" \"$@\"";
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-ec", &script])
         .arg(measure.get_program())
@@ -70,7 +60,7 @@ fn direct_io_that_goes_through_the_page_cache_is_not_taken_for_a_disk() {
     let which = ["--profile", "direct-random-read", "--strategy", "pread"];
     // So little that most of it is read again and again.
     let args = [SHORT, JSON, &which, &["--size", "256k"]].concat();
-    let measure = bench(&directory.path().join("point"), &args);
+    let measure = bench(&directory.path().join("mounted"), &args);
     // The kernel takes O_DIRECT of a journalled file, and reads it into the page cache.
     let make = "mkfs.ext4 -q $disk; mount -o data=journal $disk POINT";
     let Some(record) = on_loop(directory.path(), make, &measure) else {
@@ -90,7 +80,7 @@ fn data_that_was_compressed_is_not_taken_for_a_disk() {
     }
     let directory = directory();
     let which = ["--profile", "direct-random-read", "--strategy", "pread"];
-    let file = directory.path().join("point/data");
+    let file = directory.path().join("mounted/data");
     let measure = bench(&file, &[SHORT, JSON, &which].concat());
     let make = "mkfs.btrfs -q -f $disk; mount -t btrfs -o compress-force=zlib $disk POINT; \
                 yes inflight | head -c 16M > POINT/data; sync -f POINT/data";
@@ -130,7 +120,7 @@ fn a_mounted_disk_is_only_read() {
         assert!(why.contains("name a directory"), "{why}");
     }
     let content = |name: &str| fs::read(directory.path().join(name)).unwrap();
-    assert!(content("image") == content("before"), "it was written to");
+    assert!(content("disk") == content("before"), "it was written to");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod bench;
 mod fuse;
 pub(crate) mod groups;
-mod places;
+pub(crate) mod places;
 mod plain;
 pub(crate) mod refused;
 

@@ -1,7 +1,7 @@
 //! File systems and devices of many kinds, mounted where nobody else sees them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use inflight_report::doctor::{Examination, Status};
@@ -54,9 +54,10 @@ fn an_overlay_is_followed_to_the_disk_of_its_upper_directory() {
     assert_eq!(names(&examination), names(&below));
 }
 
-/// A file system on loop devices over files here; gone when the command has ended, because the
-/// devices detach by themselves when nobody has them.
-fn on_loops(path: &Path, disks: &[&str], make: &str) -> Option<Examination> {
+/// A script that makes a file system on loop devices over files here, each named by its variable,
+/// mounted at `POINT`, and where that is; it ends with 77 where this cannot be. What is mounted
+/// keeps the devices until the process, and with it the mount, is gone.
+pub(crate) fn loops(path: &Path, disks: &[&str], make: &str) -> (String, PathBuf) {
     let mut script = String::from("trap 'exit 77' EXIT\n");
     for disk in disks {
         let file = path.join(disk);
@@ -67,11 +68,16 @@ fn on_loops(path: &Path, disks: &[&str], make: &str) -> Option<Examination> {
     fs::create_dir(&mount_point).unwrap();
     script += &make.replace("POINT", &format!("'{}'", mount_point.display()));
     script += "\ntrap - EXIT\n";
-    // What is mounted keeps them until the process, and with it the mount, is gone.
     script += &disks
         .iter()
         .map(|disk| format!("losetup --detach ${disk}\n"))
         .collect::<String>();
+    (script, mount_point)
+}
+
+/// What is found on such a file system.
+fn on_loops(path: &Path, disks: &[&str], make: &str) -> Option<Examination> {
+    let (script, mount_point) = loops(path, disks, make);
     let output = after(&script, &mount_point).output().unwrap();
     if output.status.code() == Some(77) {
         println!("skipped: {}", String::from_utf8_lossy(&output.stderr));
