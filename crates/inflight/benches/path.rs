@@ -1,17 +1,19 @@
 //! The cost of the path itself: no-op operations and cached reads through the library, beside a
 //! bare loop on the `io-uring` crate and a bare `pread` loop.
 //!
-//! `cargo bench -p inflight` prints the median ratio of interleaved rounds with the range that
-//! holds the middle half of them. Nothing is asserted: the figures go to `docs/measurements`.
+//! `cargo bench -p inflight --bench path` prints the median ratio of interleaved rounds with the
+//! range that holds the middle half of them; with `nops` or `cached` only those. Nothing is
+//! asserted: the figures go to `docs/measurements`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bare;
 
 use std::fs::File as StdFile;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Instant;
 
-use inflight::fs::File;
+use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, BufPool, Engine, Operation};
 
 const ROUNDS: usize = 31;
@@ -233,10 +235,63 @@ fn cached_reads(path: &std::path::Path) {
     );
 }
 
+/// One task that reads what the page cache has, beside preads into one buffer.
+fn awaited_cached_reads(path: &std::path::Path) {
+    const READS: usize = 16_384;
+    let engine = Engine::new().unwrap();
+    let file = OpenOptions::new().read(true).engine(&engine).open(path);
+    let file = Arc::new(file.unwrap());
+    let std_file = StdFile::open(path).unwrap();
+    let mut page = vec![0; BLOCK];
+    let mut preads = || {
+        for at in 0..READS {
+            std_file.read_at(&mut page, offset(at)).unwrap();
+        }
+    };
+    let reads = |file: Arc<File>| async move {
+        let mut spare = vec![0; BLOCK];
+        for at in 0..READS {
+            let (result, buf) = file.read_at(spare, offset(at)).await;
+            assert_eq!(result.unwrap(), BLOCK);
+            spare = buf;
+        }
+    };
+    let run_loop = || engine.run(reads(Arc::clone(&file))).unwrap();
+    compare(
+        "cached, awaited in a run loop",
+        READS,
+        run_loop,
+        &mut preads,
+    );
+    let one = tokio::runtime::Builder::new_current_thread().build();
+    let one = one.unwrap();
+    let on_one = || one.block_on(reads(Arc::clone(&file)));
+    compare(
+        "cached, awaited on tokio, one thread",
+        READS,
+        on_one,
+        &mut preads,
+    );
+    let mut two = tokio::runtime::Builder::new_multi_thread();
+    let two = two.worker_threads(2).build().unwrap();
+    let on_two = || two.block_on(two.spawn(reads(Arc::clone(&file)))).unwrap();
+    compare(
+        "cached, awaited on tokio, two workers",
+        READS,
+        on_two,
+        &mut preads,
+    );
+}
+
 fn main() {
-    nops();
-    awaited_nops();
-    if std::env::args().any(|argument| argument == "nops") {
+    let only = std::env::args()
+        .nth(1)
+        .filter(|only| !only.starts_with('-'));
+    if only.as_deref() != Some("cached") {
+        nops();
+        awaited_nops();
+    }
+    if only.as_deref() == Some("nops") {
         return;
     }
     let folder = std::env::var_os("INFLIGHT_TEST_DIR").unwrap_or_else(|| ".".into());
@@ -248,4 +303,5 @@ fn main() {
             .unwrap();
     }
     cached_reads(file.path());
+    awaited_cached_reads(file.path());
 }

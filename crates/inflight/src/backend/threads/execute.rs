@@ -154,14 +154,12 @@ pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
         }
         (None, _) => unreachable!("a transfer has a span or a list"),
     };
-    let result = if is_write {
-        // SAFETY: the list is valid, and the caller vouches for what it points to.
-        unsafe { libc::pwritev2(fd, list, count, offset, libc::RWF_NOWAIT) }
-    } else {
-        // SAFETY: as above.
-        unsafe { libc::preadv2(fd, list, count, offset, libc::RWF_NOWAIT) }
+    let call = match is_write {
+        true => libc::SYS_pwritev2,
+        false => libc::SYS_preadv2,
     };
-    match i32::try_from(result) {
+    // SAFETY: the list is valid, and the caller vouches for what it points to.
+    match i32::try_from(unsafe { listed_now(call, fd, list, count, offset) }) {
         Ok(moved) if moved >= 0 => moved,
         _ => -io::Error::last_os_error()
             .raw_os_error()
@@ -342,6 +340,27 @@ unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> 
         // SAFETY: passed on from the caller.
         unsafe { libc::pwrite64(fd, start, len, offset) }
     }
+}
+
+/// preadv2 or pwritev2 with `RWF_NOWAIT`, made as in `positioned`.
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[inline]
+unsafe fn listed_now(
+    call: libc::c_long,
+    fd: RawFd,
+    list: *const libc::iovec,
+    count: libc::c_int,
+    offset: libc::off64_t,
+) -> isize {
+    let (fd, count, flags) = (i64::from(fd), i64::from(count), i64::from(libc::RWF_NOWAIT));
+    // SAFETY: passed on from the caller. Each argument has the width of a register; the upper half
+    // of the position, which is an argument of its own, is not looked at where a register has
+    // 64 bits (preadv2(2)).
+    let result = unsafe { libc::syscall(call, fd, list, count, offset, 0_i64, flags) };
+    isize::try_from(result).expect("isize has 64 bits")
 }
 
 /// A transfer with flags, and with a priority if it has one: the kernel takes that of the thread,
