@@ -491,14 +491,14 @@ pub struct Regret {
     pub strategy: String,
     /// Id of its cell.
     pub cell: String,
-    /// Id of the best cell that copies into the caller's buffer and reports errors, of those at
-    /// this depth and those with one operation at a time, which can be had at any depth.
+    /// Id of the best cell that copies into the caller's buffer and reports errors, of those with
+    /// as many operations in flight or fewer.
     pub reference: String,
-    /// The reference's rate over the library's: 1.03 is a regret of 3 %.
+    /// The reference's rate over the library's, by the best estimate: 1.03 is a regret of 3 %.
     pub ratio: f64,
-    /// Lower end of its interval.
+    /// The good end of its interval.
     pub lo: f64,
-    /// Upper end.
+    /// The bad end, by which regrets are put in order and held against 3 %.
     pub hi: f64,
     /// Achieved level of the interval, from 0 to 1.
     pub level: f64,

@@ -14,19 +14,21 @@ use crate::strategy::{INFLIGHT, name};
 /// The map with its heading; nothing where the library took no part.
 pub(super) fn section(record: &Record) -> Option<String> {
     let all = regrets(record);
-    let worst = worst(&all, |_| true)?;
+    let own = worst(&all, |regret| regret.strategy == INFLIGHT);
+    let worst = own.or_else(|| worst(&all, |_| true))?;
     let cell = |regret: &Regret| record.cells.iter().find(|cell| cell.id == regret.cell);
     let road = |regret: &Regret| cell(regret).map_or_else(|| regret.strategy.clone(), name);
     let mut html = format!(
         "<section id=\"regret\" aria-labelledby=\"regret-t\"><h2 id=\"regret-t\">Regret</h2>\
-         <p class=\"lead\">How far the library’s own choice is behind the best strategy that \
-         copies and reports errors, in per cent, by operations in flight. Worst: {} ({} at depth \
-         {}, {}; the bad end of its interval is {}).</p>",
-        percent(worst.percent()),
+         <p class=\"lead\">How far the library may be behind the best strategy that copies and \
+         reports errors with as many operations in flight or fewer, in per cent: the bad end of \
+         the interval. Worst of its own choice: {} ({} at depth {}, {}; in the middle of its \
+         interval {}).</p>",
+        percent(worst.percent_at_worst()),
         esc(&road(worst)),
         worst.depth,
         esc(&worst.profile),
-        percent(worst.percent_at_worst())
+        percent(worst.percent())
     );
     html += "<div class=\"regrets\">";
     for (strategy, title) in roads(&all, road) {
@@ -89,13 +91,17 @@ fn map(record: &Record, title: &str, found: &[&Regret]) -> String {
 }
 
 fn cell(regret: &Regret) -> String {
-    let ends = [regret.lo, regret.hi].map(|ratio| percent((ratio - 1.0) * 100.0));
-    let said = format!("{} to {}, against {}", ends[0], ends[1], regret.reference);
-    let class = class(regret.ratio);
+    let said = format!(
+        "in the middle {}, at the good end {}, against {}",
+        percent(regret.percent()),
+        percent(regret.percent_at_best()),
+        regret.reference
+    );
+    let class = class(regret.hi);
     format!(
         "<td class=\"{class}\" title=\"{}\">{}</td>",
         esc(&said),
-        percent(regret.percent())
+        percent(regret.percent_at_worst())
     )
 }
 

@@ -88,9 +88,10 @@ pub fn screen(record: &Record, style: Style) -> String {
 /// Over all profiles, where there are several.
 fn worst_regret(screen: &mut Screen, record: &Record) {
     let own = |regret: &Regret| regret.strategy == INFLIGHT;
-    let cells = record.regrets.iter().filter(|regret| own(regret)).count();
-    let Some(worst) = regret::worst(&record.regrets, own).filter(|_| record.profiles.len() > 1)
-    else {
+    // As the tables have them, also of a record that was made when they were found another way.
+    let mut regrets = regret::regrets(record);
+    regrets.retain(own);
+    let Some(worst) = regret::worst(&regrets, own).filter(|_| record.profiles.len() > 1) else {
         return;
     };
     let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
@@ -99,7 +100,9 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
     };
     screen.blank();
     let text = format!(
-        "Of {cells} cells, in {}: {}.",
+        "{} of {} cells are at most 3 % behind with their whole interval. At worst, in {}: {}.",
+        regrets.iter().filter(|regret| regret.is_within()).count(),
+        regrets.len(),
         worst.profile,
         regret_in_words(worst, road, reference)
     );
@@ -189,7 +192,10 @@ fn legend(screen: &mut Screen, record: &Record) {
         cells.any(|cell| cell.strategy == name && full_rounds(cell) > 0)
     };
     let regret = match has(INFLIGHT) {
-        true => " regret: how far the library is behind the best of the others.",
+        true => {
+            " regret: how far the library may be behind the best of the others with as many in \
+             flight or fewer (the bad end of the interval)."
+        }
         false => "",
     };
     let text = format!(

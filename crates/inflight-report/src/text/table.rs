@@ -195,10 +195,13 @@ pub(super) fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
     share.filter(|_| cell.strategy != NULL)
 }
 
-/// How far a road of the library is behind the best of the others; nothing for those.
+/// How far a road of the library may be behind the best of the others, which is the bad end of the
+/// interval; nothing for those.
 fn behind(ranking: &Ranking<'_>, cell: &Cell) -> String {
     let found = regret::of_cell(ranking, cell);
-    found.map_or_else(String::new, |found| signed_percent(found.percent() / 100.0))
+    found.map_or_else(String::new, |found| {
+        signed_percent(found.percent_at_worst() / 100.0)
+    })
 }
 
 /// The ratio to the plain loop, or its interval; the plain loop itself is 1 by definition.

@@ -136,20 +136,21 @@ pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
     (!said.is_empty()).then(|| format!("At worst, {}.", said.join("; ")))
 }
 
-/// A regret with the bad end of its interval.
+/// A regret by the bad end of its interval, with the rest of it.
 pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) -> String {
     let (road, reference) = (name_at_depth(road), name_at_depth(reference));
     let in_prose = |percent: f64| signed_percent(percent / 100.0).replace('%', " %");
-    let share = in_prose(regret.percent());
-    let place = match share.starts_with('-') {
-        true => "ahead of",
-        false => "behind",
+    let bad_end = in_prose(regret.percent_at_worst());
+    let (so_far, place) = match bad_end.starts_with('-') {
+        true => ("at least", "ahead of"),
+        false => ("up to", "behind"),
     };
     format!(
-        "{road} is {} {place} {reference} (its interval: {} to {})",
-        share.trim_start_matches(['-', '+']),
-        in_prose(regret.percent_at_best()),
-        in_prose(regret.percent_at_worst())
+        "{road} is {so_far} {} {place} {reference} (the bad end of its interval; in the middle {}, \
+         at the good end {})",
+        bad_end.trim_start_matches(['-', '+']),
+        in_prose(regret.percent()),
+        in_prose(regret.percent_at_best())
     )
 }
 
