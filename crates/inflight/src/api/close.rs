@@ -45,7 +45,7 @@ impl Close {
             Ok(handle) => return close_all(handle.into_fds()),
             Err(handle) => handle,
         };
-        let is_in_loop = local::is_current(engine.shared());
+        let is_in_loop = local::is_entered(engine.shared());
         let closing = Closing::new(handle, engine);
         if is_in_loop {
             // It goes on when it has begun.

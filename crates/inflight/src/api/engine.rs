@@ -382,7 +382,8 @@ impl Builder {
 
     /// How long dropping the last handle of the engine waits for operations whose futures were
     /// dropped; 10 s by default. What is in flight after that is left to the kernel with its
-    /// memory, reported on the standard error and counted ([`crate::leaked_operations`]).
+    /// memory, reported on the standard error and counted ([`crate::leaked_operations`]). A run
+    /// loop that ends, and a call of this thread, wait for theirs however long it takes.
     pub fn drain_for(mut self, at_most: Duration) -> Self {
         self.drain_for = Some(at_most);
         self

@@ -19,12 +19,18 @@ use crate::host::mail::contain;
 ///
 /// The loop waits where the operations complete, so nothing has to be woken: it is the way of
 /// least cost for a program that has a thread for each core. Tasks may be `!Send`. Tasks that are
-/// left when the future is ready are dropped, and what they have in flight is waited for.
+/// left when the future is ready are dropped, and what they have in flight is waited for, without
+/// the deadline of [`Builder::drain_for`](crate::Builder::drain_for): the loop waits on a ring of
+/// this thread, which cannot be left to anybody.
 ///
-/// Loops may be nested; while an inner one runs, the outer does not. So a task must not block until
-/// one of its own loop's futures is ready (another runtime's `block_on`, or an inner loop that
-/// awaits it): that never happens. [`Operation::wait`](crate::Operation::wait) is fine, it needs no
-/// loop.
+/// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
+/// [`JoinHandle`]s are never ready in there; awaiting one is refused with a panic of the inner loop
+/// where nothing else can wake it. Operations that began in the outer loop can be awaited in the
+/// inner, which looks for their completions every millisecond while it sleeps.
+///
+/// A task must not block by other means until a future of its own loop is ready (another runtime's
+/// `block_on`): that never happens. [`Operation::wait`](crate::Operation::wait) is fine, it needs
+/// no loop.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -56,7 +62,8 @@ use crate::host::mail::contain;
 ///
 /// # Panics
 ///
-/// When the future panics. A panic of a task goes to who awaits its handle.
+/// When the future panics. A panic of a task goes to who awaits its handle. In a loop that is
+/// nested in another, if it could only wait for tasks of that one for ever.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Engine::global()?.run(future)
 }
@@ -77,7 +84,7 @@ where
         teller.tell(Join::Over(output));
     };
     match local::spawn(Box::pin(task)) {
-        Ok(()) => JoinHandle { join },
+        Ok(home) => JoinHandle { join, home },
         Err(_) => panic!("spawned outside a run loop: enter one with inflight::local::run"),
     }
 }
@@ -92,6 +99,10 @@ pub fn sleep(at_least: Duration) -> io::Result<Sleep> {
 }
 
 /// Lets the other tasks that are ready have their turn.
+///
+/// # Cancellation
+///
+/// Dropping it does nothing; the task may be polled once more than it needs.
 pub fn yield_now() -> impl Future<Output = ()> {
     let mut has_yielded = false;
     std::future::poll_fn(move |cx| {
@@ -103,8 +114,15 @@ pub fn yield_now() -> impl Future<Output = ()> {
     })
 }
 
+/// Who is told of the end of a task.
+struct Waiter {
+    waker: Waker,
+    /// If it is in a loop that keeps the task from running.
+    _barred: Option<local::Barred>,
+}
+
 enum Join<T> {
-    Running(Option<Waker>),
+    Running(Option<Waiter>),
     Over(thread::Result<T>),
     /// The task was dropped with its loop.
     Dropped,
@@ -120,8 +138,8 @@ impl<T> Teller<T> {
         if !matches!(*self.0.borrow(), Join::Running(_)) {
             return;
         }
-        if let Join::Running(Some(waker)) = self.0.replace(end) {
-            contain(|| waker.wake());
+        if let Join::Running(Some(waiter)) = self.0.replace(end) {
+            contain(|| waiter.waker.wake());
         }
         if Rc::strong_count(&self.0) == 1 {
             // Nobody takes the result, so it is dropped here.
@@ -144,6 +162,8 @@ impl<T> Drop for Teller<T> {
 /// Dropping it lets the task go on.
 pub struct JoinHandle<T> {
     join: Rc<RefCell<Join<T>>>,
+    /// The loop of the task.
+    home: local::Home,
 }
 
 impl<T> std::fmt::Debug for JoinHandle<T> {
@@ -159,9 +179,13 @@ impl<T> Future for JoinHandle<T> {
     ///
     /// With the panic of the task, if it has panicked, and if the task was dropped with its loop.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let waiter = matches!(*self.join.borrow(), Join::Running(_)).then(|| Waiter {
+            waker: cx.waker().clone(),
+            _barred: local::bars(self.home, cx.waker()),
+        });
         let mut join = self.join.borrow_mut();
-        if let Join::Running(waker) = &mut *join {
-            let before = waker.replace(cx.waker().clone());
+        if let Join::Running(place) = &mut *join {
+            let before = std::mem::replace(place, waiter);
             drop(join);
             drop(before);
             return Poll::Pending;

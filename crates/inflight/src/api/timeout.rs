@@ -60,6 +60,10 @@ enum At {
 /// # Ok(()) })?
 /// # }
 /// ```
+///
+/// # Cancellation
+///
+/// Dropping it is dropping the future of the operation, which is documented there.
 #[must_use = "the operation goes on: await it, or drop it on purpose"]
 pub struct Late<O: Limited>(O::Future);
 

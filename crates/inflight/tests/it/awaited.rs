@@ -13,6 +13,7 @@ mod lanes;
 mod left;
 mod loops;
 mod moved;
+mod nested;
 mod refused;
 mod shared;
 mod steady;

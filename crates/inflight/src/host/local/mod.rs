@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod clock;
+mod nested;
 mod promise;
 mod remote;
 mod shares;
@@ -27,6 +28,7 @@ use super::mail::contain;
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use super::timers::Timers;
+use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
 use crate::op::Request;
 use crate::policy::wait_for;
@@ -36,6 +38,7 @@ use shares::{Shared as Shares, Taken};
 use tasks::{MAIN, Tasks};
 
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
+pub(crate) use nested::{Barred, bars, is_entered};
 pub(crate) use promise::may_promise;
 pub(crate) use shares::share;
 
@@ -57,6 +60,8 @@ const CHILD_STEP: Duration = Duration::from_millis(1);
 struct Loop<'s> {
     shared: &'s Arc<Shared>,
     remote: Arc<Remote>,
+    /// Interrupts its proactor.
+    alarm: RefCell<Alarm>,
     lease: RefCell<Lease<'s>>,
     cells: RefCell<Cells>,
     timers: RefCell<Timers>,
@@ -71,6 +76,8 @@ struct Loop<'s> {
     shares: Shares,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
+    /// Handles of tasks of those loops have one of these beside a waker of a task of this one.
+    barred: Barred,
 }
 
 /// What a turn of the proactor waits for.
@@ -177,16 +184,17 @@ pub(crate) fn abandon(home: Home, ticket: Ticket, keep: impl FnOnce() -> Box<dyn
 /// Adds a task to the loop of this thread. Gives it back where there is none.
 pub(crate) fn spawn(
     task: Pin<Box<dyn Future<Output = ()>>>,
-) -> Result<(), Pin<Box<dyn Future<Output = ()>>>> {
+) -> Result<Home, Pin<Box<dyn Future<Output = ()>>>> {
     let mut task = Some(task);
-    with_current(|current| {
+    let home = with_current(|current| {
         let task = current
             .tasks
             .borrow_mut()
             .insert(task.take().expect("given"));
         current.ready.borrow_mut().push_back(task);
+        current.remote.id
     });
-    task.map_or(Ok(()), Err)
+    home.ok_or_else(|| task.expect("not taken"))
 }
 
 /// Runs a future, and the tasks it spawns, on this thread until the future is ready. The tasks
@@ -199,9 +207,10 @@ pub(crate) fn spawn(
 pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Output, Refusal> {
     let mut lease = lease(shared)?;
     let alarm = lease.alarm()?;
-    let remote = Remote::register(alarm);
+    let remote = Remote::register(alarm.clone());
     let this = Loop {
         shared,
+        alarm: RefCell::new(alarm),
         lease: RefCell::new(lease),
         cells: RefCell::new(Cells::new(shared.config.bytes_in_flight)),
         timers: RefCell::default(),
@@ -214,6 +223,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         promise: Promise::default(),
         shares: Shares::default(),
         outer: CURRENT.get(),
+        barred: Barred::default(),
     };
     // Declared before the future, so that it goes after it, also when a panic unwinds.
     let guard = Entered::new(&this);
@@ -253,6 +263,7 @@ struct Entered<'l, 's>(&'l Loop<'s>);
 impl<'l, 's> Entered<'l, 's> {
     fn new(this: &'l Loop<'s>) -> Self {
         CURRENT.set(Some(NonNull::from(this).cast()));
+        nested::hear_for_all();
         Self(this)
     }
 }
@@ -277,10 +288,21 @@ impl Drop for Entered<'_, '_> {
             }
         }
         CURRENT.set(this.outer);
+        if !this.is_forked() {
+            nested::hear_for_all();
+        }
     }
 }
 
 impl Loop<'_> {
+    /// The loop that this one is nested in.
+    #[inline]
+    fn outer(&self) -> Option<&Loop<'static>> {
+        // SAFETY: that loop is further down on this thread's stack, and stays there until this one,
+        // which a caller of this keeps borrowed, has ended.
+        self.outer.map(|outer| unsafe { outer.as_ref() })
+    }
+
     #[inline(always)]
     unsafe fn submit(&self, request: &Request, waker: &Waker) -> Ticket {
         let wake = self.wake_of(waker);
@@ -430,9 +452,11 @@ impl Loop<'_> {
             }
             if looks {
                 self.hear(false);
+                self.serve_outer(None, false);
             }
         } else {
             let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
+            let (until, is_barred) = self.serve_outer(until, is_free);
             let mut have_come = false;
             // Who has been asked to tell of shared reads is one completion.
             if in_flight >= MANY && taken == Taken::Nothing {
@@ -443,6 +467,7 @@ impl Loop<'_> {
             }
             let parked = self.hear(!have_come);
             if parked {
+                assert!(!is_barred, "{}", nested::BARRED);
                 self.sweep();
                 self.turn_proactor(Until::Alarm(1, until));
             }
@@ -537,7 +562,8 @@ impl Loop<'_> {
         if lease.proactor().has_news()
             && let Some(alarm) = lease.tell_of_fallbacks()
         {
-            self.remote.replace_alarm(alarm);
+            self.alarm.replace(alarm);
+            nested::hear_for_all();
         }
     }
 

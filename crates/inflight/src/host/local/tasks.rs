@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Wake, Waker};
 
 use super::remote::Remote;
@@ -154,6 +154,16 @@ impl Tasks {
     /// Whether there is no place that could have a task, as after [`Tasks::pop`].
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
+    }
+
+    /// How many wakers of its tasks there are beside those of the loop.
+    pub(super) fn wakers(&self) -> usize {
+        let own = 2;
+        let of_task = |task: &Task| Arc::strong_count(&task.caller) - own;
+        let wakers = self.tasks.iter().map(of_task).sum();
+        // What the others have done with theirs until they dropped them is seen after this.
+        fence(Ordering::Acquire);
+        wakers
     }
 
     /// How many places there are.

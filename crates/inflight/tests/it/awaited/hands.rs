@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "faulty")]
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
-#[cfg(feature = "faulty")]
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,26 @@ pub(super) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Pol
 }
 
 /// Far longer than anything here takes; then the test has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ends the process unless it is dropped in time: a loop that hangs has its thread.
+pub(super) struct Watchdog {
+    _alive: Sender<()>,
+}
+
+impl Watchdog {
+    pub(super) fn new() -> Self {
+        let (alive, ends) = channel();
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        thread::spawn(move || {
+            if ends.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                crate::support::say(&format!("{test} hangs"));
+                std::process::abort();
+            }
+        });
+        Self { _alive: alive }
+    }
+}
 
 /// Waits until something is so.
 #[cfg(feature = "faulty")]

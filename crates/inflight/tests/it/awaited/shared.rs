@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::fs::File as StdFile;
+use std::future::IntoFuture;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use std::thread;
 use inflight::fs::File;
 use inflight::{Batch, Engine, local};
 
-use super::hands::{drained, until_turned};
+use super::hands::{Watchdog, drained, poll_once, until_turned};
 use crate::support::{on_every_backend, open, pattern, say, skip, temp_path};
 
 /// Large enough for another thread to come in time.
@@ -101,6 +102,46 @@ fn every_block_of_a_loop_is_right_whoever_copied_it() {
             assert_eq!((stats.in_flight, stats.strays), (0, 0));
         });
     }
+}
+
+/// Whether the reads are shared at that moment is up to what has been measured; mostly they are.
+#[test]
+fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
+    let name = "what an outer loop shares";
+    if !has_several_processors(name) {
+        return;
+    }
+    let _watchdog = Watchdog::new();
+    on_every_backend(|engine| {
+        let content = Rc::new(content());
+        let path = temp_path(&content);
+        let file = Rc::new(open(engine, path.path()));
+        let mut pending = 0;
+        let run = engine.run(async {
+            for round in 0..40 {
+                read_all(&file, &content, 4, round).await;
+                let read = |block| {
+                    let buf = vec![0; BLOCK];
+                    file.read_at(buf, block * BLOCK as u64).into_future()
+                };
+                let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
+                reads.retain_mut(|(_, read)| poll_once(read).is_pending());
+                pending += reads.len();
+                let inner = engine.run(async {
+                    for (block, read) in reads {
+                        let (result, buf) = read.await;
+                        assert_eq!(result.expect("it is read"), BLOCK);
+                        assert!(buf == expected(&content, block), "block {block}");
+                    }
+                });
+                inner.expect("nothing is demanded");
+            }
+        });
+        run.expect("nothing is demanded");
+        let helped = engine.stats().helped_reads;
+        say(&format!("{name}: {pending} reads awaited, {helped} helped"));
+        assert_eq!(engine.stats().in_flight, 0);
+    });
 }
 
 /// A batch begins its reads before anybody is to be told of them.

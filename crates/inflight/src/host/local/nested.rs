@@ -1,0 +1,117 @@
+//! Loops that are nested. While an inner one has the thread, the tasks of those outside do not run,
+//! but what they have begun may be awaited in the inner one or on another thread. Whoever does so
+//! sends those loops messages, as from anywhere but home. So the inner one hears what is sent to
+//! them and has their proactors turn.
+//!
+//! Their parts are not borrowed meanwhile: they run foreign code, the inner loop.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::{Home, Loop, Shared, Until, with_current};
+
+/// The longest that an inner loop sleeps while something is in flight outside: a completion there
+/// does not wake it.
+const UNSEEN_MAX: Duration = Duration::from_millis(1);
+
+/// What is said when an inner loop could only sleep for ever.
+pub(super) const BARRED: &str = "this run loop waits for a task of a loop that it is nested in, \
+     which cannot run meanwhile: await the task there, or spawn it in this one";
+
+/// Counts those who keep a waker of a task for when a task outside is over.
+pub(crate) type Barred = Rc<()>;
+
+/// Whether operations of this engine may be those of a loop that this thread is in.
+pub(crate) fn is_entered(shared: &Arc<Shared>) -> bool {
+    let is_of = |this: &Loop<'_>| Arc::ptr_eq(this.shared, shared);
+    with_current(|current| is_of(current) || current.outers().any(is_of)).unwrap_or(false)
+}
+
+/// What is to be kept beside this waker until a task of the loop with this number is over: nothing,
+/// unless the loop of this thread is nested in it, and the waker is of the task that is polled.
+#[inline]
+pub(crate) fn bars(home: Home, waker: &Waker) -> Option<Barred> {
+    with_current(|current| {
+        if current.remote.id == home {
+            return None;
+        }
+        current.polled_task(waker)?;
+        let is_outside = current.outers().any(|outer| outer.remote.id == home);
+        is_outside.then(|| Rc::clone(&current.barred))
+    })?
+}
+
+/// Has what is sent to any loop of this thread interrupt the innermost.
+pub(super) fn hear_for_all() {
+    with_current(|current| {
+        let alarm = current.alarm.borrow().clone();
+        for outer in current.outers() {
+            outer.remote.replace_alarm(alarm.clone());
+        }
+        current.remote.replace_alarm(alarm);
+    });
+}
+
+impl Loop<'_> {
+    /// The loops that this one is nested in, the innermost first.
+    fn outers(&self) -> impl Iterator<Item = &Loop<'static>> {
+        std::iter::successors(self.outer(), |outer| outer.outer())
+    }
+
+    /// Does for the loops outside what needs no task of theirs. Returns how long this one may sleep
+    /// then, at most `until`; and, if it is free, whether it would sleep for ever unless something
+    /// is heard.
+    #[inline]
+    pub(super) fn serve_outer(
+        &self,
+        until: Option<Duration>,
+        is_free: bool,
+    ) -> (Option<Duration>, bool) {
+        match self.outer {
+            None => (until, false),
+            Some(_) => self.serve_all_outer(until, is_free),
+        }
+    }
+
+    #[cold]
+    fn serve_all_outer(&self, until: Option<Duration>, is_free: bool) -> (Option<Duration>, bool) {
+        let mut limit = None;
+        for outer in self.outers() {
+            if !outer.hear(true) {
+                limit = Some(Duration::ZERO);
+            }
+            outer.hand_over();
+            outer.take_all_shared();
+            if !outer.cells.borrow().is_idle() {
+                outer.turn_proactor(Until::Completions(0));
+                limit = limit.or(Some(UNSEEN_MAX));
+            }
+            outer.deliver();
+            outer.look_for_news();
+        }
+        if !self.ready.borrow().is_empty() {
+            limit = Some(Duration::ZERO);
+        }
+        match (limit, until) {
+            (Some(limit), Some(until)) => (Some(limit.min(until)), false),
+            (None, None) if is_free && self.count_barred() > 0 => {
+                // Who else has a waker may drop it without a word.
+                (Some(UNSEEN_MAX), self.is_barred())
+            }
+            (limit, until) => (limit.or(until), false),
+        }
+    }
+
+    fn count_barred(&self) -> usize {
+        let own = 1;
+        Rc::strong_count(&self.barred) - own
+    }
+
+    /// Whether all that could wake a task of this loop is tasks outside. Right only if nothing is
+    /// in flight and there is no timer, and until something is heard.
+    fn is_barred(&self) -> bool {
+        self.tasks.borrow().wakers() == self.count_barred()
+    }
+}
