@@ -2,9 +2,10 @@
 //!
 //! A [`Tree`] is read once; each rule is a function from it to violations and touches nothing else,
 //! so that a test plants a violation by making a tree in memory. The rules are in [`text`] (what a
-//! line shows), [`cited`] (what a page rests on), [`functions`] and [`unsafety`] (what the syntax
-//! shows) and [`flow`] (who may import whom). What clippy can check is clippy's.
+//! line shows), [`cited`] (what a page rests on), [`functions`], [`cancelled`] and [`unsafety`]
+//! (what the syntax shows) and [`flow`] (who may import whom). What clippy can check is clippy's.
 
+mod cancelled;
 mod cited;
 mod flow;
 mod functions;
@@ -63,6 +64,7 @@ fn check(tree: &Tree) -> Vec<Violation> {
     violations.extend(text::check(tree));
     violations.extend(cited::check(tree));
     violations.extend(functions::check(tree));
+    violations.extend(cancelled::check(tree));
     violations.extend(unsafety::check(tree));
     violations.extend(flow::check(tree));
     violations.sort();
