@@ -15,7 +15,8 @@ use crate::plan::{Plan, PlannedProfile};
 use crate::profile::{PageCache, Profile};
 use crate::show;
 use crate::size::human;
-use crate::strategy::{fio_access, fio_path, fio_together};
+use crate::strategy::{fio_access, fio_lengths, fio_path, fio_together};
+use crate::work::Work;
 
 /// Prints the plan and returns the exit code.
 pub(crate) fn print(options: &Options) -> Result<u8> {
@@ -131,16 +132,17 @@ fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) ->
         lines.push("; not the same: fio counts latencies from the call".to_owned());
         lines.push(format!("rate_iops={rate}"));
     }
-    if let Some(missing) = not_in_fio(&profile.summary()) {
+    let work = profile.work(size_bytes);
+    if let Some(missing) = not_in_fio(&profile.summary(), &work) {
         lines.push(format!("; {missing}"));
     }
     // The option that forbids writing is one of the command line only.
-    let access = fio_access(&profile.work(size_bytes)).into_iter();
+    let access = fio_access(&work).into_iter();
     let access = access.filter(|flag| flag != "--readonly");
     lines.extend(access.map(|flag| flag.trim_start_matches('-').to_owned()));
-    lines.push(format!("bs={}", profile.block_bytes));
+    lines.push(fio_lengths(&work).unwrap_or_else(|| format!("bs={}", work.block_bytes)));
     lines.push(format!("iodepth={depth}"));
-    lines.extend(fio_together(depth));
+    lines.extend(fio_together(depth, work.batched));
     lines.push(format!("direct={}", u8::from(profile.direct())));
     let cache: &[&str] = match profile.asked.page_cache {
         PageCache::Warm => &["pre_read=1", "invalidate=0"],
@@ -157,9 +159,11 @@ fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) ->
 }
 
 /// What the section leaves out, because fio has no option for it or another meaning.
-fn not_in_fio(profile: &ProfileSummary) -> Option<&'static str> {
+fn not_in_fio(profile: &ProfileSummary, work: &Work) -> Option<&'static str> {
     match profile.access {
-        Access::RangeRead => Some("not the same: fio reads blocks of one size, the plan ranges"),
+        _ if fio_lengths(work).is_none() => {
+            Some("not the same: fio reads blocks of one size, the plan ranges")
+        }
         Access::Append => Some("not the same: the plan writes to the end of a file that grows"),
         _ if profile.read_back => Some("not the same: the plan reads back what it has written"),
         _ if profile.files > 1 => Some("not the same: the plan has several files"),

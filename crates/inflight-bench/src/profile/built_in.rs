@@ -13,6 +13,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "cached-random-read",
     "cold-random-read",
     "cold-range-read",
+    "direct-range-read",
     "direct-large-read",
     "buffered-sequential-read",
     "buffered-random-read",

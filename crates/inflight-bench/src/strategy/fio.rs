@@ -19,7 +19,7 @@ use crate::measure::heat::Timed;
 use crate::measure::meter::Counters;
 use crate::measure::run::Stretch;
 use crate::profile::Profile;
-use crate::work::Work;
+use crate::work::{RANGE_STEP_BYTES, Work};
 
 pub(crate) struct Fio;
 
@@ -39,11 +39,10 @@ impl Strategy for Fio {
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         let asked = &profile.asked;
         let same = asked.files == 1
-            && !asked.batched
             && !asked.verify
             && asked.sync == Sync::None
             && !asked.read_back
-            && !profile.varies()
+            && lengths(&profile.work(0)).is_some()
             && !profile.grows();
         (!same).then_some("its jobs would not be the same work")
     }
@@ -115,13 +114,14 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
     let mut arguments = vec![
         "--name=inflight".to_owned(),
         "--ioengine=io_uring".to_owned(),
-        format!("--bs={}", work.block_bytes),
         format!("--iodepth={}", job.depth),
         format!("--direct={}", u8::from(job.direct)),
         format!("--filename={path}"),
         format!("--filesize={}", work.file_bytes),
         "--allow_file_create=0".to_owned(),
         "--invalidate=0".to_owned(),
+        // Nobody else here tells the page cache in which order a file will be read.
+        "--fadvise_hint=0".to_owned(),
         "--norandommap=1".to_owned(),
         "--randrepeat=0".to_owned(),
         format!("--randseed={}", job.seed >> 1),
@@ -132,18 +132,40 @@ fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
         "--clat_percentiles=0".to_owned(),
         "--output-format=json+".to_owned(),
     ];
-    arguments.extend(together(job.depth).map(|said| format!("--{said}")));
+    let said = together(job.depth, work.batched).into_iter();
+    let said = said.chain(lengths(work)).map(|said| format!("--{said}"));
+    arguments.extend(said);
     arguments.extend(access(work));
     Ok(arguments)
 }
 
-/// That a turn hands over whatever is queued, waits for one completion and collects all there are,
-/// in fio's words.
-pub(crate) fn together(depth: u32) -> [String; 2] {
-    [
+/// That a turn hands over whatever is queued, waits for one completion, or for all of a batch, and
+/// collects all there are, in fio's words.
+pub(crate) fn together(depth: u32, batched: bool) -> Vec<String> {
+    let mut said = vec![
         format!("iodepth_batch_submit={depth}"),
         format!("iodepth_batch_complete_max={depth}"),
-    ]
+    ];
+    if batched {
+        said.push(format!("iodepth_batch_complete_min={depth}"));
+    }
+    said
+}
+
+/// How long the operations are, in fio's words; nothing where fio would have other lengths.
+///
+/// fio takes each multiple of the shortest that is no longer than the longest, all of them equally
+/// often, and begins at multiples of the shortest too.
+///
+/// # Source
+/// fio 3.33, `get_next_buflen` of io_u.c; counted in `docs/design/fio.md`.
+pub(crate) fn lengths(work: &Work) -> Option<String> {
+    let (least, most) = (work.least_bytes, work.block_bytes);
+    match least == most {
+        true => Some(format!("bs={most}")),
+        false => (least == RANGE_STEP_BYTES && most.is_multiple_of(least))
+            .then(|| format!("bsrange={least}-{most}")),
+    }
 }
 
 /// The order and direction of the operations, in fio's words.
@@ -203,5 +225,51 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
         ]),
         sample_every: 1,
         open: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::load;
+
+    /// What fio is told of a profile, with 32 in flight; nothing if it takes no part in it.
+    fn told(name: &str) -> Option<Vec<String>> {
+        let profile = load(&[name.to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 30);
+        let paths = ["data".into()];
+        let job = Job {
+            depth: 32,
+            paths: &paths,
+            ..Job::of(&work)
+        };
+        let unfit = Fio.unfit(&profile).is_some();
+        (!unfit).then(|| arguments(&job).unwrap())
+    }
+
+    #[test]
+    fn ranges_have_the_same_lengths_and_batches_are_waited_for() {
+        for name in ["direct-range-read", "cold-range-read"] {
+            let told = told(name).unwrap();
+            let has = |said: &str| told.iter().any(|one| one == said);
+            assert!(has("--bsrange=4096-262144"), "{told:?}");
+            assert!(has("--iodepth_batch_complete_min=32"), "{told:?}");
+            assert!(!told.iter().any(|one| one.starts_with("--bs=")), "{told:?}");
+        }
+        let told = told("direct-random-read").unwrap();
+        assert!(told.contains(&"--bs=4096".to_owned()), "{told:?}");
+        let waits = |one: &String| one.contains("complete_min");
+        assert!(!told.iter().any(waits), "{told:?}");
+    }
+
+    #[test]
+    fn who_asks_for_what_fio_does_otherwise_has_no_row_of_it() {
+        for name in ["durable-append", "many-files", "write-fsync-read"] {
+            assert_eq!(told(name), None, "{name}");
+        }
+        // Of other steps than ours fio has other lengths.
+        let mut profile = load(&["direct-range-read".to_owned()]).unwrap().remove(0);
+        profile.block_bytes += 512;
+        assert!(Fio.unfit(&profile).is_some());
     }
 }

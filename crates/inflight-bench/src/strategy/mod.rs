@@ -53,7 +53,8 @@ use crate::profile::Profile;
 use crate::work::{Share, Work};
 
 pub(crate) use fio::{
-    access as fio_access, check as check_fio, path as fio_path, together as fio_together,
+    access as fio_access, check as check_fio, lengths as fio_lengths, path as fio_path,
+    together as fio_together,
 };
 use tasks::{Runtime, TaskStrategy};
 

@@ -16,7 +16,7 @@ use random::{Random, Scattered};
 pub(crate) use random::{mix, noise};
 
 /// Ranges begin and end at multiples of this.
-const RANGE_STEP_BYTES: u32 = 4096;
+pub(crate) const RANGE_STEP_BYTES: u32 = 4096;
 
 /// What is asked, the same for all lanes of a stretch.
 #[derive(Clone, Debug)]
