@@ -2,13 +2,15 @@
 //! handing them over takes no system call. The thread wants a processor of its own.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::Result;
 use io_uring::IoUring;
 
 use super::blocked::open_ring;
 use super::uring::{Calls, run};
-use super::{Body, Job, Modes, Strategy, Way, modes};
+use super::{Body, Job, Modes, Strategy, Unavailable, Way, modes};
 
 /// How long the kernel's thread looks on without finding anything before it sleeps.
 const IDLE_MS: u32 = 100;
@@ -42,8 +44,8 @@ impl Strategy for UringSqpoll {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    let ring = open_ring(|| IoUring::builder().setup_sqpoll(IDLE_MS).build(job.depth))?;
-    let flags = match has_poller() {
+    let ring = open(job.depth)?;
+    let flags = match gets_poller() {
         true => "sqpoll",
         false => "none: no thread of the kernel looks on",
     };
@@ -56,6 +58,23 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     )
 }
 
+fn open(depth: u32) -> Result<IoUring, Unavailable> {
+    open_ring(|| IoUring::builder().setup_sqpoll(IDLE_MS).build(depth))
+}
+
+/// Whether the kernel's thread comes: it takes its name when it first runs, on a busy machine some
+/// time after the ring was set up.
+fn gets_poller() -> bool {
+    const TRIES: u32 = 1_000;
+    for _ in 1..TRIES {
+        if has_poller() {
+            return true;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    has_poller()
+}
+
 /// Whether the kernel's thread is there, among those of this process.
 fn has_poller() -> bool {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
@@ -63,4 +82,23 @@ fn has_poller() -> bool {
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.any(|name| name.starts_with("iou-sqp-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernel_is_seen_only_where_there_is_one() {
+        // Nothing else in these tests asks for one.
+        let plain = open_ring(|| IoUring::new(1));
+        assert!(!has_poller());
+        let watched = open(1);
+        match (plain, watched) {
+            (Ok(_), Ok(_ring)) => assert!(gets_poller()),
+            (plain, watched) => {
+                println!("skipped: {:?} {:?}", plain.err(), watched.err());
+            }
+        }
+    }
 }

@@ -156,9 +156,72 @@ fn older_and_special_ways_are_measured_or_say_why_not() {
         .cells
         .iter()
         .filter(|cell| cell.strategy == "uring-iopoll");
-    for cell in polled.filter(|cell| cell.skipped.is_none()) {
-        assert!(cell.effective.contains_key("writes") || cell.effective["reads"] == "polled");
+    for cell in polled {
+        match &cell.skipped {
+            Some(skipped) => {
+                let says_why =
+                    ["no queues to poll", "io_uring"].map(|why| skipped.reason.contains(why));
+                assert!(says_why.contains(&true), "{}: {skipped:?}", cell.id);
+            }
+            None => {
+                let reads = cell
+                    .effective
+                    .get("reads")
+                    .is_none_or(|reads| reads == "polled");
+                assert!(
+                    reads && cell.effective["ring-flags"] == "iopoll",
+                    "{cell:?}"
+                );
+            }
+        }
     }
+    let watched = record
+        .cells
+        .iter()
+        .filter(|cell| cell.strategy == "uring-sqpoll");
+    for cell in watched {
+        assert_eq!(cell.requested["ring-flags"], "sqpoll", "{}", cell.id);
+        if cell.skipped.is_none() {
+            assert_eq!(cell.effective["ring-flags"], "sqpoll", "{}", cell.id);
+        }
+    }
+}
+
+#[test]
+fn every_profile_gives_every_cell_figures_or_a_reason() {
+    let directory = directory();
+    // The largest blocks need more data than the others.
+    let short = ["--size", "64m", "--rounds", "1", "--cell-time", "2"];
+    let args = ["--profile", "all", "--depth", "4"];
+    let (code, record) = record(directory.path(), &[&short[..], &args].concat());
+    assert_eq!(code, 0);
+    check(&record);
+    let names: Vec<&str> = record.profiles.iter().map(|one| &*one.name).collect();
+    for name in [
+        "direct-range-read",
+        "direct-large-write-1m",
+        "many-files-cold",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for profile in &record.profiles {
+        let cells = record.cells.iter();
+        let of_profile: Vec<&Cell> = cells.filter(|cell| cell.profile == profile.name).collect();
+        let cell = |strategy: &str| {
+            let found = of_profile.iter().find(|cell| cell.strategy == strategy);
+            found.unwrap_or_else(|| panic!("no cell of {strategy} in {}", profile.name))
+        };
+        if is_memory(&record) && (profile.direct || profile.cold) {
+            continue;
+        }
+        let plain = cell("pread");
+        assert!(plain.rounds.iter().all(|round| round.ops > 0), "{plain:?}");
+        for (strategy, takes_part) in [("inflight", true), ("tokio", !profile.batched)] {
+            let found = cell(strategy);
+            assert_eq!(found.skipped.is_none(), takes_part, "{}", found.id);
+        }
+    }
+    assert!(scratch_files(directory.path()).is_empty());
 }
 
 #[test]
