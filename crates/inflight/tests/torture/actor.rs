@@ -51,7 +51,7 @@ pub(crate) struct Actor {
 }
 
 /// Of so many operations in a thousand the future is left.
-const LEAVE: usize = 560;
+const LEAVE: usize = 700;
 
 /// Most operations that one task forgets: each keeps its memory for ever.
 const FORGET_MAX: u64 = 2;

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use inflight::{Awaited, Operation, Pending};
+use inflight::fs::{Close, NameOp, Open, Truncate};
+use inflight::{Awaited, Late, Operation, Pending, Timeout};
 
 use crate::random::Random;
 
@@ -36,6 +37,16 @@ pub(crate) struct Fates {
 }
 
 impl Fates {
+    /// Operations that were left after they had been polled and not answered.
+    pub(crate) fn left_begun(&self) -> u64 {
+        self.dropped + self.dropped_elsewhere + self.late_dropped + self.forgotten_in_flight
+    }
+
+    /// All operations that were left.
+    pub(crate) fn left(&self) -> u64 {
+        self.unpolled + self.dropped + self.dropped_elsewhere + self.late_dropped + self.forgotten
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.awaited += other.awaited;
@@ -72,14 +83,80 @@ pub(crate) struct Leeway {
 }
 
 /// An operation whose future may be left anywhere.
-pub(crate) trait Leave:
-    Operation + Awaited + IntoFuture<IntoFuture = Pending<Self>> + Send
-{
+pub(crate) trait Leave: Sized {
+    type Output: Send;
+    type Future: Begun<Output = Self::Output>;
+    type Late: IntoFuture<Output = Self::Output, IntoFuture: Send> + Send;
+    type Timeout: Future<Output = Result<Self::Output, Self::Late>> + Unpin + Send;
+
+    fn begin(self) -> Self::Future;
+    fn wait(self) -> Self::Output;
+    fn within(self, at_most: Duration) -> Self::Timeout;
 }
 
-impl<O: Operation + Awaited + IntoFuture<IntoFuture = Pending<O>> + Send> Leave for O {}
+impl<O> Leave for O
+where
+    O: Operation + Awaited + IntoFuture<IntoFuture = Pending<O>> + Send,
+    Pending<O>: Send,
+    Late<O>: Send,
+    Timeout<O>: Send,
+    <Pending<O> as Future>::Output: Send,
+{
+    type Output = <Pending<O> as Future>::Output;
+    type Future = Pending<O>;
+    type Late = Late<O>;
+    type Timeout = Timeout<O>;
 
-type Output<O> = <Pending<O> as Future>::Output;
+    fn begin(self) -> Pending<O> {
+        self.into_future()
+    }
+
+    fn wait(self) -> Self::Output {
+        Operation::wait(self)
+    }
+
+    fn within(self, at_most: Duration) -> Timeout<O> {
+        Awaited::timeout(self, at_most)
+    }
+}
+
+/// What an operation becomes when it is awaited.
+pub(crate) trait Begun: Future<Output: Send> + Unpin + Send {}
+
+impl<F: Future<Output: Send> + Unpin + Send> Begun for F {}
+
+/// One of the operations that are not for a backend.
+pub(crate) struct Aside<O>(pub(crate) O);
+
+macro_rules! aside {
+    ($([$($generics:tt)*] $operation:ty;)*) => {$(
+        impl<$($generics)*> Leave for Aside<$operation> {
+            type Output = <$operation as IntoFuture>::Output;
+            type Future = <$operation as IntoFuture>::IntoFuture;
+            type Late = Late<$operation>;
+            type Timeout = Timeout<$operation>;
+
+            fn begin(self) -> Self::Future {
+                self.0.into_future()
+            }
+
+            fn wait(self) -> Self::Output {
+                self.0.wait()
+            }
+
+            fn within(self, at_most: Duration) -> Self::Timeout {
+                self.0.timeout(at_most)
+            }
+        }
+    )*};
+}
+
+aside! {
+    ['f] Truncate<'f>;
+    [] NameOp;
+    [] Open;
+    [] Close;
+}
 
 /// Runs an operation to one of its ends.
 pub(crate) async fn meet<O: Leave>(
@@ -87,10 +164,7 @@ pub(crate) async fn meet<O: Leave>(
     fates: &mut Fates,
     operation: O,
     leeway: Leeway,
-) -> End<Output<O>>
-where
-    Output<O>: Send,
-{
+) -> End<O::Output> {
     fates.operations += 1;
     PROGRESS.fetch_add(1, Ordering::Relaxed);
     if !random.happens(leeway.leave) {
@@ -99,19 +173,19 @@ where
             return End::Answered(operation.wait());
         }
         fates.awaited += 1;
-        return End::Answered(operation.into_future().await);
+        return End::Answered(operation.begin().await);
     }
     match random.below(100) {
         0..25 => {
             fates.unpolled += 1;
-            drop(operation.into_future());
+            drop(operation.begin());
             End::Never
         }
-        25..65 => drop_in_flight(random, fates, operation.into_future()).await,
+        25..65 => drop_in_flight(random, fates, operation.begin()).await,
         65..98 => give_up(random, fates, operation).await,
         _ => match leeway.forget {
-            Some(bufs) => forget(random, fates, operation.into_future(), bufs).await,
-            None => drop_in_flight(random, fates, operation.into_future()).await,
+            Some(bufs) => forget(random, fates, operation.begin(), bufs).await,
+            None => drop_in_flight(random, fates, operation.begin()).await,
         },
     }
 }
@@ -134,14 +208,11 @@ async fn pause() {
     .await;
 }
 
-async fn drop_in_flight<O: Leave>(
+async fn drop_in_flight<F: Begun>(
     random: &mut Random,
     fates: &mut Fates,
-    mut pending: Pending<O>,
-) -> End<Output<O>>
-where
-    Output<O>: Send,
-{
+    mut pending: F,
+) -> End<F::Output> {
     if let Poll::Ready(output) = poll_once(&mut pending).await {
         fates.awaited += 1;
         return End::Answered(output);
@@ -172,7 +243,7 @@ where
 }
 
 /// Polls on another thread, on which nobody is told.
-fn poll_elsewhere<F: Future<Output: Send> + Unpin + Send>(future: &mut F) -> Poll<F::Output> {
+fn poll_elsewhere<F: Begun>(future: &mut F) -> Poll<F::Output> {
     let poll = move || {
         let mut cx = Context::from_waker(Waker::noop());
         Pin::new(future).poll(&mut cx)
@@ -180,12 +251,20 @@ fn poll_elsewhere<F: Future<Output: Send> + Unpin + Send>(future: &mut F) -> Pol
     thread::scope(|scope| scope.spawn(poll).join()).expect("no panic")
 }
 
-async fn give_up<O: Leave>(random: &mut Random, fates: &mut Fates, operation: O) -> End<Output<O>>
-where
-    Output<O>: Send,
-{
+async fn give_up<O: Leave>(random: &mut Random, fates: &mut Fates, operation: O) -> End<O::Output> {
     let at_most = u64::try_from(random.below(200)).expect("small");
-    let late = match operation.timeout(Duration::from_micros(at_most)).await {
+    let mut timeout = operation.within(Duration::from_micros(at_most));
+    let polled = poll_once(&mut timeout).await;
+    if polled.is_pending() && random.happens(300) {
+        fates.dropped += 1;
+        drop(timeout);
+        return End::Left;
+    }
+    let ended = match polled {
+        Poll::Ready(ended) => ended,
+        Poll::Pending => timeout.await,
+    };
+    let late = match ended {
         Ok(output) => {
             fates.awaited += 1;
             return End::Answered(output);
@@ -201,15 +280,12 @@ where
     End::Answered(late.await)
 }
 
-async fn forget<O: Leave>(
+async fn forget<F: Begun>(
     random: &mut Random,
     fates: &mut Fates,
-    mut pending: Pending<O>,
+    mut pending: F,
     bufs: u64,
-) -> End<Output<O>>
-where
-    Output<O>: Send,
-{
+) -> End<F::Output> {
     if random.happens(800) {
         if let Poll::Ready(output) = poll_once(&mut pending).await {
             fates.awaited += 1;

@@ -79,11 +79,14 @@ impl Files {
     }
 }
 
+/// How a file is opened for reading and writing.
+pub(crate) fn options(engine: &Engine, direct: Direct) -> OpenOptions {
+    let options = OpenOptions::new().read(true).write(true).direct(direct);
+    options.engine(engine)
+}
+
 /// Opens a file for reading and writing.
 pub(crate) fn open(engine: &Engine, path: &Path, direct: Direct) -> File {
-    let options = OpenOptions::new().read(true).write(true).direct(direct);
-    options
-        .engine(engine)
-        .open(path)
-        .expect("the file is there")
+    let opened = options(engine, direct).open(path);
+    opened.expect("the file is there")
 }

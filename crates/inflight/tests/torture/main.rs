@@ -1,10 +1,10 @@
 //! Torture: random operations against a model, a fifth of them left at a random moment.
 //!
-//! Tasks read, write, cut, lengthen, rename and sync files, on every backend, from tokio and from
-//! run loops. A fifth of their futures are dropped before the first poll or after it, on this or
-//! another thread, given up by a timeout, or forgotten. In the end there must be no mismatch, no
-//! operation, buffer or descriptor left over, and nothing written to memory that had been given
-//! back. The same check finds a planted defect.
+//! Tasks read, write, sync, cut, lengthen, rename, open and close files, on every backend, from
+//! tokio and from run loops. More than a fifth of their futures are dropped before the first poll
+//! or after it, on this or another thread, given up by a timeout, or forgotten. In the end there
+//! must be no mismatch, no operation, buffer or descriptor left over, and nothing written to memory
+//! that had been given back. The same check finds a planted defect.
 //!
 //! `INFLIGHT_TEST_SEED` replays the choices of a run (not what the threads make of them),
 //! `INFLIGHT_TEST_SHARE` says how many there are, in hundredths of [`OPERATIONS`].
@@ -14,6 +14,7 @@ mod actor;
 mod fate;
 mod files;
 mod model;
+mod private;
 mod random;
 mod round;
 mod slow;
