@@ -21,7 +21,7 @@ use crate::plan::{Plan, PlannedCell, PlannedProfile};
 use crate::profile::Profile;
 use crate::progress::{Progress, Rounds};
 use crate::size::human;
-use crate::strategy::{self, Job, Modes};
+use crate::strategy::{self, FIO_CHECKS, Job, Modes};
 use crate::target::{self, Files, Place, TestData};
 use crate::work::{Share, mix};
 use crate::{assemble, exit, explain, leftover, reread, show, signals};
@@ -78,7 +78,7 @@ fn check_before_writing(options: &Options) -> Result<()> {
     if options
         .strategies
         .iter()
-        .any(|strategy| strategy.name() == "fio")
+        .any(|strategy| FIO_CHECKS.contains(&strategy.name()))
     {
         strategy::check_fio(&options.fio)?;
     }

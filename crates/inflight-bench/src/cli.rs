@@ -13,7 +13,7 @@ use crate::exports::Exports;
 use crate::profile::{DEFAULT_SET, check_depths};
 use crate::progress::Form;
 use crate::size;
-use crate::strategy::{self, Strategy};
+use crate::strategy::{self, FIO_CHECKS, Strategy};
 
 /// Rounds when nothing is said: with fewer, no comparison can be significant.
 pub(crate) const DEFAULT_ROUNDS: u32 = 8;
@@ -245,9 +245,10 @@ impl BenchFlags {
     /// Checks the flags and fills in what was left out.
     pub(crate) fn into_options(self, known: &[&'static dyn Strategy]) -> Result<Options> {
         let mut strategies = chosen(&self.strategy, known)?;
-        let fio_asked = strategies.iter().any(|strategy| strategy.name() == "fio");
-        if self.fio.is_some() && !fio_asked {
-            strategies.extend(strategy::find(known, "fio"));
+        let named = |name: &&str| strategies.iter().any(|strategy| strategy.name() == *name);
+        if self.fio.is_some() && !FIO_CHECKS.iter().any(named) {
+            let checks = FIO_CHECKS.iter();
+            strategies.extend(checks.filter_map(|name| strategy::find(known, name)));
         }
         let depths = (!self.depth.is_empty()).then_some(self.depth);
         if let Some(depths) = &depths {
@@ -374,7 +375,10 @@ mod tests {
     fn fio_takes_part_only_when_asked() {
         assert!(!names(&options(&[]).unwrap()).contains(&"fio"));
         let with = options(&["--fio=/opt/fio", "."]).unwrap();
-        assert!(names(&with).contains(&"fio"));
+        assert!(FIO_CHECKS.iter().all(|name| names(&with).contains(name)));
+        // Who names one of them and says where it is wants no other.
+        let one = options(&["--fio=/opt/fio", "--strategy", "fio-psync", "."]).unwrap();
+        assert_eq!(names(&one), ["fio-psync"]);
         assert_eq!(with.fio, PathBuf::from("/opt/fio"));
         let bare = options(&["--fio", "somewhere"]).unwrap();
         assert_eq!((bare.fio, bare.target), ("fio".into(), "somewhere".into()));

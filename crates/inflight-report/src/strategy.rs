@@ -22,6 +22,8 @@ pub(crate) const URING: &str = "uring";
 pub(crate) const URING_TUNED: &str = "uring-tuned";
 /// Another program, as an outside check.
 pub(crate) const FIO: &str = "fio";
+/// The same, one plain system call at a time.
+pub(crate) const FIO_PSYNC: &str = "fio-psync";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
 const BY_SIMPLICITY: [&str; 14] = [
@@ -52,9 +54,15 @@ pub(crate) fn is_ring(strategy: &str) -> bool {
     [URING, URING_TUNED].contains(&strategy)
 }
 
+/// Whether what it measures is this program's to answer for: nothing is where there is no I/O, or
+/// where another program does it.
+pub(crate) fn is_judged(strategy: &str) -> bool {
+    ![NULL, FIO, FIO_PSYNC].contains(&strategy)
+}
+
 /// Whether the strategy is shown but never recommended, whatever it measured.
 pub(crate) fn only_shown(strategy: &str) -> bool {
-    [NULL, MMAP, MAPPED, FIO].contains(&strategy)
+    [MMAP, MAPPED].contains(&strategy) || !is_judged(strategy)
 }
 
 /// Why a strategy whose figures may be the best is not for everybody.
@@ -88,6 +96,7 @@ pub(crate) fn name(cell: &Cell) -> String {
         URING => "io_uring",
         URING_TUNED => "io_uring, tuned",
         FIO => "fio io_uring (check)",
+        FIO_PSYNC => "fio psync (check)",
         other => other,
     };
     if cell.threads > 1 {

@@ -32,25 +32,27 @@ impl Strategy for Variant {
 /// What the others are held against.
 static YARDSTICK: Variant = Variant {
     name: "fio",
-    way: Way::Program(|job| fio::run(job, &[])),
+    way: Way::Program(|job| fio::run(job, fio::Engine::Uring, &[])),
 };
 
 static VARIANTS: [Variant; 7] = [
     Variant {
         name: "fio again",
-        way: Way::Program(|job| fio::run(job, &[])),
+        way: Way::Program(|job| fio::run(job, fio::Engine::Uring, &[])),
     },
     Variant {
         name: "fio, one by one",
-        way: Way::Program(|job| fio::run(job, &ONE_BY_ONE)),
+        way: Way::Program(|job| fio::run(job, fio::Engine::Uring, &ONE_BY_ONE)),
     },
     Variant {
         name: "fio, registered",
-        way: Way::Program(|job| fio::run(job, &["--fixedbufs", "--registerfiles"])),
+        way: Way::Program(|job| {
+            fio::run(job, fio::Engine::Uring, &["--fixedbufs", "--registerfiles"])
+        }),
     },
     Variant {
         name: "fio, no clock",
-        way: Way::Program(|job| fio::run(job, &["--gtod_reduce=1"])),
+        way: Way::Program(|job| fio::run(job, fio::Engine::Uring, &["--gtod_reduce=1"])),
     },
     Variant {
         name: "uring",

@@ -1,4 +1,5 @@
-//! `fio`: an outside check. The same work through fio's io_uring engine, nothing registered.
+//! `fio` and `fio-psync`: outside checks. The same work through fio's io_uring engine, nothing
+//! registered; and one plain call after the other, beside `pread`.
 //!
 //! fio measures itself; its start-up is not counted. It gets the existing file, read only where
 //! nothing is to be written, and leaves the page cache alone. It hands over and collects together
@@ -13,7 +14,7 @@ use inflight_report::record::{Access, Sync};
 
 use super::blocked::check_allowed;
 use super::fio_output::{self, Output};
-use super::{Job, Modes, Strategy, Way, modes};
+use super::{ALONE, Job, Modes, Shape, Strategy, Way, modes};
 use crate::exit::cannot;
 use crate::measure::heat::Timed;
 use crate::measure::meter::Counters;
@@ -21,11 +22,52 @@ use crate::measure::run::Stretch;
 use crate::profile::Profile;
 use crate::work::{RANGE_STEP_BYTES, Work};
 
-pub(crate) struct Fio;
+pub(crate) struct Fio {
+    name: &'static str,
+    engine: Engine,
+}
+
+/// Who does the I/O in fio.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Uring,
+    Psync,
+}
+
+pub(crate) const URING: Fio = Fio {
+    name: "fio",
+    engine: Engine::Uring,
+};
+
+pub(crate) const PSYNC: Fio = Fio {
+    name: "fio-psync",
+    engine: Engine::Psync,
+};
+
+/// Both, in the order of the list.
+pub(crate) const CHECKS: [&str; 2] = [URING.name, PSYNC.name];
+
+impl Engine {
+    /// What it is and does, in the words of fio where it has any.
+    fn modes(self) -> Modes {
+        match self {
+            Self::Uring => modes(&[("ioengine", "io_uring"), ("registered", "nothing")]),
+            Self::Psync => modes(&[("ioengine", "psync")]),
+        }
+    }
+}
 
 impl Strategy for Fio {
     fn name(&self) -> &'static str {
-        "fio"
+        self.name
+    }
+
+    fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {
+        if self.engine == Engine::Psync {
+            return vec![ALONE];
+        }
+        let depths = profile.asked.queue_depths.iter();
+        depths.map(|&depth| Shape { depth, threads: 1 }).collect()
     }
 
     fn by_default(&self) -> bool {
@@ -33,7 +75,7 @@ impl Strategy for Fio {
     }
 
     fn requested(&self, _job: &Job<'_>) -> Modes {
-        modes(&[("ioengine", "io_uring"), ("registered", "nothing")])
+        self.engine.modes()
     }
 
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
@@ -52,7 +94,10 @@ impl Strategy for Fio {
     }
 
     fn way(&self) -> Way {
-        Way::Program(|job| run(job, &[]))
+        Way::Program(match self.engine {
+            Engine::Uring => |job| run(job, Engine::Uring, &[]),
+            Engine::Psync => |job| run(job, Engine::Psync, &[]),
+        })
     }
 }
 
@@ -73,11 +118,13 @@ pub(crate) fn check(program: &std::path::Path) -> Result<()> {
 }
 
 /// Lets fio do the work of a job, with these arguments beside its own.
-pub(crate) fn run(job: &Job<'_>, more: &[&str]) -> Result<Stretch> {
-    check_allowed()?;
+pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretch> {
+    if engine == Engine::Uring {
+        check_allowed()?;
+    }
     let start_ns = job.clock.now_ns();
     let output = Command::new(job.fio)
-        .args(arguments(job)?)
+        .args(arguments(job, engine)?)
         .args(more)
         .stdin(Stdio::null())
         // Ctrl-C on the terminal is for this program: the current cell is to finish.
@@ -98,7 +145,7 @@ pub(crate) fn run(job: &Job<'_>, more: &[&str]) -> Result<Stretch> {
         );
     }
     let parsed = fio_output::parse(&text)?;
-    Ok(stretch(job, &parsed, start_ns))
+    Ok(stretch(job, engine, &parsed, start_ns))
 }
 
 /// A path as fio takes it, which splits file names at colons (fio(1), filename).
@@ -108,12 +155,12 @@ pub(crate) fn path(path: &std::path::Path) -> Result<String> {
     Ok(path.replace('\\', "\\\\").replace(':', "\\:"))
 }
 
-fn arguments(job: &Job<'_>) -> Result<Vec<String>> {
+fn arguments(job: &Job<'_>, engine: Engine) -> Result<Vec<String>> {
     let path = path(job.paths.first().context("a file")?)?;
     let work = job.work;
     let mut arguments = vec![
         "--name=inflight".to_owned(),
-        "--ioengine=io_uring".to_owned(),
+        format!("--ioengine={}", engine.modes()["ioengine"]),
         format!("--iodepth={}", job.depth),
         format!("--direct={}", u8::from(job.direct)),
         format!("--filename={path}"),
@@ -193,7 +240,10 @@ pub(crate) fn access(work: &Work) -> Vec<String> {
     said
 }
 
-fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
+fn stretch(job: &Job<'_>, engine: Engine, output: &Output, start_ns: u64) -> Stretch {
+    let direct = if job.direct { "yes" } else { "no" };
+    let mut effective = modes(&[("direct", direct), ("version", &output.version)]);
+    effective.extend(engine.modes());
     let mut timed = Timed::new();
     for &(ns, count) in &output.bins {
         timed.latencies.record_many(ns, count);
@@ -217,12 +267,7 @@ fn stretch(job: &Job<'_>, output: &Output, start_ns: u64) -> Stretch {
         worker_ns: None,
         ctxsw: output.ctxsw,
         timed: Some(timed),
-        effective: modes(&[
-            ("ioengine", "io_uring"),
-            ("registered", "nothing"),
-            ("direct", if job.direct { "yes" } else { "no" }),
-            ("version", &output.version),
-        ]),
+        effective,
         sample_every: 1,
         open: None,
     }
@@ -243,8 +288,8 @@ mod tests {
             paths: &paths,
             ..Job::of(&work)
         };
-        let unfit = Fio.unfit(&profile).is_some();
-        (!unfit).then(|| arguments(&job).unwrap())
+        let unfit = URING.unfit(&profile).is_some();
+        (!unfit).then(|| arguments(&job, Engine::Uring).unwrap())
     }
 
     #[test]
@@ -270,6 +315,6 @@ mod tests {
         // Of other steps than ours fio has other lengths.
         let mut profile = load(&["direct-range-read".to_owned()]).unwrap().remove(0);
         profile.block_bytes += 512;
-        assert!(Fio.unfit(&profile).is_some());
+        assert!(URING.unfit(&profile).is_some() && PSYNC.unfit(&profile).is_some());
     }
 }

@@ -53,12 +53,12 @@ use crate::profile::Profile;
 use crate::work::{Share, Work};
 
 pub(crate) use fio::{
-    access as fio_access, check as check_fio, lengths as fio_lengths, path as fio_path,
-    together as fio_together,
+    CHECKS as FIO_CHECKS, access as fio_access, check as check_fio, lengths as fio_lengths,
+    path as fio_path, together as fio_together,
 };
 use tasks::{Runtime, TaskStrategy};
 
-/// Every strategy, in the order of `--help`: from simple to complex, the outside check last.
+/// Every strategy, in the order of `--help`: from simple to complex, the outside checks last.
 pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &null::Null,
     &pread::Pread,
@@ -76,7 +76,8 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &inflight_tasks::LOCAL,
     &inflight_tasks::ASYNC,
     &inflight_tasks::ASYNC_1,
-    &fio::Fio,
+    &fio::URING,
+    &fio::PSYNC,
 ];
 
 /// Every strategy of this command, and `extra` ones from outside.

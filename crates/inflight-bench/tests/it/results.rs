@@ -307,6 +307,16 @@ fn fio_takes_part_as_an_outside_check() {
         .iter()
         .find(|cell| cell.strategy == "fio")
         .unwrap();
+    let mut cells = record.cells.iter();
+    let plain = cells.find(|cell| cell.strategy == "fio-psync").unwrap();
+    assert_eq!((plain.depth, plain.rounds.len()), (1, 2), "{plain:?}");
+    assert!(
+        plain
+            .rounds
+            .iter()
+            .all(|round| round.ops > 0 && round.errors == 0)
+    );
+    assert_eq!(plain.effective["ioengine"], "psync");
     if let Some(skipped) = &fio.skipped {
         // Where io_uring is blocked, fio cannot have it either.
         println!("skipped: {}", skipped.reason);

@@ -7,7 +7,7 @@ use crate::figures::{mib_per_second, percentile};
 use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record};
-use crate::strategy::{FIO, NULL};
+use crate::strategy::is_judged;
 use crate::units::{count, nanos, percent};
 
 /// One limit.
@@ -194,7 +194,7 @@ impl Limit {
         let mut checked = Vec::new();
         for profile in &record.profiles {
             let ranking = Ranking::new(record, profile);
-            let judged = |cell: &&Cell| ![NULL, FIO].contains(&cell.strategy.as_str());
+            let judged = |cell: &&Cell| is_judged(&cell.strategy);
             let open_loop = open::cells(record, profile);
             let all = ranking.cells.iter().chain(&open_loop).copied();
             let selected = all.filter(judged).filter(|cell| self.selects(cell));

@@ -10,7 +10,7 @@ use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Record};
 use crate::stats::{Interval, Word, rank_sum, rate};
-use crate::strategy::{self, FIO, NULL};
+use crate::strategy::{self, is_judged};
 
 /// An old record against a new one.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Row<'_> {
     /// What does no I/O, and another program, are never regressions of this one.
     #[must_use]
     pub fn regressed(&self, threshold: f64) -> bool {
-        let judged = ![NULL, FIO].contains(&self.new.strategy.as_str());
+        let judged = is_judged(&self.new.strategy);
         let slower = self.interval.word() == Word::ClearlySlower;
         judged && slower && self.change() <= -threshold
     }

@@ -43,7 +43,7 @@ const fn look(colour: usize, marker: usize, dash: usize) -> Look {
 }
 
 /// What is known by name; whatever else there is takes what is left, in order of appearance.
-const KNOWN: [(&str, Look); 17] = [
+const KNOWN: [(&str, Look); 18] = [
     ("null", look(0, 7, 2)),
     ("pread", look(0, 7, 0)),
     ("threads", look(1, 1, 0)),
@@ -61,6 +61,7 @@ const KNOWN: [(&str, Look); 17] = [
     ("inflight-async", look(7, 2, 2)),
     ("inflight-async-1", look(7, 4, 3)),
     ("fio", look(8, 5, 2)),
+    ("fio-psync", look(8, 7, 3)),
 ];
 
 /// The look of a strategy; `nth` counts those that are not known.

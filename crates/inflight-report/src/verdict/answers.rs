@@ -212,29 +212,42 @@ pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
     ))
 }
 
-/// Whether the outside check measures what we measure.
+/// Whether the outside checks measure what we measure: fio's ring beside the best of ours, and its
+/// plain calls beside `pread`.
 pub(super) fn outside_check(ranking: &Ranking<'_>) -> Option<String> {
-    let checks = ranking
-        .cells
-        .iter()
-        .filter(|cell| cell.strategy == strategy::FIO);
-    let at = |depth: u32| {
-        ranking.best(|cell| is_ring(&cell.strategy) && cell.depth == depth && cell.threads <= 1)
-    };
-    let (fio, ring) = checks
+    let rings = |cell: &Cell| is_ring(&cell.strategy) && cell.threads <= 1;
+    let plain = |cell: &Cell| cell.strategy == strategy::PREAD;
+    let said = [
+        beside(ranking, strategy::FIO, "fio", rings),
+        beside(ranking, strategy::FIO_PSYNC, "fio one at a time", plain),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(" "))
+}
+
+/// The check of this name, which is `called` so, beside the best of ours at its depth.
+fn beside(
+    ranking: &Ranking<'_>,
+    check: &str,
+    called: &str,
+    is_ours: impl Fn(&Cell) -> bool,
+) -> Option<String> {
+    let checks = ranking.cells.iter().filter(|cell| cell.strategy == check);
+    let at = |depth: u32| ranking.best(|cell| is_ours(cell) && cell.depth == depth);
+    let (fio, ours) = checks
         .filter_map(|fio| Some((*fio, at(fio.depth)?)))
         .max_by_key(|(fio, _)| fio.depth)?;
-    let (theirs, ours) = (iops(fio)?, iops(ring)?);
+    let name = name_at_depth(ours);
+    let (theirs, ours) = (iops(fio)?, iops(ours)?);
     let times = theirs / ours;
     let agrees = if (1.0 / AGREES..=AGREES).contains(&times) {
         "agrees"
     } else {
         "does not agree, so one of the two measures something else"
     };
-    let ring = name_at_depth(ring);
     let (theirs, ours, times) = (count(theirs), count(ours), ratio(times));
     Some(format!(
-        "fio does {theirs} {}/s, {ring} {ours} ({times}): {agrees}.",
+        "{called} does {theirs} {}/s, {name} {ours} ({times}): {agrees}.",
         noun::of(ranking.profile).many
     ))
 }

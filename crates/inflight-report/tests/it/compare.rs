@@ -6,7 +6,7 @@ use inflight_report::record::Record;
 use inflight_report::stats::Word;
 use inflight_report::text::{Style, comparison};
 
-use crate::builder::{disk, find, skip};
+use crate::builder::{cell, disk, find, skip};
 use crate::text::assert_snapshot;
 
 /// Takes so many percent of the rate of a cell away.
@@ -58,11 +58,15 @@ fn a_record_against_itself_has_no_regression_and_no_mismatch() {
 
 #[test]
 fn what_is_clearly_slower_beyond_the_threshold_is_a_regression() {
-    let (old, mut new) = (calm(), calm());
+    let (mut old, mut new) = (calm(), calm());
+    for record in [&mut old, &mut new] {
+        record.cells.push(cell("fio-psync", 1, 12_900, 0, 8));
+    }
     slow_down(&mut new, "inflight", 32, 12);
     slow_down(&mut new, "uring", 32, 4);
     slow_down(&mut new, "null", 1, 50);
     slow_down(&mut new, "fio", 32, 50);
+    slow_down(&mut new, "fio-psync", 1, 50);
     let slower = "direct-random-read/inflight/32".to_owned();
     assert_eq!(regressed(&old, &new, 0.05).join(" "), slower);
     assert_eq!(regressed(&old, &new, 0.13), Vec::<String>::new());

@@ -260,6 +260,14 @@ fn the_outside_check_agrees_or_does_not() {
     assert_says(&record, "Check", &["(0.99x): agrees."]);
     find(&mut record, "fio", 32).rounds = cell("fio", 32, 300_000, 0, 8).rounds;
     assert_says(&record, "Check", &["does not agree"]);
+    let plain = cell("fio-psync", 1, 13_000, 0, 8);
+    record.cells.push(plain);
+    let agrees = "k reads/s, pread, 1 thread 12.8 k (1.01x): agrees.";
+    assert_says(
+        &record,
+        "Check",
+        &["does not agree", "fio one at a time does 1", agrees],
+    );
 }
 
 #[test]
