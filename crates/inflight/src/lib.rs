@@ -89,7 +89,7 @@ pub use error::{
     Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
 };
 pub use op::Priority;
-pub use policy::Way;
+pub use policy::{Durably, Way};
 pub use stats::{Fallback, Stats};
 
 /// Operations that were still in flight when their engine had waited long enough for them

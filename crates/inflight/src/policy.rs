@@ -9,6 +9,7 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod durable;
 mod flush;
 mod spread;
 mod step;
@@ -18,11 +19,13 @@ use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::op::{Op, Road, Seen, Wishes};
 
+pub use durable::Durably;
+pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
 pub(crate) use spread::{Calls, Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
-pub(crate) use way::{explain, explain_none};
+pub(crate) use way::{explain, explain_none, explain_sync};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

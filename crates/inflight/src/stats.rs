@@ -43,6 +43,10 @@ pub struct Stats {
     pub hints_unheard: u64,
     /// Syncs that were served by the flush of another (`docs/design/group-commit.md`).
     pub shared_syncs: u64,
+    /// Writes with the wish [`dsync`](crate::fs::WriteAt::dsync) that were kept by a sync behind
+    /// them, whose flush others could share, instead of a flag of their own
+    /// (`docs/design/durable.md`).
+    pub synced_writes: u64,
     /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
     /// library; please report it.
     pub strays: u64,
@@ -71,6 +75,7 @@ const PLACES: usize = 64;
 pub(crate) struct Counters {
     alone: Box<[Place; PLACES]>,
     hints_unheard: AtomicU64,
+    synced_writes: AtomicU64,
     plain_calls_shared: AtomicU64,
     copied_shared: AtomicU64,
     tallies: Mutex<Tallies>,
@@ -94,6 +99,11 @@ impl SyncTally {
         let answer = flush();
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         answer
+    }
+
+    /// So many syncs are served by flushes that are counted elsewhere.
+    pub(crate) fn share(&self, count: u64) {
+        self.syncs.fetch_add(count, Ordering::Relaxed);
     }
 
     /// One flush has served so many.
@@ -167,6 +177,7 @@ impl Counters {
         Self {
             alone: Box::new(std::array::from_fn(|_| Place::default())),
             hints_unheard: AtomicU64::new(0),
+            synced_writes: AtomicU64::new(0),
             plain_calls_shared: AtomicU64::new(0),
             copied_shared: AtomicU64::new(0),
             tallies: Mutex::default(),
@@ -204,6 +215,11 @@ impl Counters {
     /// Counts a transfer that went without its hints.
     pub(crate) fn hint_unheard(&self) {
         self.hints_unheard.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a durable write that was followed by a sync.
+    pub(crate) fn synced_write(&self) {
+        self.synced_writes.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds the tally of a new proactor.
@@ -257,6 +273,7 @@ impl Counters {
         stats.shared_syncs = syncs.saturating_sub(flushes);
         stats.in_flight += self.syncs.in_flight.load(Ordering::Relaxed);
         stats.operations += syncs;
+        stats.synced_writes = self.synced_writes.load(Ordering::Relaxed);
         stats.hints_unheard = self.hints_unheard.load(Ordering::Relaxed);
         stats.fallbacks = lock(&self.fallbacks).clone();
         stats

@@ -116,7 +116,8 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
     fn sync(&self) -> Option<SyncOf<'_>> {
         match self {
             Self::Sync(sync) => sync.sync(),
-            Self::Read(_) | Self::Write(_) => None,
+            Self::Write(write) => write.sync(),
+            Self::Read(_) => None,
         }
     }
 

@@ -1,17 +1,21 @@
-//! Which way a transfer would take now, and why.
+//! Which way a transfer or a sync would take now, and why.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use super::durable::Durable;
 use super::file::File;
 use super::transfer::{ReadAt, WriteAt};
+use super::upkeep::Sync;
+use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::{IoBuf, IoBufMut};
-use crate::op::{Plan, Prepare};
-use crate::policy::{self, Way};
+use crate::op::{Plan, Prepare, Wishes};
+use crate::policy::{self, Durably, Way};
 
-/// Which way a transfer would take now, and why. Made by [`ReadAt::explain`] and
-/// [`WriteAt::explain`].
+/// Which way a transfer or a sync would take now, and why. Made by [`ReadAt::explain`],
+/// [`WriteAt::explain`], [`ReadVectoredAt::explain`], [`WriteVectoredAt::explain`] and
+/// [`Sync::explain`].
 ///
 /// The next transfer may change it: the library learns from how each one is served.
 ///
@@ -35,6 +39,9 @@ pub struct Explanation {
     pub awaited: Way,
     /// Why, in one sentence.
     pub why: &'static str,
+    /// How a write is made durable that has a wish for it ([`WriteAt::dsync`]); `None` without. The
+    /// way is that of the write itself.
+    pub durably: Option<Durably>,
     /// Whether the file is open past the page cache.
     pub direct: bool,
     /// Whether the file takes transfers of this kind without waiting (`RWF_NOWAIT`), once one of
@@ -55,7 +62,8 @@ impl Explanation {
         let facts = handle.facts();
         let guide = match plan {
             Plan::Run(road, _) => policy::explain(*road, bytes, is_write),
-            Plan::Answered(_) | Plan::Sync(_) | Plan::Cover => policy::explain_none(),
+            Plan::Sync(_) => policy::explain_sync(),
+            Plan::Answered(_) | Plan::Cover => policy::explain_none(),
         };
         let number = device_number(handle.raw_fd());
         Self {
@@ -63,6 +71,7 @@ impl Explanation {
             batched: guide.batched,
             awaited: guide.awaited,
             why: guide.why,
+            durably: None,
             direct: facts.direct,
             takes_nowait: handle.takes_nowait(is_write),
             limit_bytes: facts.limit_bytes,
@@ -78,6 +87,9 @@ impl fmt::Display for Explanation {
         writeln!(f, "  alone: {}", self.alone)?;
         writeln!(f, "  in a batch: {}", self.batched)?;
         writeln!(f, "  awaited: {}", self.awaited)?;
+        if let Some(durably) = self.durably {
+            writeln!(f, "  {durably}")?;
+        }
         let nowait = match self.takes_nowait {
             None => "not known yet",
             Some(true) => "taken",
@@ -108,8 +120,45 @@ impl<B: IoBuf> WriteAt<'_, B> {
     /// Which way it would take now, and why. Nothing is written.
     pub fn explain(&mut self) -> Explanation {
         let plan = planned(self);
-        Explanation::of(self.file, &plan, self.buf.len(), true)
+        let durably = durably(self.wishes, self.durable.as_deref());
+        Explanation {
+            durably,
+            ..Explanation::of(self.file, &plan, self.buf.len(), true)
+        }
     }
+}
+
+impl<B: IoBufMut> ReadVectoredAt<'_, B> {
+    /// Which way it would take now, and why. The device is not asked for anything.
+    pub fn explain(&mut self) -> Explanation {
+        let plan = planned(self);
+        Explanation::of(self.file, &plan, total(&self.bufs), false)
+    }
+}
+
+impl<B: IoBuf> WriteVectoredAt<'_, B> {
+    /// Which way it would take now, and why. Nothing is written.
+    pub fn explain(&mut self) -> Explanation {
+        let plan = planned(self);
+        let durably = durably(self.wishes, self.durable.as_deref());
+        Explanation {
+            durably,
+            ..Explanation::of(self.file, &plan, total(&self.bufs), true)
+        }
+    }
+}
+
+impl Sync<'_> {
+    /// Which way it would take now, and why. Nothing is flushed.
+    pub fn explain(&mut self) -> Explanation {
+        let plan = planned(self);
+        Explanation::of(self.file, &plan, 0, true)
+    }
+}
+
+fn durably(wishes: Wishes, durable: Option<&Durable<'_>>) -> Option<Durably> {
+    let chosen = durable.map_or(Durably::Alone, Durable::durably);
+    wishes.has(Wishes::DSYNC).then_some(chosen)
 }
 
 fn planned<O: Prepare>(operation: &mut O) -> Plan {

@@ -243,6 +243,7 @@ impl File {
             all: false,
             wishes: Wishes::NONE,
             bounced: None,
+            durable: None,
         }
     }
 
@@ -258,6 +259,7 @@ impl File {
             all: true,
             wishes: Wishes::NONE,
             bounced: None,
+            durable: None,
         }
     }
 
@@ -303,6 +305,7 @@ impl File {
             offset,
             all: false,
             wishes: Wishes::NONE,
+            durable: None,
         }
     }
 
@@ -319,6 +322,7 @@ impl File {
             offset,
             all: true,
             wishes: Wishes::NONE,
+            durable: None,
         }
     }
 

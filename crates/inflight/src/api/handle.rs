@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::bounce::AnyRange;
 use super::close::Closer;
+use super::durable::Keeping;
 use super::file::Alignment;
 use super::twin::{Twin, Wanted, close_beside};
 use super::wishes::Hints;
@@ -46,6 +47,7 @@ pub struct Handle {
     /// Where the file ends, as far as is known: a write beyond makes it grow. Of a device, never.
     len: AtomicU64,
     hints: Hints,
+    keeping: Keeping,
     /// How it is synced.
     commit: Arc<Commit>,
     /// Who closes the descriptors when this is dropped and tells of errors, if somebody does.
@@ -90,6 +92,7 @@ impl Handle {
                 false => AnyRange::Off,
             },
             hints: Hints::default(),
+            keeping: Keeping::default(),
             commit: Arc::new(Commit::new(disk)),
             closer: OnceLock::new(),
         }
@@ -381,6 +384,10 @@ impl Handle {
         if was_synced || was_durable {
             self.commit.note(answer);
         }
+    }
+
+    pub(super) fn keeping(&self) -> &Keeping {
+        &self.keeping
     }
 
     pub(super) fn hints(&self) -> &Hints {

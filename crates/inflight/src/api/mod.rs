@@ -8,6 +8,7 @@ pub(crate) mod bounce;
 pub(crate) mod calls;
 pub(crate) mod close;
 pub(crate) mod device;
+pub(crate) mod durable;
 pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod file;

@@ -139,6 +139,10 @@ impl OpenOptions {
     }
 
     /// Each write is durable when it is over (`O_DSYNC`, open(2)).
+    ///
+    /// Each is written and flushed by itself. With many at a time, writes with
+    /// [`dsync`](crate::fs::WriteAt::dsync) on a file without this may take a third of the time,
+    /// because they can share their flushes (`docs/design/durable.md`).
     pub fn durable_writes(mut self, yes: bool) -> Self {
         self.flags = if yes {
             self.flags | libc::O_DSYNC

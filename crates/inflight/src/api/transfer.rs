@@ -5,13 +5,14 @@ use std::io;
 use std::os::fd::RawFd;
 
 use super::bounce::Bounced;
+use super::durable::{Durable, plan_durable};
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
 use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Prepared, SeenOf, Span, Wishes};
+use crate::op::{Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
 
 /// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub struct WriteAt<'f, B> {
     pub(super) all: bool,
     pub(super) wishes: Wishes,
     pub(super) bounced: Option<Box<Bounced>>,
+    pub(super) durable: Option<Box<Durable<'f>>>,
 }
 
 impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
@@ -138,6 +140,9 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         if handle.takes_any_range(true) && handle.needs_cover(span, offset, self.wishes) {
             return Prepared::cover();
         }
+        if self.wishes.has(Wishes::DSYNC) {
+            return self.prepare_durable(span);
+        }
         handle.transfer(
             span,
             offset,
@@ -150,6 +155,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
                 wishes,
             },
         )
+    }
+
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        self.durable.as_ref()?.sync()
     }
 
     /// The next request of a write that is not aligned.
@@ -184,9 +193,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
 
     #[inline(always)]
     fn proceed(&mut self, answer: Answer) -> bool {
-        match &mut self.bounced {
-            None => false,
-            Some(bounced) => bounced.proceed(answer, self.wishes),
+        match (&mut self.bounced, &mut self.durable) {
+            (None, None) => false,
+            (Some(bounced), _) => bounced.proceed(answer, self.wishes),
+            (None, Some(durable)) => durable.proceed(answer),
         }
     }
 
@@ -194,6 +204,9 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     fn finish(self, mut answer: Answer) -> Self::Output {
         if let Some(outcome) = self.bounced.as_ref().and_then(|bounced| bounced.outcome()) {
             answer = outcome;
+        }
+        if let Some(durable) = &self.durable {
+            answer = durable.outcome(answer);
         }
         self.file.handle().wrote(self.offset, answer);
         let len = self.buf.len();
@@ -203,6 +216,24 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
             result = settle(self.file, self.wishes, len, answer, result);
         }
         (result, self.buf)
+    }
+}
+
+impl<B: IoBuf> WriteAt<'_, B> {
+    /// The request of a write with a wish to be durable.
+    #[cold]
+    fn prepare_durable(&mut self, span: Span) -> Prepared {
+        let (offset, all) = (self.offset, self.all);
+        let handle = self.file.handle();
+        let durable = &mut self.durable;
+        plan_durable(durable, self.file, &mut self.wishes, |wishes| {
+            handle.transfer(span, offset, all, wishes, |fd, span, wishes| Op::WriteAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            })
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use super::durable::{Durable, plan_durable};
 use super::engine::Engine;
 use super::file::File;
 use super::operation::Sealed;
@@ -10,7 +11,7 @@ use super::transfer::full;
 use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_all_filled, span_of, span_of_mut};
 use crate::completion::Answer;
-use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, SeenOf, Span, Wishes};
+use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
 
 /// A read into several buffers. Made by [`File::read_vectored_at`] and
 /// [`File::read_vectored_exact_at`].
@@ -36,6 +37,7 @@ pub struct WriteVectoredAt<'f, B> {
     pub(super) offset: u64,
     pub(super) all: bool,
     pub(super) wishes: Wishes,
+    pub(super) durable: Option<Box<Durable<'f>>>,
 }
 
 /// The addresses of the buffers, as the kernel takes them; filled when the operation is run.
@@ -123,12 +125,13 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
             offset,
             all,
             wishes,
+            durable,
         } = self;
         let offset = *offset;
         let iovecs = list.fill(bufs.iter().map(span_of));
-        let list = &list.0;
-        file.handle()
-            .vectored(list, offset, *all, wishes, |fd, wishes| {
+        let (list, handle) = (&list.0, file.handle());
+        let write = |wishes: &mut Wishes| {
+            handle.vectored(list, offset, *all, wishes, |fd, wishes| {
                 Op::WriteVectoredAt {
                     fd,
                     iovecs,
@@ -136,13 +139,30 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
                     wishes,
                 }
             })
+        };
+        match wishes.has(Wishes::DSYNC) {
+            true => plan_durable(durable, file, wishes, write),
+            false => write(wishes),
+        }
+    }
+
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        self.durable.as_ref()?.sync()
     }
 
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(true, seen.0);
     }
 
-    fn finish(self, answer: Answer) -> Self::Output {
+    fn proceed(&mut self, answer: Answer) -> bool {
+        let durable = self.durable.as_mut();
+        durable.is_some_and(|durable| durable.proceed(answer))
+    }
+
+    fn finish(self, mut answer: Answer) -> Self::Output {
+        if let Some(durable) = &self.durable {
+            answer = durable.outcome(answer);
+        }
         self.file.handle().wrote(self.offset, answer);
         let result = answer.decode(self.file);
         let len = total(&self.bufs);

@@ -186,17 +186,23 @@ wishes!(ReadAt, WriteAt, ReadVectoredAt, WriteVectoredAt);
 macro_rules! wishes_of_writes {
     ($($operation:ident),*) => {$(
         impl<B> $operation<'_, B> {
-            /// Makes what this write moves durable before it is over (`RWF_DSYNC`, pwritev2(2)), as
+            /// Makes what this write moves durable before it is over, as
             /// [`OpenOptions::durable_writes`](crate::fs::OpenOptions::durable_writes) does for
             /// all.
             ///
             /// Other writes are not covered; [`Self::then_sync`] covers them. A short write is
             /// durable as far as it goes.
             ///
+            /// It is kept by a flag of the kernel (`RWF_DSYNC`, pwritev2(2)), or by a sync of the
+            /// file whose flush such writes share: whichever has been measured to be faster for
+            /// this file and as many in flight (`docs/design/durable.md`). [`Self::explain`] tells
+            /// which it is, and [`crate::Stats::synced_writes`] counts the second.
+            ///
             /// # Errors
             ///
             /// [`crate::WishRefused`] where the kernel does not know it; then nothing is written.
-            /// After `EIO`, syncs of this file yield [`crate::SyncFailed`].
+            /// After `EIO`, syncs of this file yield [`crate::SyncFailed`], and so does a write
+            /// that was waiting for its own; then nobody knows what of it is durable.
             pub fn dsync(mut self) -> Self {
                 self.wishes = self.wishes.with(Wishes::DSYNC);
                 self

@@ -13,12 +13,11 @@ use super::reads::{Manner, Shown};
 use super::shared::Shared;
 use super::spread::Gathered;
 use super::stopwatch::time;
-use super::syncs::Running;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request, to_usize, wanted_bytes};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, Seen, SeenOf};
-use crate::policy::{FIXED_FILES_FROM, SAMPLE_EVERY, wait_for};
+use crate::policy::SAMPLE_EVERY;
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -28,9 +27,6 @@ thread_local! {
     #[expect(clippy::vec_box, reason = "they move between here and LAST as they are")]
     static OTHERS: RefCell<Vec<Box<Owned>>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Operations that can be told apart in one call; more are run one such stretch after the other.
-const TOKENS_MAX: usize = 1 << 30;
 
 /// What has become of an operation that a lease has been given.
 pub(super) enum Start {
@@ -198,88 +194,6 @@ impl Lease<'_> {
         alarm.map_err(|_| Refusal::Setup)
     }
 
-    /// Runs operations, keeping the queue full, and puts the answer for each at its place.
-    #[inline]
-    pub(crate) fn run<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
-        let many = FIXED_FILES_FROM * to_usize(self.proactor().capacity());
-        if operations.len() >= many {
-            self.proactor().fix_files();
-        }
-        let operations = operations.chunks_mut(TOKENS_MAX);
-        for (operations, answers) in operations.zip(answers.chunks_mut(TOKENS_MAX)) {
-            self.run_chunk(operations, answers);
-        }
-    }
-
-    #[inline(never)]
-    fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
-        let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
-        let mut next = 0;
-        // Those that have another request to make.
-        let mut again: Vec<u32> = Vec::new();
-        // Whether the last one was for the ring, and so may be the next ones.
-        let mut fills = true;
-        let mut this = Running::new(self);
-        loop {
-            while this.lease.proactor().has_room() {
-                let mut plan = None;
-                if fills && again.is_empty() {
-                    let begun = next;
-                    (next, plan) = this.lease.fill(operations, next);
-                    fills = next > begun && plan.is_none();
-                    if fills {
-                        continue;
-                    }
-                }
-                let token = match again.pop() {
-                    Some(token) => token,
-                    None if next < count => {
-                        next += 1;
-                        next - 1
-                    }
-                    None => break,
-                };
-                let operation = &mut operations[to_usize(token)];
-                let plan = plan.unwrap_or_else(|| operation.prepare().0);
-                let start = this.lease.start(token, operation, plan);
-                fills = matches!(start, Start::InFlight);
-                let answer = match start {
-                    Start::Gathered if this.lease.is_gathered_full() => {
-                        take_gathered(&mut this, Want::Some, operations, answers, &mut again);
-                        None
-                    }
-                    Start::InFlight | Start::Gathered => None,
-                    Start::Answered(answer) => Some(answer),
-                    Start::Sync(request) => this.sync(token, operation, request),
-                };
-                if let Some(answer) = answer {
-                    take(operations, answers, &mut again, token, answer);
-                }
-            }
-            if this.lease.has_gathered() {
-                take_gathered(&mut this, Want::All, operations, answers, &mut again);
-            }
-            let proactor = this.lease.proactor();
-            if next == count && again.is_empty() && proactor.is_idle() {
-                break;
-            }
-            let in_flight = proactor.in_flight();
-            let at_least = if next == count {
-                in_flight
-            } else {
-                wait_for(in_flight)
-            };
-            proactor.turn(at_least, |token, answer| {
-                let answer = this.syncs.tell(token, answer);
-                take(operations, answers, &mut again, token, answer);
-            });
-        }
-        // Nobody waits for this thread any more, so it may wait for others.
-        this.syncs
-            .wait(|token, answer| answers[to_usize(token)] = answer);
-        this.lease.pauses();
-    }
-
     /// Starts an operation that this thread does itself, or has to look at first.
     #[allow(unsafe_code)]
     #[inline(never)]
@@ -398,7 +312,11 @@ impl Lease<'_> {
     /// there is room. Returns the number of the next, and its plan if that is not for the ring.
     #[allow(unsafe_code)]
     #[inline(never)]
-    fn fill<O: Prepare>(&mut self, operations: &mut [O], from: u32) -> (u32, Option<Plan>) {
+    pub(super) fn fill<O: Prepare>(
+        &mut self,
+        operations: &mut [O],
+        from: u32,
+    ) -> (u32, Option<Plan>) {
         let mut next = from;
         let Some((mut filling, room)) = self.proactor().fill() else {
             return (next, None);
@@ -441,9 +359,9 @@ impl Lease<'_> {
         match plan {
             Plan::Run(Road::Backend | Road::Device, request) => {
                 // SAFETY: the addresses point into what the operation owns or has borrowed. The
-                // callers in this module neither move nor drop it before its answer has been
-                // delivered: they are given `&mut` to it, and the lease is drained before they
-                // return or unwind.
+                // callers (`batches`, `flights`) neither move nor drop it before its answer has
+                // been delivered: they are given `&mut` to it, and the lease is drained before
+                // they return or unwind.
                 unsafe { self.proactor().push(token, &request) };
                 Start::InFlight
             }
@@ -526,36 +444,6 @@ fn keep(before: Box<Owned>) {
 fn give_up(shared: &Shared, mut owned: Box<Owned>) {
     if let Some(cause) = owned.proactor.take_broken() {
         shared.give_up_rings(cause);
-    }
-}
-
-/// Takes answers of reads that are shared.
-#[inline]
-fn take_gathered<O: Prepare>(
-    this: &mut Running<'_, '_>,
-    want: Want,
-    operations: &mut [O],
-    answers: &mut [Answer],
-    again: &mut Vec<u32>,
-) {
-    this.lease.take_gathered(want, |token, answer| {
-        take(operations, answers, again, token, answer);
-    });
-}
-
-/// Takes the answer for one request of an operation: it is that of the operation, unless that has
-/// another request to make.
-#[inline(always)]
-fn take<O: Prepare>(
-    operations: &mut [O],
-    answers: &mut [Answer],
-    again: &mut Vec<u32>,
-    token: u32,
-    answer: Answer,
-) {
-    match operations[to_usize(token)].proceed(answer) {
-        true => again.push(token),
-        false => answers[to_usize(token)] = answer,
     }
 }
 

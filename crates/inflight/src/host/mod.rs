@@ -10,6 +10,7 @@
 pub(crate) mod flight;
 
 pub(crate) mod alone;
+mod batches;
 pub(crate) mod caller;
 pub(crate) mod driver;
 #[cfg(feature = "tokio")]

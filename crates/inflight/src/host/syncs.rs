@@ -5,10 +5,13 @@
 //! waits for nobody else meanwhile.
 #![allow(unsafe_code)]
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::caller::Lease;
 use super::shared::Shared;
+use crate::backend::threads::execute::to_usize;
 use crate::commit::{Commit, Seat, Turn};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Prepare, Request, SyncOf};
@@ -47,29 +50,40 @@ pub(super) struct Syncs {
     led: Vec<(u32, Arc<Commit>)>,
     /// Those that others make.
     joined: Vec<(u32, Seat)>,
+    /// Those that are told what one of these is told.
+    with: BTreeMap<u32, Vec<u32>>,
 }
 
 impl Syncs {
-    /// If the answer is for a flush that others may wait for, it is settled, and the next round is
-    /// passed on. What is told.
+    /// Delivers an answer. If it is that of a flush that others may wait for, it is settled first,
+    /// and the next round is passed on.
     #[inline(always)]
-    pub(super) fn tell(&mut self, token: u32, answer: Answer) -> Answer {
+    pub(super) fn tell(
+        &mut self,
+        token: u32,
+        answer: Answer,
+        mut deliver: impl FnMut(u32, Answer),
+    ) {
         if self.led.is_empty() {
-            return answer;
+            return deliver(token, answer);
         }
-        self.tell_led(token, answer)
+        let told = self.settle(token, answer);
+        deliver(token, told);
+        self.tell_all_with(token, told, &mut deliver);
     }
 
     /// Waits for those that others make. From here on nobody waits for this thread.
     pub(super) fn wait(&mut self, mut deliver: impl FnMut(u32, Answer)) {
         debug_assert!(self.led.is_empty(), "every flush in flight has been told");
-        for (token, seat) in self.joined.drain(..) {
-            deliver(token, seat.wait());
+        for (token, seat) in std::mem::take(&mut self.joined) {
+            let told = seat.wait();
+            deliver(token, told);
+            self.tell_all_with(token, told, &mut deliver);
         }
     }
 
     #[cold]
-    fn tell_led(&mut self, token: u32, answer: Answer) -> Answer {
+    fn settle(&mut self, token: u32, answer: Answer) -> Answer {
         let place = self.led.iter().position(|(led, _)| *led == token);
         let Some(place) = place else {
             return answer;
@@ -78,6 +92,12 @@ impl Syncs {
         let told = commit.settle(answer);
         commit.over();
         told
+    }
+
+    #[cold]
+    fn tell_all_with(&mut self, token: u32, told: Answer, deliver: &mut impl FnMut(u32, Answer)) {
+        let with = self.with.remove(&token).unwrap_or_default();
+        with.into_iter().for_each(|token| deliver(token, told));
     }
 }
 
@@ -115,6 +135,38 @@ impl<'r, 's> Running<'r, 's> {
         }
         None
     }
+
+    /// Begins the syncs behind writes, all of which are over, as far as there is room: one serves
+    /// all of its file. Those that are answered at once go to `told`.
+    pub(super) fn sync_held<O: Prepare>(
+        &mut self,
+        operations: &[O],
+        held: &mut Vec<(u32, Request)>,
+        told: &mut Vec<(u32, Answer)>,
+    ) {
+        let mut first: HashMap<*const Commit, (u32, Option<Answer>)> = HashMap::new();
+        let mut shared = 0;
+        while self.lease.proactor().has_room() {
+            let Some((token, request)) = held.pop() else {
+                break;
+            };
+            let operation = &operations[to_usize(token)];
+            match first.entry(Arc::as_ptr(sync_of(operation).commit)) {
+                Entry::Vacant(place) => {
+                    let (_, answer) = place.insert((token, self.sync(token, operation, request)));
+                    told.extend(answer.map(|answer| (token, answer)));
+                }
+                Entry::Occupied(place) => match *place.get() {
+                    (_, Some(answer)) => told.push((token, answer)),
+                    (first, None) => {
+                        shared += 1;
+                        self.syncs.with.entry(first).or_default().push(token);
+                    }
+                },
+            }
+        }
+        self.lease.shared.counters.syncs().share(shared);
+    }
 }
 
 impl Drop for Running<'_, '_> {
@@ -125,9 +177,7 @@ impl Drop for Running<'_, '_> {
         }
         let Self { lease, syncs } = self;
         while !syncs.led.is_empty() {
-            let deliver = |token, answer| {
-                syncs.tell(token, answer);
-            };
+            let deliver = |token, answer| syncs.tell(token, answer, |_, _| {});
             lease.proactor().turn(1, deliver);
         }
     }

@@ -56,6 +56,16 @@ pub(crate) fn explain_none() -> Guide {
     }
 }
 
+/// Of a sync.
+pub(crate) fn explain_sync() -> Guide {
+    Guide {
+        alone: Way::PlainCall,
+        batched: Way::Backend,
+        awaited: Way::Pool,
+        why: "one flush serves all syncs of the file that wait for it",
+    }
+}
+
 /// Of a transfer of so many bytes on this road. One in `SAMPLE_EVERY` may go another way.
 pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     let alone = match road {

@@ -4,7 +4,7 @@
 mod bounds;
 #[cfg(feature = "faulty")]
 mod dropped;
-mod everywhere;
+pub(crate) mod everywhere;
 mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]

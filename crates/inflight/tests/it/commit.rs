@@ -2,6 +2,7 @@
 
 mod cuts;
 mod disk;
+mod durable;
 mod promises;
 mod rounds;
 

@@ -6,30 +6,115 @@
 
 use std::env;
 use std::future::{Future, IntoFuture, poll_fn};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::task::Poll;
 use std::thread;
 
-use inflight::fs::File;
-use inflight::{Batch, Operation};
+use inflight::fs::{AnyRange, File};
+use inflight::{Batch, Direct, Engine, Operation};
 
-use super::disk::{Disk, Mounted, SECTOR, mounted_or_skip};
+use super::disk::{Disk, Mounted, SECTOR, SECTORS, mounted_or_skip};
 use super::{SYNCED, WRITTEN, open};
-use crate::support::{Named, on_every_backend, say, share_of};
+use crate::support::{Named, on_every_backend, read_write, say, share_of};
 
 const CLIENTS: usize = 16;
 
 /// A record is two sectors, which a cut may tear apart.
 const RECORD: usize = 2 * SECTOR;
 
-/// How a client syncs. All of them write by plain calls.
+/// Each client has two blocks of its own, because what is not aligned is read with what surrounds
+/// it, and written back.
+const STRIDE: usize = SECTORS * SECTOR / CLIENTS;
+
+/// Where the records of a client are: in the middle of a block.
+fn place(number: usize) -> usize {
+    number * STRIDE + SECTOR
+}
+
+fn bytes_of(record: u64) -> Vec<u8> {
+    record.to_le_bytes().repeat(RECORD / 8)
+}
+
+/// How a client syncs. With these, all of them write by plain calls.
 #[derive(Clone, Copy, Debug)]
 enum Style {
     Waits,
     Awaits,
     Batches,
     Queues,
+}
+
+/// How a client writes so that it is durable when the write is over.
+#[derive(Clone, Copy, Debug)]
+enum Durable {
+    ThenSync,
+    ThenSyncAwaited,
+    /// Of a range that is not aligned, past the page cache.
+    AnyRangeThenSync,
+    Dsync,
+    DsyncAwaited,
+    DsyncBatches,
+    /// The file is open for durable writes.
+    Opened,
+}
+
+impl Durable {
+    const ALL: [Self; 7] = [
+        Self::ThenSync,
+        Self::ThenSyncAwaited,
+        Self::AnyRangeThenSync,
+        Self::Dsync,
+        Self::DsyncAwaited,
+        Self::DsyncBatches,
+        Self::Opened,
+    ];
+
+    fn is_dsync(self) -> bool {
+        matches!(self, Self::Dsync | Self::DsyncAwaited | Self::DsyncBatches)
+    }
+
+    fn open(self, engine: &Engine, mounted: &Mounted) -> File {
+        let options = read_write(engine);
+        let options = match self {
+            Self::AnyRangeThenSync => options
+                .direct(Direct::Required)
+                .any_range(AnyRange::ReadsAndWrites),
+            Self::Opened => options.durable_writes(true),
+            _ => options,
+        };
+        options
+            .open(mounted.path(SYNCED))
+            .expect("it can be opened")
+    }
+
+    fn write(self, number: usize, record: u64, file: &File) -> io::Result<()> {
+        let offset = place(number) as u64;
+        let mut bytes = bytes_of(record);
+        let wanted = match self {
+            Self::AnyRangeThenSync => RECORD - 24,
+            _ => RECORD,
+        };
+        bytes.truncate(wanted);
+        let write = file.write_all_at(bytes, offset);
+        let (result, _) = match self {
+            Self::ThenSync | Self::AnyRangeThenSync => write.then_sync().wait(),
+            Self::ThenSyncAwaited => pollster::block_on(write.then_sync().into_future()),
+            Self::Dsync => write.dsync().wait(),
+            Self::DsyncAwaited => pollster::block_on(write.dsync().into_future()),
+            Self::DsyncBatches => {
+                let mut batch = Batch::new();
+                batch.push(write.dsync());
+                batch.push(file.write_at(vec![], offset).dsync());
+                let first = batch.wait().next();
+                first.expect("there are two")
+            }
+            Self::Opened => write.wait(),
+        };
+        assert_eq!(result?, wanted, "{self:?}");
+        Ok(())
+    }
 }
 
 /// What the clients have been told is durable.
@@ -58,24 +143,23 @@ impl Random {
 /// Writes record after record at one place, and says which are durable.
 fn client(
     number: usize,
-    written: &File,
     told: &Told,
     over: &AtomicBool,
-    sync: impl Fn() -> std::io::Result<()>,
+    keep: impl Fn(usize, u64) -> io::Result<()>,
 ) {
     for record in 1_u64.. {
         if over.load(Ordering::Relaxed) {
             return;
         }
-        write(number, record, written);
-        sync().expect("the disk is sound");
+        keep(number, record).expect("the disk is sound");
         told.0[number].store(record, Ordering::SeqCst);
     }
 }
 
 fn write(number: usize, record: u64, written: &File) {
-    let bytes = record.to_le_bytes().repeat(RECORD / 8);
-    let (result, _) = written.write_all_at(bytes, (number * RECORD) as u64).wait();
+    let (result, _) = written
+        .write_all_at(bytes_of(record), place(number) as u64)
+        .wait();
     assert_eq!(result.expect("the disk is sound"), RECORD);
 }
 
@@ -87,7 +171,7 @@ fn cut(disk: &Disk, told: &Told, random: &mut Random, cuts: u64) -> Option<Strin
         let told = told.0.each_ref().map(|told| told.load(Ordering::SeqCst));
         let left = disk.cut(|| random.below(2) == 0);
         for (number, told) in told.into_iter().enumerate() {
-            for sector in left[number * RECORD..][..RECORD].chunks(SECTOR) {
+            for sector in left[place(number)..][..RECORD].chunks(SECTOR) {
                 let record = u64::from_le_bytes(*sector.first_chunk().expect("it has 512 bytes"));
                 if record < told {
                     return Some(format!(
@@ -109,11 +193,12 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Runs clients on threads, each with its own way to sync, and cuts the power meanwhile.
+/// Runs clients on threads, with a way to write a record of a client and make it durable, and cuts
+/// the power meanwhile.
 fn run(
     mounted: &Mounted,
     written: &File,
-    sync: &(dyn Fn() -> std::io::Result<()> + std::marker::Sync),
+    keep: &(dyn Fn(usize, u64) -> io::Result<()> + std::marker::Sync),
     cuts: u64,
 ) -> Option<String> {
     let (told, over) = (Told(Default::default()), AtomicBool::new(false));
@@ -123,13 +208,13 @@ fn run(
         let _over = Over(&over);
         for number in 0..CLIENTS {
             let (told, over) = (&told, &over);
-            scope.spawn(move || client(number, written, told, over, sync));
+            scope.spawn(move || client(number, told, over, keep));
         }
         cut(&mounted.disk, &told, &mut random, cuts)
     })
 }
 
-fn sync(file: &File, style: Style) -> std::io::Result<()> {
+fn sync(file: &File, style: Style) -> io::Result<()> {
     match style {
         Style::Waits => file.sync_data().wait(),
         Style::Awaits => pollster::block_on(file.sync_data().into_future()),
@@ -157,21 +242,95 @@ fn no_acknowledged_sync_is_lost_in_a_power_cut() {
     };
     let _named = Named(format!("seed {}", seed()));
     let styles = [Style::Waits, Style::Awaits, Style::Batches, Style::Queues];
-    // The backends, of which there are up to five, and run loops on each.
-    let each = share_of(1000).div_ceil(5 * (styles.len() as u64 + 2));
+    // And run loops, of two kinds.
+    let each = share_of(1000).div_ceil(BACKENDS * (styles.len() as u64 + 2));
+    let tally = Tally::default();
     on_every_backend(|engine| {
         let file = open(engine, &mounted, SYNCED);
         let written = open(engine, &mounted, WRITTEN);
         for style in styles {
-            let lost = run(&mounted, &written, &|| sync(&file, style), each);
+            let keep = |number, record| {
+                write(number, record, &written);
+                sync(&file, style)
+            };
+            let lost = run(&mounted, &written, &keep, each);
             assert_eq!(lost, None, "{style:?}");
+            tally.made(each);
         }
         let lost = run_in_a_loop(&mounted, &written, &file, each);
         assert_eq!(lost, None, "in a run loop");
+        tally.made(each);
         let lost = run_as_tasks(&mounted, &written, &file, each);
         assert_eq!(lost, None, "tasks of a run loop");
+        tally.made(each);
+        tally.backend();
     });
-    say(&format!("power cuts: seed {}, nothing lost", seed()));
+    tally.tell("syncs");
+}
+
+#[test]
+fn no_acknowledged_durable_write_is_lost_in_a_power_cut() {
+    let name = "no_acknowledged_durable_write_is_lost_in_a_power_cut";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let _named = Named(format!("seed {}", seed()));
+    let each = share_of(1000).div_ceil(BACKENDS * Durable::ALL.len() as u64);
+    let tally = Tally::default();
+    on_every_backend(|engine| {
+        let written = open(engine, &mounted, WRITTEN);
+        for style in Durable::ALL {
+            let file = style.open(engine, &mounted);
+            let before = engine.stats().synced_writes;
+            let keep = |number, record| style.write(number, record, &file);
+            // Of writes with the wish there are trials: both ways have to be met.
+            for _ in 0..100 {
+                let lost = run(&mounted, &written, &keep, each);
+                assert_eq!(lost, None, "{style:?}");
+                tally.made(each);
+                if !style.is_dsync() || engine.stats().synced_writes > before {
+                    break;
+                }
+            }
+            let synced = engine.stats().synced_writes - before;
+            assert_eq!(synced > 0, style.is_dsync(), "{style:?}");
+        }
+        tally.backend();
+    });
+    tally.tell("durable writes");
+}
+
+/// The backends, if all can be had: the default, threads, and three seeds of the faulty one.
+const BACKENDS: u64 = 5;
+
+/// Cuts that have been made, and on how many backends.
+#[derive(Default)]
+struct Tally {
+    cuts: AtomicU64,
+    backends: AtomicU64,
+}
+
+impl Tally {
+    fn made(&self, cuts: u64) {
+        self.cuts.fetch_add(cuts, Ordering::Relaxed);
+    }
+
+    fn backend(&self) {
+        self.backends.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says how many there were. With all backends it is all that was promised.
+    fn tell(&self, what: &str) {
+        let cuts = self.cuts.load(Ordering::Relaxed);
+        let backends = self.backends.load(Ordering::Relaxed);
+        let left_out = BACKENDS.saturating_sub(backends);
+        say(&format!(
+            "power cuts, {what}: {cuts}, seed {}, nothing lost; {backends} backends, {left_out} \
+             that cannot be had here left out",
+            seed()
+        ));
+        assert!(left_out > 0 || cuts >= share_of(1000), "{cuts} cuts");
+    }
 }
 
 /// As [`run`], with the clients as tasks of one run loop.
@@ -258,7 +417,7 @@ struct Hasty {
 }
 
 impl Hasty {
-    fn sync(&self, file: &File) -> std::io::Result<()> {
+    fn sync(&self, file: &File) -> io::Result<()> {
         let mut state = self.state.lock().expect("no panic");
         if state.0 {
             let ended = state.1;
@@ -288,7 +447,11 @@ fn a_commit_that_acknowledges_with_the_running_flush_is_caught() {
     let file = open(&engine, &mounted, SYNCED);
     let written = open(&engine, &mounted, WRITTEN);
     let hasty = Hasty::default();
-    let lost = run(&mounted, &written, &|| hasty.sync(&file), 20_000);
+    let keep = |number, record| {
+        write(number, record, &written);
+        hasty.sync(&file)
+    };
+    let lost = run(&mounted, &written, &keep, 20_000);
     say(&format!("power cuts, planted defect: {lost:?}"));
     assert!(lost.is_some(), "the cuts find nothing");
 }

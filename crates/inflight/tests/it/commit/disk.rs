@@ -5,14 +5,15 @@
 //! writes that come while a flush runs go by way of another file than the one that is synced.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, Request, WriteFlags,
+    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use tempfile::TempDir;
 
@@ -139,6 +140,17 @@ impl Disk {
         left
     }
 
+    /// Makes these sectors durable, and no others.
+    fn write_through(&self, sectors: Range<usize>) {
+        // The device takes its time.
+        (0..20).for_each(|_| std::thread::yield_now());
+        self.change(|state| {
+            let bytes = sectors.start * SECTOR..sectors.end * SECTOR;
+            state.durable[bytes.clone()].copy_from_slice(&state.written[bytes]);
+            state.dirty[sectors].fill(false);
+        });
+    }
+
     fn flush(&self) -> Result<(), Errno> {
         // A flush is of what was there when it began, and nothing that comes later.
         let (number, flushed, sectors) = self.change(|state| {
@@ -217,6 +229,24 @@ impl Filesystem for Disk {
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let state = self.lock();
+        let from = usize::try_from(offset).expect("it is a place in memory");
+        let bytes = state.written.get(from..).unwrap_or_default();
+        let size = usize::try_from(size).expect("usize has 32 bits or more");
+        reply.data(&bytes[..size.min(bytes.len())]);
+    }
+
     fn write(
         &self,
         _: &Request,
@@ -225,7 +255,7 @@ impl Filesystem for Disk {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -233,11 +263,17 @@ impl Filesystem for Disk {
             return reply.error(Errno::from_i32(errno));
         }
         let from = usize::try_from(offset).expect("it is within the disk");
+        let range = from..from + data.len();
+        let sectors = from / SECTOR..range.end.div_ceil(SECTOR);
         self.change(|state| {
-            state.written[from..from + data.len()].copy_from_slice(data);
-            state.dirty[from / SECTOR..(from + data.len()).div_ceil(SECTOR)].fill(true);
+            state.written[range].copy_from_slice(data);
+            state.dirty[sectors.clone()].fill(true);
             state.operations += 1;
         });
+        // So the kernel passes on `O_DSYNC`, and the flag of a single write.
+        if flags.0 & libc::O_DSYNC != 0 {
+            self.write_through(sectors);
+        }
         reply.written(u32::try_from(data.len()).expect("it is within the disk"));
     }
 

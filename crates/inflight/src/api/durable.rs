@@ -1,0 +1,174 @@
+//! A write with a wish to be durable: which way it is kept, and the steps of the longer way, a
+//! write and then a sync of the file that others may share (`docs/design/durable.md`).
+//!
+//! [`Prepare::proceed`] takes the answer of each step, so every host can run it.
+//!
+//! [`Prepare::proceed`]: crate::op::Prepare::proceed
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::file::File;
+use crate::completion::{Answer, Refusal};
+use crate::op::{Op, Prepared, Request, SyncOf, Wishes};
+use crate::policy::{Begun, Durables, Durably, Outcome};
+
+/// How the durable writes of an open file are kept.
+#[derive(Debug, Default)]
+pub(super) struct Keeping(Mutex<Durables>);
+
+/// In a forked child there is nothing to be taken: another thread may have had it at that moment.
+fn lock(file: &File) -> Option<MutexGuard<'_, Durables>> {
+    if file.engine().shared().is_forked() {
+        return None;
+    }
+    let Keeping(durables) = file.handle().keeping();
+    // The data is whole after every statement, so a panic elsewhere does not spoil it.
+    Some(durables.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Plans the next step of a write with a wish to be durable. `write` is its request, given what is
+/// asked of that.
+pub(super) fn plan_durable<'f>(
+    durable: &mut Option<Box<Durable<'f>>>,
+    file: &'f File,
+    wishes: &mut Wishes,
+    write: impl FnOnce(&mut Wishes) -> Prepared,
+) -> Prepared {
+    if durable.is_none() {
+        *durable = Durable::of(file, *wishes);
+    }
+    let Some(durable) = durable else {
+        return write(wishes);
+    };
+    if let Some(prepared) = durable.prepare_sync() {
+        return prepared;
+    }
+    let mut asked = match durable.durably() {
+        Durably::Alone => *wishes,
+        Durably::Together => wishes.without(Wishes::DSYNC),
+    };
+    let prepared = write(&mut asked);
+    // What is not heard of it is marked there.
+    *wishes = asked.with(Wishes::DSYNC);
+    prepared
+}
+
+/// Nanoseconds since this was first asked.
+fn now_ns() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let since = FIRST.get_or_init(Instant::now).elapsed();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Durable<'f> {
+    file: &'f File,
+    begun: Begun,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Write,
+    /// The answer of the write.
+    Sync(Answer),
+    /// The answer of both.
+    Over(Answer),
+}
+
+impl<'f> Durable<'f> {
+    /// For a write with these wishes, if there is a choice.
+    pub(super) fn of(file: &'f File, wishes: Wishes) -> Option<Box<Self>> {
+        // What must not wait cannot sync, and what syncs anyway needs nothing else. After a failed
+        // sync there is none to be shared.
+        let is_settled = wishes.has(Wishes::NO_WAIT) || wishes.has(Wishes::THEN_SYNC);
+        if is_settled || file.handle().commit().failure().is_some() {
+            return None;
+        }
+        let begun = lock(file)?.begin(now_ns);
+        let stage = Stage::Write;
+        Some(Box::new(Self { file, begun, stage }))
+    }
+
+    /// Which way it is kept.
+    pub(super) fn durably(&self) -> Durably {
+        self.begun.durably
+    }
+
+    /// The sync, once the write is over.
+    pub(super) fn sync(&self) -> Option<SyncOf<'_>> {
+        let handle = self.file.handle();
+        let of = SyncOf {
+            commit: handle.commit(),
+            file: handle,
+            data_only: true,
+        };
+        matches!(self.stage, Stage::Sync(_)).then_some(of)
+    }
+
+    /// The request of the sync, once the write is over.
+    pub(super) fn prepare_sync(&self) -> Option<Prepared> {
+        let SyncOf {
+            commit, data_only, ..
+        } = self.sync()?;
+        if commit.failure().is_some() {
+            return Some(Prepared::answered(Answer::refused(Refusal::SyncFailed)));
+        }
+        let fd = self.file.handle().raw_fd();
+        Some(Prepared::sync(Request::simple(Op::Sync { fd, data_only })))
+    }
+
+    /// Takes the answer of a step. True if there is another one.
+    pub(super) fn proceed(&mut self, answer: Answer) -> bool {
+        self.stage = match self.stage {
+            // What has been written in part is durable as far as it goes.
+            Stage::Write if self.begun.durably == Durably::Together && answer.bytes() > 0 => {
+                Stage::Sync(answer)
+            }
+            Stage::Write => Stage::Over(answer),
+            Stage::Sync(written) => Stage::Over(match answer.errno() {
+                None => {
+                    self.file.engine().shared().counters.synced_write();
+                    written
+                }
+                // Nobody knows what of it is durable.
+                Some(errno) => Answer::failed(errno, 0),
+            }),
+            Stage::Over(answer) => Stage::Over(answer),
+        };
+        let Stage::Over(answer) = self.stage else {
+            return true;
+        };
+        let outcome = match answer.errno() {
+            None => Outcome::Durable,
+            Some(_) => Outcome::Unknown,
+        };
+        self.end(outcome);
+        false
+    }
+
+    /// The answer of the whole, given that of the last step.
+    pub(super) fn outcome(&self, answer: Answer) -> Answer {
+        match self.stage {
+            Stage::Over(outcome) => outcome,
+            // It was refused before it got so far.
+            Stage::Write | Stage::Sync(_) => answer,
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(mut durables) = lock(self.file) {
+            durables.end(self.begun, outcome, now_ns);
+        }
+    }
+}
+
+impl Drop for Durable<'_> {
+    fn drop(&mut self) {
+        if !matches!(self.stage, Stage::Over(_)) {
+            self.end(Outcome::Unknown);
+        }
+    }
+}

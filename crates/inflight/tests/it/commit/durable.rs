@@ -1,0 +1,186 @@
+//! Writes with a wish to be durable, kept by a sync that others share: by every host, and what
+//! becomes of a sync that fails.
+
+use std::error::Error;
+use std::future::IntoFuture;
+
+use inflight::fs::File;
+use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
+
+use super::disk::mounted_or_skip;
+use super::{SYNCED, open};
+use crate::awaited::everywhere::on_every_host;
+use crate::support::{on_every_backend, read_write, temp_path};
+
+const BLOCK: usize = 100;
+const AT_ONCE: usize = 8;
+/// So many are in trials, of both ways, whatever comes of those.
+const TURNS: usize = 60;
+
+fn block(number: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(BLOCK.div_ceil(8))[..BLOCK].to_vec()
+}
+
+/// Writes blocks, a few at a time by `write`, which is told of which to write. Some of them are
+/// kept by a sync, and all of them are there.
+fn check(engine: &Engine, write: impl FnOnce(&File)) {
+    let path = temp_path(b"");
+    let file = read_write(engine).open(path.path()).expect("it is there");
+    let before = engine.stats().synced_writes;
+    write(&file);
+    let synced = engine.stats().synced_writes - before;
+    let count = TURNS * AT_ONCE;
+    assert!(synced > 0 && synced < count as u64, "{synced} of {count}");
+    let content = std::fs::read(path.path()).expect("it can be read");
+    assert_eq!(content.len(), count * BLOCK);
+    for (number, found) in content.chunks(BLOCK).enumerate() {
+        assert!(found == block(number), "block {number}");
+    }
+}
+
+#[test]
+fn durable_writes_are_kept_both_ways_by_every_host() {
+    let turn = |turn: usize| turn * AT_ONCE..(turn + 1) * AT_ONCE;
+    let at = |number: usize| (number * BLOCK) as u64;
+    on_every_backend(|engine| {
+        check(engine, |file| {
+            for number in (0..TURNS).flat_map(turn) {
+                let (result, buf) = file.write_at(block(number), at(number)).dsync().wait();
+                assert_eq!((result.unwrap(), buf), (BLOCK, block(number)));
+            }
+        });
+        check(engine, |file| {
+            let mut batch = Batch::on(engine);
+            for numbers in (0..TURNS).map(turn) {
+                for number in numbers {
+                    batch.push(file.write_all_at(block(number), at(number)).dsync());
+                }
+                assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
+            }
+        });
+        check(engine, |file| {
+            let mut batch = Batch::on(engine);
+            for numbers in (0..TURNS).map(turn) {
+                for number in numbers {
+                    let bufs = vec![block(number)[..40].to_vec(), block(number)[40..].to_vec()];
+                    batch.push(file.write_vectored_at(bufs, at(number)).dsync());
+                }
+                assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
+            }
+        });
+        check(engine, |file| {
+            let queued = engine.queue(8, |queue| {
+                for number in (0..TURNS).flat_map(turn) {
+                    let mut write = file.write_at(block(number), at(number)).dsync();
+                    while let Err(back) = queue.push(0, write) {
+                        let (_, (result, _)) = queue.next().expect("it is full");
+                        assert_eq!(result.unwrap(), BLOCK);
+                        write = back;
+                    }
+                }
+                while let Some((_, (result, _))) = queue.next() {
+                    assert_eq!(result.unwrap(), BLOCK);
+                }
+            });
+            queued.expect("nothing is demanded");
+        });
+    });
+}
+
+#[test]
+fn awaited_durable_writes_are_kept_both_ways_by_every_host() {
+    let at = |number: usize| (number * BLOCK) as u64;
+    on_every_backend(|engine| {
+        on_every_host(engine, || async {
+            let path = temp_path(b"");
+            let file = read_write(engine).open(path.path()).expect("it is there");
+            let before = engine.stats().synced_writes;
+            for turn in 0..TURNS {
+                let mut batch = Batch::on(engine);
+                for number in turn * AT_ONCE..(turn + 1) * AT_ONCE - 1 {
+                    batch.push(file.write_at(block(number), at(number)).dsync());
+                }
+                for (result, _) in batch.await {
+                    assert_eq!(result.unwrap(), BLOCK);
+                }
+                let last = (turn + 1) * AT_ONCE - 1;
+                let (result, _) = file.write_at(block(last), at(last)).dsync().await;
+                assert_eq!(result.unwrap(), BLOCK);
+            }
+            assert!(engine.stats().synced_writes > before);
+            let content = std::fs::read(path.path()).expect("it can be read");
+            for (number, found) in content.chunks(BLOCK).enumerate() {
+                assert!(found == block(number), "block {number}");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_batch_that_is_kept_together_needs_one_flush() {
+    let Some(mounted) = mounted_or_skip("a_batch_that_is_kept_together_needs_one_flush") else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let mut together = 0;
+        for _ in 0..TURNS {
+            let mut batch = Batch::on(engine);
+            let mut ways = Vec::new();
+            for number in 0..AT_ONCE {
+                let mut write = file.write_at(block(number), number as u64 * 512).dsync();
+                ways.push(write.explain().durably);
+                batch.push(write);
+            }
+            let before = mounted.disk.flushes();
+            assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
+            let flushes = mounted.disk.flushes() - before;
+            let expected = ways.contains(&Some(Durably::Together));
+            assert_eq!(flushes, u64::from(expected), "{ways:?}");
+            together += flushes;
+        }
+        assert!(together > 0, "none is kept together");
+        let shared = engine.stats().shared_syncs;
+        assert!(shared >= together, "{shared} of {together} batches");
+    });
+}
+
+#[test]
+fn a_failed_sync_behind_a_durable_write_is_told_and_remembered() {
+    let name = "a_failed_sync_behind_a_durable_write_is_told_and_remembered";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        for is_awaited in [false, true] {
+            mounted.disk.fail(None);
+            let file = open(engine, &mounted, SYNCED);
+            let write = || file.write_at(block(7), 0).dsync();
+            let run = || match is_awaited {
+                false => write().wait().0,
+                true => pollster::block_on(write().into_future()).0,
+            };
+            let before = engine.stats().synced_writes;
+            for _ in 0..TURNS * AT_ONCE {
+                assert_eq!(run().expect("the disk is sound"), BLOCK);
+                if engine.stats().synced_writes > before {
+                    break;
+                }
+            }
+            mounted.disk.fail(Some(libc::EIO));
+            let error = run().expect_err("it is in the middle of such a run");
+            assert_eq!(error.raw_os_error(), Some(libc::EIO));
+            // From now on there is no sync to be shared.
+            let error = file.sync_data().wait().expect_err("one has failed");
+            let cause = error.get_ref().and_then(|cause| {
+                let cause: &(dyn Error + 'static) = cause;
+                cause.downcast_ref::<SyncFailed>()
+            });
+            assert_eq!(cause, Some(&SyncFailed { errno: libc::EIO }));
+            for _ in 0..TURNS {
+                assert_eq!(run().expect("it needs no sync"), BLOCK);
+            }
+        }
+        mounted.disk.fail(None);
+    });
+}
