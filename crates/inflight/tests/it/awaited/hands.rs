@@ -262,6 +262,46 @@ unsafe impl IoBuf for Slow {
     }
 }
 
+/// A buffer to be written that does something when it is dropped.
+#[cfg(feature = "faulty")]
+pub(super) struct Loud {
+    bytes: Vec<u8>,
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+#[cfg(feature = "faulty")]
+impl Loud {
+    /// What it consists of, eight times.
+    pub(super) const BYTE: u8 = 7;
+
+    pub(super) fn new(then: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            bytes: vec![Self::BYTE; 8],
+            then: Some(Box::new(then)),
+        }
+    }
+}
+
+#[cfg(feature = "faulty")]
+impl Drop for Loud {
+    fn drop(&mut self) {
+        if let Some(then) = self.then.take() {
+            then();
+        }
+    }
+}
+
+#[cfg(feature = "faulty")]
+// SAFETY: the bytes are those of the vector, which keeps the promise.
+unsafe impl IoBuf for Loud {
+    fn as_ptr(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// A read of one byte that is not answered when it is begun.
 pub(super) type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
 

@@ -1,18 +1,29 @@
-//! Wakers that do what they should not: panic, use the engine they are woken by, end it.
+//! Wakers and buffers that do what they should not: panic, use the engine they belong to, end it;
+//! and futures that are dropped and forgotten where that is least expected.
 
 use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+#[cfg(feature = "faulty")]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+#[cfg(feature = "faulty")]
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+#[cfg(feature = "faulty")]
+use inflight::{Awaited, Batch};
 use inflight::{BackendKind, Builder, Engine};
 
 use super::hands::{Done, counting, drained, poll_with, telling, until_turned};
+#[cfg(feature = "faulty")]
+use super::hands::{Gate, Loud, Watchdog, in_flight, on_both_hosts};
 use crate::support::{on_every_backend, pattern, temp_file};
+#[cfg(feature = "faulty")]
+use crate::support::{read_write, temp_path};
 
 /// Runs `body` outside a run loop and in one, on every backend.
 fn on_every_host(body: impl AsyncFn(&Engine)) {
@@ -237,4 +248,171 @@ fn the_last_handle_of_an_engine_may_be_dropped_by_its_own_driver() {
             assert_eq!(on.as_deref(), Some("inflight-driver"));
         }
     }
+}
+
+/// What a buffer does to its engine when it is dropped.
+#[cfg(feature = "faulty")]
+fn loud(dropped: &Arc<AtomicU64>, then: impl FnOnce() + Send + 'static) -> Loud {
+    let dropped = Arc::clone(dropped);
+    Loud::new(move || {
+        then();
+        dropped.fetch_add(1, Ordering::SeqCst);
+    })
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn a_task_may_drop_what_another_one_has_in_flight() {
+    on_both_hosts(async |engine, gate| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let file = temp_file(engine, &pattern(8));
+        let slot = Mutex::new(Some(file.write_at(loud(&dropped, || ()), 0).into_future()));
+        let (_, waker_of_other) = counting();
+        let mut other = Box::pin(async {
+            std::future::poll_fn(|cx| {
+                let mut slot = slot.lock().expect("nobody has panicked");
+                let write = slot.as_mut().expect("it was not dropped yet");
+                Pin::new(write).poll(cx).map(|_| ())
+            })
+            .await;
+        });
+        assert!(poll_with(&mut other, &waker_of_other).is_pending());
+        in_flight(engine, 1).await;
+        std::future::poll_fn(|_| {
+            drop(slot.lock().expect("nobody has panicked").take());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        assert_eq!(dropped.load(Ordering::SeqCst), 0, "the kernel has it");
+        gate.open();
+        until_turned("dropped", || dropped.load(Ordering::SeqCst) == 1).await;
+        drop(other);
+        reads_rightly(engine).await;
+    });
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn a_buffer_may_use_the_engine_when_it_is_dropped() {
+    let _watchdog = Watchdog::new();
+    on_both_hosts(async |engine, gate| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let file = temp_file(engine, &pattern(8));
+        let write = || {
+            let (again, kept) = (engine.clone(), Arc::clone(&kept));
+            let buf = loud(&dropped, move || use_in_every_way(&again, &kept));
+            file.write_at(buf, 0).into_future()
+        };
+        // Never polled.
+        drop(write());
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        // In flight.
+        let (mut left, mut answered) = (write(), write());
+        assert!(poll_with(&mut left, Waker::noop()).is_pending());
+        let (counter, waker) = counting();
+        assert!(poll_with(&mut answered, &waker).is_pending());
+        drop(left);
+        gate.open();
+        until_turned("the buffer is dropped", || {
+            dropped.load(Ordering::SeqCst) == 2
+        })
+        .await;
+        // Answered, and nobody has asked.
+        until_turned("answered", || counter.count() > 0).await;
+        drop(answered);
+        assert_eq!(dropped.load(Ordering::SeqCst), 3);
+        let kept = std::mem::take(&mut *kept.lock().unwrap());
+        for nop in kept {
+            nop.await;
+        }
+    });
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn a_buffer_may_end_the_engine_when_it_is_dropped() {
+    let _watchdog = Watchdog::new();
+    let (gate, engine) = Gate::closed(|builder| builder.drivers(1));
+    let (say, hear) = channel();
+    let last = Last {
+        engine: Some(engine.clone()),
+        say,
+    };
+    let file = temp_file(&engine, &pattern(8));
+    let mut write = file
+        .write_at(Loud::new(move || drop(last)), 0)
+        .into_future();
+    assert!(poll_with(&mut write, Waker::noop()).is_pending());
+    pollster::block_on(in_flight(&engine, 1));
+    drop(write);
+    drop((file, engine));
+    assert!(hear.try_recv().is_err(), "the kernel has it");
+    gate.open();
+    let on = hear.recv().expect("the driver is not stuck");
+    assert_eq!(on.as_deref(), Some("inflight-driver"));
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn timeouts_and_batches_in_flight_may_be_forgotten() {
+    on_both_hosts(async |engine, gate| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let content = pattern(40);
+        let file = temp_file(engine, &content);
+        let write = |at| file.write_at(loud(&dropped, || ()), at);
+        let mut timeout = write(0).timeout(Duration::from_secs(3600));
+        let mut batch = Batch::on(engine);
+        (1..4).for_each(|n| batch.push(write(8 * n)));
+        let mut batch = batch.into_future();
+        assert!(poll_with(&mut timeout, Waker::noop()).is_pending());
+        assert!(poll_with(&mut batch, Waker::noop()).is_pending());
+        in_flight(engine, 4).await;
+        std::mem::forget((timeout, batch));
+        gate.open();
+        in_flight(engine, 0).await;
+        assert_eq!(dropped.load(Ordering::SeqCst), 0, "nobody may free them");
+        // They have taken place, and others go on.
+        let (result, found) = file.read_exact_at(vec![0; 40], 0).await;
+        result.unwrap();
+        assert_eq!(
+            found,
+            [vec![Loud::BYTE; 32], content[32..].to_vec()].concat()
+        );
+    });
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn openings_and_closings_under_way_may_be_forgotten() {
+    on_both_hosts(async |engine, gate| {
+        let path = temp_path(&pattern(8)).into_temp_path();
+        let is_open = || {
+            let open = std::fs::read_dir("/proc/self/fd").expect("procfs is mounted");
+            let mut open = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+            open.any(|open| open == *path)
+        };
+        let file = read_write(engine).open(&path).unwrap();
+        let mut write = file.write_at(loud(&Arc::default(), || ()), 0).into_future();
+        assert!(poll_with(&mut write, Waker::noop()).is_pending());
+        in_flight(engine, 1).await;
+        drop(write);
+        let mut closing = file.close().into_future();
+        assert!(poll_with(&mut closing, Waker::noop()).is_pending());
+        std::mem::forget(closing);
+        assert!(is_open(), "the kernel has it");
+        gate.open();
+        until_turned("closed", || !is_open()).await;
+        // What was to be made is there, whoever asks.
+        let new = path.with_extension("new");
+        let mut opening = read_write(engine)
+            .create_new(true)
+            .opening(&new)
+            .into_future();
+        assert!(poll_with(&mut opening, Waker::noop()).is_pending());
+        std::mem::forget(opening);
+        until_turned("made", || new.exists()).await;
+        drained(engine);
+        std::fs::remove_file(new).unwrap();
+    });
 }
