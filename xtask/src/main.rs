@@ -4,7 +4,8 @@
 //! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away
 //! from a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a
 //! block device fast enough for software cost to show; [`matrix`] measures on every kind of place;
-//! [`models`] runs loom and Miri. Nothing here is part of the library.
+//! [`models`] runs loom and Miri; `peers` looks at the package outside the workspace. Nothing here
+//! is part of the library.
 
 mod check;
 mod loop_disk;
@@ -18,7 +19,7 @@ mod under;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -45,6 +46,8 @@ enum Task {
         #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
         seeds: u32,
     },
+    /// Whether the peers still build against this library; not part of the check.
+    Peers,
     /// Run a command where io_uring or locked memory is denied: `under eperm -- COMMAND ARGS...`.
     Under {
         /// What is denied.
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Loom => check::run_to_success(&mut models::loom()),
         Task::Miri { seeds } => models::miri(seeds),
+        Task::Peers => check::run_to_success(&mut peers()),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),
         Task::Matrix {
@@ -131,6 +135,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A look at `peers/`, which no other command compiles.
+fn peers() -> Command {
+    let mut command = check::cargo("check");
+    command.args([
+        "--locked",
+        "--all-targets",
+        "--manifest-path",
+        "peers/Cargo.toml",
+    ]);
+    command
 }
 
 /// A folder of what is built.

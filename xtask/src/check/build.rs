@@ -1,4 +1,4 @@
-//! Lints and builds every target in one pass, and says which test programs came of it.
+//! Lints and builds every target in one pass, and says which programs to be run came of it.
 //!
 //! `clippy-driver` is rustc with more lints: what it has looked at it also compiles. `cargo clippy`
 //! stops before that, so that everything would be read a second time to build the tests.
@@ -34,14 +34,22 @@ impl Program {
     }
 }
 
+/// An example of the library.
+#[derive(Debug)]
+pub(super) struct Example {
+    pub(super) name: String,
+    pub(super) executable: PathBuf,
+}
+
 /// Has the packages of the workspace, and no others, compiled by clippy. All commands that share
 /// what they build say so, because to cargo it is another compiler.
 pub(super) fn with_clippy(command: &mut Command) -> &mut Command {
     command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
 }
 
-/// Lints and builds; a warning is a failure. Returns the programs, those with most to do first.
-pub(super) fn run() -> Result<Vec<Program>> {
+/// Lints and builds; a warning is a failure. Returns the programs with tests, those with most to do
+/// first, and the examples.
+pub(super) fn run() -> Result<(Vec<Program>, Vec<Example>)> {
     let mut command = super::cargo("build");
     command.args(EVERYTHING).args(super::locked());
     let mut cargo = with_clippy(&mut command)
@@ -50,7 +58,7 @@ pub(super) fn run() -> Result<Vec<Program>> {
         .spawn()
         .context("cannot run cargo")?;
 
-    let mut programs = Vec::new();
+    let (mut programs, mut examples) = (Vec::new(), Vec::new());
     let mut complaints = 0_u32;
     let messages = cargo.stdout.take().expect("it has been piped");
     for line in BufReader::new(messages).lines() {
@@ -63,6 +71,7 @@ pub(super) fn run() -> Result<Vec<Program>> {
             eprintln!("{complaint}");
         }
         programs.extend(program(&message));
+        examples.extend(example(&message));
     }
     let status = cargo.wait().context("waiting for cargo")?;
     ensure!(status.success(), "cargo build, with clippy: {status}");
@@ -72,7 +81,7 @@ pub(super) fn run() -> Result<Vec<Program>> {
         "the library has no integration tests: nothing to run again"
     );
     programs.sort_by_key(|program| !program.integration);
-    Ok(programs)
+    Ok((programs, examples))
 }
 
 /// What the compiler or clippy says of the code, as it would say it to the user. Cargo says it
@@ -99,6 +108,20 @@ fn program(message: &Value) -> Option<Program> {
         executable: PathBuf::from(message["executable"].as_str()?),
         folder: folder.to_owned(),
         integration: kind == "test",
+    })
+}
+
+/// The example that is told of. Cargo builds each once more as a program with tests, of which there
+/// are none.
+fn example(message: &Value) -> Option<Example> {
+    let target = &message["target"];
+    let is_example = target["kind"].as_array()?.first()? == "example";
+    if !is_example || message["profile"]["test"] == true {
+        return None;
+    }
+    Some(Example {
+        name: target["name"].as_str()?.to_owned(),
+        executable: PathBuf::from(message["executable"].as_str()?),
     })
 }
 
@@ -133,6 +156,15 @@ mod tests {
         assert_eq!(found.name, "inflight it");
         assert_eq!(found.executable, Path::new("/t/it-1"));
         assert_eq!(found.folder, Path::new("/r/inflight"));
+    }
+
+    #[test]
+    fn examples_are_those_that_can_be_started() {
+        let found = example(&artifact("inflight", "example", "batch", false)).unwrap();
+        assert_eq!(found.name, "batch");
+        assert_eq!(found.executable, Path::new("/t/batch-1"));
+        assert!(example(&artifact("inflight", "example", "batch", true)).is_none());
+        assert!(example(&artifact("inflight", "bin", "inflight", false)).is_none());
     }
 
     #[test]

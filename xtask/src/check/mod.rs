@@ -6,6 +6,7 @@
 
 mod build;
 mod environments;
+mod examples;
 mod pages;
 mod site;
 mod steps;
@@ -28,11 +29,12 @@ pub(crate) fn run() -> Result<()> {
         run_to_success(cargo("fmt").args(["--all", "--check"]))
     })?;
     steps.step("tidy", tidy::run)?;
-    let mut programs = Vec::new();
+    let (mut programs, mut examples) = (Vec::new(), Vec::new());
     steps.step("lints, and build of the tests", || {
-        programs = build::run()?;
+        (programs, examples) = build::run()?;
         Ok(())
     })?;
+    steps.step("examples", || examples::run(&examples))?;
 
     let required = required();
     let mut rest = vec![Step::new("models of the mailbox", |name| {
