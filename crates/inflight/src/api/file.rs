@@ -264,7 +264,8 @@ impl File {
     }
 
     /// A read into several buffers, filled one after the other. At most 1024 buffers are used;
-    /// it is not split at the device's limit.
+    /// it is not split at the device's limit: past the page cache, one that is larger is left to a
+    /// worker of the kernel.
     pub fn read_vectored_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
@@ -296,7 +297,8 @@ impl File {
         }
     }
 
-    /// A write from several buffers, one after the other. At most 1024 buffers are used.
+    /// A write from several buffers, one after the other. At most 1024 buffers are used;
+    /// it is not split at the device's limit, as a read is not.
     pub fn write_vectored_at<B: IoBuf>(&self, bufs: Vec<B>, offset: u64) -> WriteVectoredAt<'_, B> {
         WriteVectoredAt {
             file: self,

@@ -14,7 +14,8 @@ pub enum Way {
     /// A plain system call on the thread that waits; of many, some are made by another one at the
     /// same time, where that has been measured to be faster.
     SharedCall,
-    /// A plain system call that does not wait; the backend if it would.
+    /// A plain system call that does not wait; the backend if it would. The first one of a file
+    /// that cannot be asked goes to the pool where it is awaited.
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,
@@ -62,7 +63,8 @@ pub(crate) fn explain_sync() -> Guide {
         alone: Way::PlainCall,
         batched: Way::Backend,
         awaited: Way::Pool,
-        why: "one flush serves all syncs of the file that wait for it",
+        why: "one flush serves all syncs of the file that wait for it, and a run loop with nothing \
+              else to do makes a short one itself",
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{AlignedBuf, AnyOp, Batch, Direct, Engine, Operation, Way};
+use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Stats, Way};
 use tempfile::NamedTempFile;
 
 use super::support::{
@@ -363,5 +363,92 @@ fn what_is_explained_is_what_happens() {
             text.contains("file system") && text.contains(explained.why),
             "{text}"
         );
+    }
+}
+
+/// Checks a way against what has been counted for one operation.
+fn is_that_way(way: Way, before: &Stats, after: &Stats) -> bool {
+    let plain_calls = after.plain_calls - before.plain_calls;
+    let pool_calls = after.pool_calls - before.pool_calls;
+    let entered = after.enters > before.enters;
+    match way {
+        Way::PlainCall | Way::SharedCall => (plain_calls, pool_calls) == (1, 0),
+        Way::TryThenPool => plain_calls + pool_calls == 1,
+        Way::TryThenBackend => pool_calls == 0 && (plain_calls == 1 || entered),
+        Way::Backend => (plain_calls, pool_calls) == (0, 0) && entered,
+        Way::Pool => (plain_calls, pool_calls) == (0, 1),
+        _ => plain_calls + pool_calls == 0 && !entered,
+    }
+}
+
+#[test]
+fn what_is_explained_of_one_is_what_happens_to_it() {
+    let Some(engine) = uring_or_skip("explained roads of one") else {
+        return;
+    };
+    /// Explains one operation and runs it, alone and awaited.
+    macro_rules! check {
+        ($operation:expr) => {{
+            let mut operation = $operation;
+            let explained = operation.explain();
+            let before = engine.stats();
+            let alone = operation.wait();
+            let after = engine.stats();
+            assert!(
+                is_that_way(explained.alone, &before, &after),
+                "alone: {explained}\n{before:?}\n{after:?}"
+            );
+            let mut operation = $operation;
+            let explained = operation.explain();
+            let before = engine.stats();
+            let awaited = engine.run(async { operation.await });
+            let after = engine.stats();
+            // The one that finds out that it cannot be asked goes to the pool.
+            let finds_out = explained.takes_nowait.is_none()
+                && $operation.explain().takes_nowait == Some(false)
+                && is_that_way(Way::Pool, &before, &after);
+            assert!(
+                finds_out || is_that_way(explained.awaited, &before, &after),
+                "awaited: {explained}\n{before:?}\n{after:?}"
+            );
+            (alone, awaited.expect("nothing is demanded"), explained)
+        }};
+    }
+    for directory in directories() {
+        for direct in [Direct::Off, Direct::Required] {
+            let path = NamedTempFile::new_in(&directory).expect("it can be written");
+            fs::write(path.path(), pattern(16 * BLOCK)).expect("it can be written");
+            let options = read_write(&engine).direct(direct);
+            let Ok(file) = options.open(path.path()) else {
+                skip("explained direct roads", &format!("{directory:?}"));
+                continue;
+            };
+            let buf = || file.aligned_buf(BLOCK).expect("there is memory");
+            let halves = || vec![buf(), buf()];
+            // Each one learns from the one before.
+            for _ in 0..8 {
+                let (alone, awaited, _) = check!(file.read_at(buf(), 0));
+                assert_eq!((alone.0.unwrap(), awaited.0.unwrap()), (BLOCK, BLOCK));
+                let (alone, awaited, _) = check!(file.write_at(buf(), 0));
+                assert_eq!((alone.0.unwrap(), awaited.0.unwrap()), (BLOCK, BLOCK));
+                // It makes the file grow.
+                let (alone, _, _) = check!(file.write_at(buf(), 17 * BLOCK as u64));
+                assert_eq!(alone.0.unwrap(), BLOCK);
+                file.truncate(16 * BLOCK as u64).wait().unwrap();
+                let (alone, _, _) = check!(file.read_vectored_at(halves(), 0));
+                assert_eq!(alone.0.unwrap(), 2 * BLOCK);
+                let (alone, _, _) = check!(file.write_vectored_at(halves(), 0));
+                assert_eq!(alone.0.unwrap(), 2 * BLOCK);
+                let (alone, _, explained) = check!(file.write_at(buf(), 0).dsync());
+                assert_eq!(alone.0.unwrap(), BLOCK);
+                assert_eq!(explained.durably, Some(Durably::Alone), "{explained}");
+            }
+            let mut sync = file.sync_data();
+            let explained = sync.explain();
+            let before = engine.stats();
+            sync.wait().unwrap();
+            let after = engine.stats();
+            assert!(is_that_way(explained.alone, &before, &after), "{explained}");
+        }
     }
 }
