@@ -194,16 +194,21 @@ impl Engine {
             .map_err(|refusal| Answer::refused(refusal).decode(self).expect_err("refused"))
     }
 
-    /// Has the current tokio runtime serve what is awaited in it, in a *lane* of its own: without
+    /// Has the current tokio runtime serve what is awaited in it, in *lanes* of its own: without
     /// the wake-ups that a driver thread costs. Once for each runtime; again does nothing.
     ///
-    /// With dozens of operations in flight on several workers drivers are faster
-    /// (`docs/design/lanes.md` has the figures), so they get them: [`Stats::lane_operations`]
-    /// counts those that they did not get. Timers, syncs, and what goes to the pool of threads are
-    /// not for a lane either. Futures may go on anywhere, also when the
-    /// runtime has ended: a driver thread then takes the lane over. It also does so, for good,
-    /// when nobody has polled the runtime's tasks for half a second with something waiting;
-    /// [`Engine::stats`] names that among the fallbacks.
+    /// A runtime of several threads has a ring for each, up to 16; all are used when more than a
+    /// few operations are in flight. A thread that has nothing else to do may then wait in its
+    /// ring, for some 20 us, or once for up to 1 ms when a device falters, and does not look for
+    /// sockets and timers meanwhile: beside many operations in flight, these are served later than
+    /// they are beside drivers (`docs/design/lanes.md` has the figures). The only thread of a
+    /// runtime never does so.
+    ///
+    /// [`Stats::lane_operations`] counts what lanes have done. Timers, syncs, and what goes to the
+    /// pool of threads are not for a lane. Futures may go on anywhere, also when the runtime has
+    /// ended: a driver thread then takes a lane over. It also does so, for good, when nobody has
+    /// polled the lane's task for half a second with something waiting; [`Engine::stats`] names
+    /// that among the fallbacks.
     ///
     /// # Errors
     ///
@@ -235,7 +240,7 @@ impl Engine {
     /// ```
     #[cfg(feature = "tokio")]
     pub fn serve_on_tokio(&self) -> Result<(), SetupError> {
-        crate::host::lane::open(&self.shared)
+        crate::host::crew::open(&self.shared)
     }
 
     /// Sleeps at least so long, on any runtime: by the timers of this thread's run loop, or of a
@@ -372,9 +377,10 @@ impl Builder {
         self
     }
 
-    /// Most bytes of buffers in flight at a time for each driver and each run loop; 128 MiB by
-    /// default. What is awaited beyond waits its turn, in the order in which it was first polled;
-    /// a single request that is larger runs alone.
+    /// Most bytes of buffers in flight at a time for each driver, each lane of a runtime
+    /// (`Engine::serve_on_tokio`) and each run loop; 128 MiB by default. What is awaited beyond
+    /// waits its turn, in the order in which it was first polled; a single request that is larger
+    /// runs alone.
     pub fn bytes_in_flight(mut self, bytes: u64) -> Self {
         self.bytes_in_flight = Some(bytes);
         self

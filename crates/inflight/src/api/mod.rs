@@ -13,6 +13,8 @@ pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod file;
 pub(crate) mod handle;
+#[cfg(all(test, feature = "tokio", not(loom), not(miri)))]
+mod lanes_test;
 pub(crate) mod local;
 pub(crate) mod many;
 pub(crate) mod names;

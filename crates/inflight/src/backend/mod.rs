@@ -138,6 +138,14 @@ impl Backend {
         }
     }
 
+    /// Has completions of a ring announced, or not.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn announce(&mut self, is_wanted: bool) {
+        if let Self::Uring(ring) = self {
+            ring.announce(is_wanted);
+        }
+    }
+
     /// Whether completions wait to be reaped.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_completed(&mut self) -> bool {

@@ -144,15 +144,15 @@ pub(super) fn without_unwinding<R>(drives: impl FnOnce() -> R) -> R {
 }
 
 /// What whoever drives a proactor works with; the memory is used again and again.
-pub(super) struct Desk {
-    pub(super) proactor: Proactor,
+pub(crate) struct Desk<P = Proactor> {
+    pub(crate) proactor: P,
     /// Answers that have yet to be left in the mailbox.
-    pub(super) answers: Vec<(u32, Answer)>,
-    pub(super) taken: Taken,
+    pub(crate) answers: Vec<(u32, Answer)>,
+    pub(crate) taken: Taken,
 }
 
-impl Desk {
-    pub(super) fn new(proactor: Proactor) -> Self {
+impl<P> Desk<P> {
+    pub(crate) fn new(proactor: P) -> Self {
         Self {
             proactor,
             answers: Vec::new(),
@@ -255,7 +255,7 @@ fn tell_of_fallbacks(shared: &Weak<Shared>, proactor: &mut Proactor, mailbox: &M
     let mut next = shared.new_proactor_on_threads();
     match next.alarm() {
         Ok(alarm) => {
-            mailbox.replace_alarm(Rouser::Alarm(alarm));
+            drop(mailbox.replace_alarm(Rouser::Alarm(alarm)));
             *proactor = next;
         }
         // A lane has an alarm without a descriptor; were it otherwise, plain calls would go on.

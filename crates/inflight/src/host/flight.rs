@@ -10,9 +10,11 @@ use std::time::Instant;
 use super::caller::{Look, look};
 use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
+use super::crew;
+#[cfg(feature = "tokio")]
 use super::lane::{self, Lane};
 use super::local::{self, Home};
-use super::mail::{Handed, contain};
+use super::mail::contain;
 use super::shared::Shared;
 use super::stopwatch::time;
 use super::syncs::sync_of;
@@ -191,15 +193,13 @@ pub(crate) unsafe fn launch<O: Prepare>(
         return Launch::InFlight(Flight::Local(home, ticket));
     }
     #[cfg(feature = "tokio")]
-    let mut stands_back = None;
-    #[cfg(feature = "tokio")]
     if lane::suits(&request)
-        && let Some(lane) = lane::current(shared)
+        && let Some(lane) = crew::current(shared)
     {
         // SAFETY: passed on from the caller.
         match unsafe { lane.submit(request, waker) } {
             Some(ticket) => return Launch::InFlight(Flight::Lane(lane, ticket)),
-            None => stands_back = Some(lane),
+            None => crew::forget(),
         }
     }
     match shared.drivers() {
@@ -207,13 +207,7 @@ pub(crate) unsafe fn launch<O: Prepare>(
             let number = this_thread(drivers.count());
             // SAFETY: passed on from the caller.
             let taken = unsafe { drivers.mailbox(number).submit(request, waker) };
-            let Handed { ticket, unanswered } = taken.expect("drivers end with their engine");
-            #[cfg(feature = "tokio")]
-            if let Some(lane) = stands_back {
-                lane.stand_back(drivers, unanswered);
-            }
-            #[cfg(not(feature = "tokio"))]
-            let _ = unanswered;
+            let ticket = taken.expect("drivers end with their engine");
             Launch::InFlight(Flight::Driver(number, ticket))
         }
         Err(refusal) => Launch::Answered(Answer::refused(refusal)),
@@ -314,10 +308,8 @@ pub(crate) unsafe fn launch_all(
         return Ok(());
     }
     #[cfg(feature = "tokio")]
-    let mut stands_back = None;
-    #[cfg(feature = "tokio")]
     if requests.iter().all(lane::suits)
-        && let Some(lane) = lane::current(shared)
+        && let Some(lane) = crew::current(shared)
     {
         // SAFETY: passed on from the caller.
         if unsafe { lane.submit_all(requests.iter().copied(), &mut tickets) } {
@@ -325,20 +317,14 @@ pub(crate) unsafe fn launch_all(
             flights.extend(tickets.into_iter().map(flight));
             return Ok(());
         }
-        stands_back = Some(lane);
+        crew::forget();
     }
     let drivers = shared.drivers()?;
     let number = this_thread(drivers.count());
     let mailbox = drivers.mailbox(number);
     // SAFETY: passed on from the caller.
     let taken = unsafe { mailbox.submit_all(requests.iter().copied(), &mut tickets) };
-    let unanswered = taken.expect("drivers end with their engine");
-    #[cfg(feature = "tokio")]
-    if let Some(lane) = stands_back {
-        lane.stand_back(drivers, unanswered);
-    }
-    #[cfg(not(feature = "tokio"))]
-    let _ = unanswered;
+    assert!(taken, "drivers end with their engine");
     flights.extend(
         tickets
             .into_iter()

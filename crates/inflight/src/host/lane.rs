@@ -1,29 +1,32 @@
 //! The lane host: a proactor that a tokio runtime's own threads serve, through a task of the
 //! runtime that stands in for a driver thread.
 //!
-//! The ring's descriptor is in the runtime's poll set. So whichever of its threads waits for the
-//! runtime's events waits for completions too, and no other thread has to be woken. A lane is a
-//! [`Mailbox`] like that of a driver; what differs is who looks into it.
+//! A descriptor that tells of completions is in the runtime's poll set. So whichever of its
+//! threads waits for the runtime's events waits for completions too, and no other thread has to be
+//! woken. A lane is a [`Mailbox`] like that of a driver; what differs is who looks into it.
 //!
 //! **Who owns the proactor.** It lies on the lane's [`Desk`], under a lock that the task holds
-//! while it works, never while it waits. Whoever takes the desk away owns it from then on: a
-//! driver thread, when the runtime has ended with something in flight, or when nobody has polled
-//! the task although there was something to do ([`super::lanes`] looks for that). So no answer
-//! depends on the runtime: futures may be polled anywhere, also after their runtime is gone.
-//!
-//! **A crowd.** Where a runtime has several threads and many operations are in flight, a driver
-//! serves them better: it waits for several completions at a time. So from [`CROWD`] on they go to
-//! one, until [`FEW`] are left.
+//! while it works, and waits no longer than [`HELD_MAX`] with. Whoever takes the desk away owns it
+//! from then on: a driver thread, when the runtime has ended with something in flight, or when
+//! nobody has polled the task although there was something to do ([`super::lanes`] looks for
+//! that). So no answer depends on the runtime: futures may be polled anywhere, also after their
+//! runtime is gone.
 //!
 //! **Gathering.** With a few in flight the task lets the others of its thread have their turn
 //! before it hands over what has come, so that what one wave of completions brings about
 //! goes to the kernel in one enter.
+//!
+//! **Holding.** Where a runtime has several threads, many operations are in flight, and
+//! completions are so near that a thread would sleep for a moment only, it sleeps in the ring
+//! until a few are there. Each time it lets the others have their turn first, and the runtime look
+//! for its events.
+//!
+//! A runtime of several threads has several lanes ([`super::crew`]).
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -36,15 +39,19 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id};
 
 use super::cells::{Kept, Left, Ticket};
-use super::driver::{Desk, Drivers, drive, hand_over, without_unwinding};
+use super::crowd::Crowd;
+use super::driver::{Desk, drive, hand_over, without_unwinding};
+use super::flow::HELD_MAX;
 use super::fork;
 use super::lanes::{Keeper, Lanes};
-use super::mail::{Mailbox, News, Next, Rouser};
+use super::mail::{Mailbox, News, Rouse, Rouser, Taken};
 use super::pace::MANY;
+use super::pass::{Takes, Then, Told, Works, pass};
 use super::shared::{Shared, lock};
 use crate::completion::Answer;
 use crate::error::SetupError;
 use crate::op::{Op, Request};
+use crate::proactor::Proactor;
 
 /// A desk that goes from thread to thread.
 struct Movable(Desk);
@@ -54,23 +61,17 @@ struct Movable(Desk);
 // ring is one that any thread may enter.
 unsafe impl Send for Movable {}
 
-/// So many in flight are better served by a driver (`docs/design/lanes.md`).
-const CROWD: u32 = 16;
-
-/// So many, in all the hosts of the engine, are no crowd any more. Well below [`CROWD`], because
-/// each change splits those in flight among both for a while.
-const FEW: u32 = 8;
-
 /// See the module.
 pub(crate) struct Lane {
     pub(super) runtime: Id,
-    /// Whether its runtime has one thread: no driver does better then.
-    is_alone: bool,
-    /// Whether a driver has what comes.
-    is_crowded: AtomicBool,
+    crowd: Arc<Crowd>,
+    /// Its number among the lanes of the runtime.
+    place: usize,
     mailbox: Mailbox,
     /// Absent once a driver thread has taken it, or the lane has ended.
     desk: Mutex<Option<Movable>>,
+    /// Whether a driver thread has it.
+    is_taken: AtomicBool,
     /// How often the task has worked.
     passes: AtomicU64,
     /// The thread that has taken the lane over. Its lock comes before that of the desk.
@@ -99,95 +100,73 @@ pub(crate) fn suits(request: &Request) -> bool {
     moves && !request.aside
 }
 
-/// Has the current runtime serve what is awaited in it.
+/// One of the lanes of the current runtime, and what its task waits for.
 ///
 /// # Errors
 ///
-/// Outside a runtime, in a forked child, and if there are no rings, or none for it.
+/// If there are no rings, or none for it, or the runtime ends.
 ///
 /// # Panics
 ///
 /// If the runtime has no I/O driver.
-pub(crate) fn open(shared: &Arc<Shared>) -> Result<(), SetupError> {
-    let opened = try_open(shared);
-    if let Err(refusal) = &opened
-        && !shared.is_forked()
-    {
-        shared.counters.fallback(format!("no lane: {refusal}"));
-    }
-    opened
-}
-
-fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
-    let refused = |cause| SetupError::Refused {
-        cause: Arc::new(cause),
-    };
-    if shared.is_forked() {
-        return Err(refused(io::Error::other("this is a forked child")));
-    }
-    let runtime = Handle::try_current().map_err(|none| refused(io::Error::other(none)))?;
-    if shared.lanes.find(runtime.id()).is_some() {
-        return Ok(());
-    }
-    let is_alone = runtime.metrics().num_workers() == 1;
-    let (proactor, watched) = shared.new_lane(is_alone)?;
+pub(super) fn make(
+    shared: &Arc<Shared>,
+    runtime: Id,
+    crowd: &Arc<Crowd>,
+    place: usize,
+) -> Result<(Arc<Lane>, AsyncFd<OwnedFd>), SetupError> {
+    let (proactor, watched) = shared.new_lane(crowd.is_alone())?;
     // SAFETY: it owns the descriptor, which stays the same one as long as it lives.
     let watched = unsafe { AsyncFd::register_with_interest(watched, Interest::READABLE) };
-    let watched = watched.map_err(|failed| refused(failed.into()))?;
-    let lane = Arc::new(Lane {
-        runtime: runtime.id(),
-        is_alone,
-        is_crowded: AtomicBool::new(false),
+    let watched = watched.map_err(|failed| SetupError::Refused {
+        cause: Arc::new(failed.into()),
+    })?;
+    let lane = Lane {
+        runtime,
+        crowd: Arc::clone(crowd),
+        place,
         // The task sets its own waker before it counts as parked for the first time.
         mailbox: Mailbox::new(nobody(), shared.config.bytes_in_flight),
         desk: Mutex::new(Some(Movable(Desk::new(proactor)))),
+        is_taken: AtomicBool::new(false),
         passes: AtomicU64::new(0),
         thread: Mutex::default(),
         shared: Arc::downgrade(shared),
         keeper: Arc::clone(shared.lanes.keeper()),
         fork_generation: fork::generation(),
-    });
-    if shared.lanes.add(&lane).map_err(refused)? {
-        let lanes = Arc::downgrade(&shared.lanes);
-        runtime.spawn(serve(Serving { lane, lanes }, watched));
-    }
-    Ok(())
+    };
+    Ok((Arc::new(lane), watched))
 }
 
 fn nobody() -> Rouser {
     Rouser::Task(Waker::noop().clone())
 }
 
-/// The lane of the current runtime.
-#[inline]
-pub(crate) fn current(shared: &Shared) -> Option<Arc<Lane>> {
-    if !shared.lanes.has_any() {
-        return None;
-    }
-    let runtime = Handle::try_current().ok()?;
-    shared.lanes.find(runtime.id())
+/// Has a runtime run its task.
+pub(super) fn start(
+    runtime: &Handle,
+    lane: Arc<Lane>,
+    watched: AsyncFd<OwnedFd>,
+    lanes: Weak<Lanes>,
+) {
+    runtime.spawn(serve(Serving { lane, lanes }, watched));
 }
 
 impl Lane {
-    /// Hands over a request; `None` if it is for a driver, or the lane has ended meanwhile.
+    /// Hands over a request; `None` if the lane has ended.
     ///
     /// # Safety
     ///
     /// As for [`super::cells::Cells::insert`].
     #[inline]
     pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
-        if self.is_crowded.load(Ordering::Relaxed) {
-            return None;
-        }
         // SAFETY: passed on from the caller.
-        let handed = unsafe { self.mailbox.submit(request, waker) }?;
+        let ticket = unsafe { self.mailbox.submit(request, waker) }?;
         self.keeper.attend();
-        self.note_crowd(handed.unanswered);
-        Some(handed.ticket)
+        Some(ticket)
     }
 
-    /// Hands over requests together; false if they are for a driver, or the lane has ended
-    /// meanwhile.
+    /// Hands over requests together; false if the lane has ended.
     ///
     /// # Safety
     ///
@@ -197,31 +176,21 @@ impl Lane {
         requests: impl Iterator<Item = Request>,
         tickets: &mut Vec<Ticket>,
     ) -> bool {
-        if self.is_crowded.load(Ordering::Relaxed) {
-            return false;
-        }
         // SAFETY: passed on from the caller.
-        let Some(unanswered) = (unsafe { self.mailbox.submit_all(requests, tickets) }) else {
-            return false;
-        };
-        self.keeper.attend();
-        self.note_crowd(unanswered);
-        true
+        let is_taken = unsafe { self.mailbox.submit_all(requests, tickets) };
+        if is_taken {
+            self.keeper.attend();
+        }
+        is_taken
     }
 
-    #[inline]
-    fn note_crowd(&self, unanswered: u32) {
-        if unanswered >= CROWD && !self.is_alone {
-            self.is_crowded.store(true, Ordering::Relaxed);
-        }
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.crowd
     }
 
-    /// A driver has got something in place of this lane, and so many without an answer.
-    #[inline]
-    pub(crate) fn stand_back(&self, drivers: &Drivers, unanswered: u32) {
-        if unanswered <= FEW && drivers.unanswered() + self.unanswered() <= FEW {
-            self.is_crowded.store(false, Ordering::Relaxed);
-        }
+    /// Its number among the lanes of the runtime.
+    pub(crate) fn place(&self) -> usize {
+        self.place
     }
 
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
@@ -233,12 +202,12 @@ impl Lane {
     }
 
     /// Requests without an answer.
-    pub(super) fn unanswered(&self) -> u32 {
+    pub(crate) fn unanswered(&self) -> u32 {
         self.mailbox.unanswered()
     }
 
     /// How often the task has worked.
-    pub(super) fn passes(&self) -> u64 {
+    pub(crate) fn passes(&self) -> u64 {
         self.passes.load(Ordering::Relaxed)
     }
 
@@ -256,7 +225,7 @@ impl Lane {
 
     /// Has a driver thread go on with the lane, for this reason.
     #[cold]
-    pub(super) fn take_over(self: &Arc<Self>, why: &str) {
+    pub(crate) fn take_over(self: &Arc<Self>, why: &str) {
         // Held until the thread is known, because whoever ends the lane waits for it.
         let mut thread = lock(&self.thread);
         if thread.is_some() || lock(&self.desk).is_none() {
@@ -268,8 +237,13 @@ impl Lane {
             let Some(Movable(mut desk)) = desk else {
                 return;
             };
+            // The task notes nothing any more.
+            lane.crowd.note(lane.place, 0);
+            desk.proactor.announce(false);
             let alarm = desk.proactor.alarm().expect("it was made with the ring");
-            lane.mailbox.replace_alarm(Rouser::Alarm(alarm));
+            // The task is to see that the lane is not its own any more.
+            lane.is_taken.store(true, Ordering::Relaxed);
+            lane.mailbox.replace_alarm(Rouser::Alarm(alarm)).ring();
             drive(&lane.shared, desk, &lane.mailbox);
             lane.rouse_nobody();
         };
@@ -339,7 +313,7 @@ impl Lane {
     /// Lets go of what roused whoever had the desk: a future that is forgotten keeps the lane, and
     /// need not keep a runtime.
     fn rouse_nobody(&self) {
-        self.mailbox.replace_alarm(nobody());
+        drop(self.mailbox.replace_alarm(nobody()));
     }
 
     /// Tells what a pass has brought about.
@@ -396,24 +370,37 @@ impl Drop for Serving {
     }
 }
 
-/// Who has been told something.
-#[derive(Default)]
-struct Told {
-    /// Its memory is used again and again.
-    news: News,
-    /// How many there are to be told at a time: what the largest of the last waves of completions
-    /// was taken from, less one for each wave since. A small wave between large ones is no reason
-    /// to hand over each operation by itself, after which they would stay apart.
-    of: u32,
-}
+impl Works for Proactor {
+    fn announce(&mut self, is_wanted: bool) {
+        self.announce(is_wanted);
+    }
 
-/// How the task goes on.
-#[derive(PartialEq, Eq)]
-enum Then {
-    /// It is woken when there is something to do.
-    Sleep,
-    Again,
-    End,
+    fn in_flight(&self) -> u32 {
+        self.in_flight()
+    }
+
+    fn room(&self) -> u32 {
+        match self.has_room() {
+            true => self.capacity() - self.in_flight(),
+            false => 0,
+        }
+    }
+
+    fn take(&mut self, taken: &mut Taken) {
+        hand_over(self, taken);
+    }
+
+    fn turn(&mut self, at_least: u32, answers: &mut Vec<(u32, Answer)>) {
+        let deliver = |token, answer| answers.push((token, answer));
+        match at_least {
+            0 => self.turn(0, deliver),
+            _ => self.turn_or(at_least, Some(HELD_MAX), deliver),
+        }
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.has_work()
+    }
 }
 
 /// The task.
@@ -426,14 +413,20 @@ async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
         if !lane.woken(&watched, &mut known, then == Then::Sleep).await {
             return;
         }
-        if told.of >= MANY && lane.mailbox.has_hint() {
+        // The only thread of a runtime is not held up.
+        let holds = !lane.crowd.is_alone() && told.worth() > 0;
+        if holds || (told.of >= MANY && lane.mailbox.has_hint()) {
             // Those that are told now, and all others of this thread, have their turn first.
-            if lane.pass(&mut told, false) == Then::End {
+            if lane.work(&mut told, Takes::None) == Then::End {
                 return;
             }
             tokio::task::yield_now().await;
         }
-        then = lane.pass(&mut told, true);
+        let takes = match holds {
+            true => Takes::MailAndWaits,
+            false => Takes::Mail,
+        };
+        then = lane.work(&mut told, takes);
         // Others may hand over so much that there is always something to do.
         tokio::task::consume_budget().await;
     }
@@ -448,7 +441,8 @@ impl Lane {
                 known.clone_from(context.waker());
                 self.be_roused(known);
             }
-            let mut is_ready = !may_wait || self.mailbox.has_hint();
+            let is_taken = self.is_taken.load(Ordering::Relaxed);
+            let mut is_ready = !may_wait || is_taken || self.mailbox.has_hint();
             loop {
                 match watched.poll_read_ready(context) {
                     // Cleared before what is there is reaped: whatever comes later sets it again.
@@ -468,7 +462,7 @@ impl Lane {
     fn be_roused(&self, task: &Waker) {
         let desk = lock(&self.desk);
         if desk.is_some() {
-            self.mailbox.replace_alarm(Rouser::Task(task.clone()));
+            drop(self.mailbox.replace_alarm(Rouser::Task(task.clone())));
         }
     }
 
@@ -481,50 +475,28 @@ impl Lane {
         }
     }
 
-    /// Reaps, delivers, and if `takes` hands over what has come.
-    fn pass(self: &Arc<Self>, told: &mut Told, takes: bool) -> Then {
+    /// Reaps and tells.
+    fn work(self: &Arc<Self>, told: &mut Told, takes: Takes) -> Then {
         if self.fork_generation != fork::generation() {
             return Then::End;
         }
-        without_unwinding(|| self.work(told, takes))
+        without_unwinding(|| self.work_on(told, takes))
     }
 
-    fn work(self: &Arc<Self>, told: &mut Told, takes: bool) -> Then {
+    fn work_on(self: &Arc<Self>, told: &mut Told, takes: Takes) -> Then {
         let mut desk = lock(&self.desk);
         let Some(Movable(desk_here)) = desk.as_mut() else {
             return Then::End;
         };
         self.passes.fetch_add(1, Ordering::Relaxed);
-        let Desk {
-            proactor,
-            answers,
-            taken,
-        } = desk_here;
-        let in_flight = proactor.in_flight();
-        proactor.turn(0, |token, answer| answers.push((token, answer)));
-        if !answers.is_empty() {
-            // Those that were answered as soon as they were handed over count as well.
-            let answered = u32::try_from(answers.len()).unwrap_or(u32::MAX);
-            told.of = in_flight.max(answered).max(told.of.saturating_sub(1));
-        }
-        let room = match takes && proactor.has_room() && taken.requests.is_empty() {
-            true => proactor.capacity() - proactor.in_flight(),
-            false => 0,
-        };
-        let (next, _) = self.mailbox.exchange(answers, taken, room);
-        hand_over(proactor, taken);
-        if proactor.has_work() {
-            proactor.turn(0, |token, answer| answers.push((token, answer)));
-        }
-        // What there is no room for waits for completions.
-        let can_take = !taken.requests.is_empty() && proactor.has_room();
-        let is_done = answers.is_empty() && !can_take && !proactor.has_work();
+        let note = |in_flight| self.crowd.note(self.place, in_flight);
+        let then = pass(desk_here, &self.mailbox, told, takes, note);
+        let proactor = &mut desk_here.proactor;
         let is_broken = proactor.is_broken();
         let fallbacks = match proactor.has_news() && !is_broken {
             true => proactor.take_fallbacks().collect(),
             false => Vec::new(),
         };
-        std::mem::swap(&mut told.news, &mut taken.news);
         drop(desk);
         self.tell(&mut told.news);
         if is_broken {
@@ -533,10 +505,6 @@ impl Lane {
             return Then::End;
         }
         self.tell_of(fallbacks);
-        match next {
-            Next::End => Then::End,
-            Next::Park if is_done => Then::Sleep,
-            _ => Then::Again,
-        }
+        then
     }
 }

@@ -56,38 +56,43 @@ impl Lanes {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// The lane of a runtime.
-    pub(super) fn find(&self, runtime: Id) -> Option<Arc<Lane>> {
+    /// The lane of a runtime that serves all threads; its first, if that has not ended.
+    pub(crate) fn find(&self, runtime: Id) -> Option<Arc<Lane>> {
         let state = lock(&self.state);
         let mut lanes = state.lanes.iter();
         lanes.find(|lane| lane.runtime == runtime).cloned()
+    }
+
+    /// The lane of a runtime that the fewest threads have as their own, for one more: `have` counts
+    /// it, while nobody else looks.
+    pub(super) fn assign<R>(&self, runtime: Id, have: impl FnOnce(&Arc<Lane>) -> R) -> Option<R> {
+        let state = lock(&self.state);
+        let lanes = state.lanes.iter().filter(|lane| lane.runtime == runtime);
+        let lane = lanes.min_by_key(|lane| lane.crowd().threads(lane.place()))?;
+        Some(have(lane))
     }
 
     pub(super) fn keeper(&self) -> &Arc<Keeper> {
         &self.keeper
     }
 
-    /// Adds a lane, and starts the keeper with the first. False if its runtime has got another one
-    /// meanwhile.
+    /// Adds the lanes of a runtime, and starts the keeper with the first. False if it has got
+    /// others meanwhile.
     ///
     /// # Errors
     ///
     /// If the keeper's thread cannot be started.
-    pub(super) fn add(self: &Arc<Self>, lane: &Arc<Lane>) -> io::Result<bool> {
+    pub(super) fn add(self: &Arc<Self>, runtime: Id, lanes: &[Arc<Lane>]) -> io::Result<bool> {
         let mut state = lock(&self.state);
-        if state
-            .lanes
-            .iter()
-            .any(|known| known.runtime == lane.runtime)
-        {
+        if state.lanes.iter().any(|known| known.runtime == runtime) {
             return Ok(false);
         }
         if state.keeper.is_none() {
-            let lanes = Arc::clone(self);
+            let this = Arc::clone(self);
             let thread = thread::Builder::new().name("inflight-keeper".to_owned());
-            state.keeper = Some(thread.spawn(move || lanes.keep())?);
+            state.keeper = Some(thread.spawn(move || this.keep())?);
         }
-        state.lanes.push(Arc::clone(lane));
+        state.lanes.extend_from_slice(lanes);
         self.any.store(true, Ordering::Relaxed);
         Ok(true)
     }

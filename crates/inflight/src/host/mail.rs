@@ -74,13 +74,6 @@ struct Mail<A> {
     letting_go: usize,
 }
 
-/// A request that has been handed over.
-pub(crate) struct Handed {
-    pub(crate) ticket: Ticket,
-    /// Requests that have no answer now.
-    pub(crate) unanswered: u32,
-}
-
 /// What a driver takes out of the mailbox; its memory is used again and again.
 #[derive(Default)]
 pub(crate) struct Taken {
@@ -148,7 +141,7 @@ impl<A: Rouse> Mailbox<A> {
     ///
     /// As for [`Cells::insert`].
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Handed> {
+    pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
         let wake = Wake::Waker(waker.clone());
         let mut mail = self.lock();
         if mail.ending {
@@ -158,14 +151,12 @@ impl<A: Rouse> Mailbox<A> {
         }
         // SAFETY: passed on from the caller.
         let ticket = unsafe { mail.cells.insert(request, wake) };
-        let unanswered = mail.cells.unanswered();
         self.deliver(mail);
-        Some(Handed { ticket, unanswered })
+        Some(ticket)
     }
 
     /// Hands over requests together, and appends their tickets. Nobody is told of the answers
-    /// until they have been polled. Returns how many requests have no answer now; `None` if the
-    /// driver is to end, and takes no more.
+    /// until they have been polled. False if the driver is to end, and takes no more.
     ///
     /// # Safety
     ///
@@ -175,18 +166,17 @@ impl<A: Rouse> Mailbox<A> {
         &self,
         requests: impl Iterator<Item = Request>,
         tickets: &mut Vec<Ticket>,
-    ) -> Option<u32> {
+    ) -> bool {
         let mut mail = self.lock();
         if mail.ending {
-            return None;
+            return false;
         }
         for request in requests {
             // SAFETY: passed on from the caller.
             tickets.push(unsafe { mail.cells.insert(request, Wake::Nobody) });
         }
-        let unanswered = mail.cells.unanswered();
         self.deliver(mail);
-        Some(unanswered)
+        true
     }
 
     /// The answer, if it has come; else the waker is kept.
@@ -328,10 +318,9 @@ impl<A: Rouse> Mailbox<A> {
         self.lock().cells.may_take()
     }
 
-    /// Another alarm interrupts the driver from now on.
-    pub(crate) fn replace_alarm(&self, alarm: A) {
-        let before = std::mem::replace(&mut self.lock().alarm, alarm);
-        drop(before);
+    /// Another alarm interrupts the driver from now on. Returns the one before.
+    pub(crate) fn replace_alarm(&self, alarm: A) -> A {
+        std::mem::replace(&mut self.lock().alarm, alarm)
     }
 
     /// Has the driver end when nothing is left to do.
@@ -359,7 +348,7 @@ impl<A: Rouse> Mailbox<A> {
 
 impl News {
     /// Whether somebody is to be told something.
-    fn is_some(&self) -> bool {
+    pub(super) fn is_some(&self) -> bool {
         !self.wakes.is_empty() || !self.overs.is_empty()
     }
 

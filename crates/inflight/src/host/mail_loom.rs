@@ -49,7 +49,7 @@ impl Flag {
         Self(Arc::new((Mutex::new(false), Condvar::new())))
     }
 
-    fn set(&self) {
+    pub(super) fn set(&self) {
         *self.0.0.lock().expect("no panic") = true;
         self.0.1.notify_one();
     }
@@ -78,7 +78,7 @@ impl Wake for Flag {
 }
 
 /// Memory that the kernel fills, and how often it has been given up.
-struct Memory {
+pub(super) struct Memory {
     bytes: UnsafeCell<u8>,
     gone: AtomicUsize,
 }
@@ -87,7 +87,7 @@ struct Memory {
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             bytes: UnsafeCell::new(0),
             gone: AtomicUsize::new(0),
@@ -95,11 +95,11 @@ impl Memory {
     }
 
     /// As the kernel fills it, or its last owner frees it: nobody else may have it.
-    fn touch(&self) {
+    pub(super) fn touch(&self) {
         self.bytes.with_mut(|_bytes| ());
     }
 
-    fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         self.touch();
         assert_eq!(
             self.gone.fetch_add(1, Ordering::Relaxed),
@@ -108,7 +108,7 @@ impl Memory {
         );
     }
 
-    fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed) == 1
     }
 }
@@ -122,7 +122,7 @@ impl Kept for Rest {
     }
 }
 
-type Memories = Vec<Arc<Memory>>;
+pub(super) type Memories = Vec<Arc<Memory>>;
 
 /// A read into the memory with this number, of which as many bytes come.
 fn request(number: usize) -> Request {
@@ -141,7 +141,7 @@ fn request(number: usize) -> Request {
 }
 
 /// The number of the memory of a request.
-fn number_of(request: &Request) -> usize {
+pub(super) fn number_of(request: &Request) -> usize {
     match request.op {
         Op::ReadAt { offset, .. } => usize::try_from(offset).expect("small"),
         _ => unreachable!("only reads are submitted here"),
@@ -149,7 +149,7 @@ fn number_of(request: &Request) -> usize {
 }
 
 /// A driver that ends when it is told to. `room` is that of its proactor.
-fn drive(mailbox: &Mailbox<Flag>, alarm: &Flag, memories: &Memories, room: u32) {
+pub(super) fn drive(mailbox: &Mailbox<Flag>, alarm: &Flag, memories: &Memories, room: u32) {
     let mut answers = Vec::new();
     let mut taken = Taken::default();
     let mut in_flight: Vec<(u32, Request)> = Vec::new();
@@ -221,15 +221,15 @@ fn far() -> Instant {
 }
 
 /// A task with futures.
-struct Client {
-    mailbox: Arc<Mailbox<Flag>>,
+pub(super) struct Client {
+    pub(super) mailbox: Arc<Mailbox<Flag>>,
     memories: Memories,
     waker: Waker,
     woken: Flag,
 }
 
 impl Client {
-    fn of(mailbox: &Arc<Mailbox<Flag>>, memories: &Memories) -> Self {
+    pub(super) fn of(mailbox: &Arc<Mailbox<Flag>>, memories: &Memories) -> Self {
         let flag = Flag::new();
         Self {
             mailbox: Arc::clone(mailbox),
@@ -239,14 +239,18 @@ impl Client {
         }
     }
 
-    fn submit(&self, number: usize) -> Ticket {
+    pub(super) fn submit(&self, number: usize) -> Ticket {
+        self.try_submit(number)
+            .expect("the driver is not to end yet")
+    }
+
+    pub(super) fn try_submit(&self, number: usize) -> Option<Ticket> {
         // SAFETY: nothing is at the address, and the kernel of these models does not use it.
-        let handed = unsafe { self.mailbox.submit(request(number), &self.waker) };
-        handed.expect("the driver is not to end yet").ticket
+        unsafe { self.mailbox.submit(request(number), &self.waker) }
     }
 
     /// Waits for the answer as a task does, and has the memory then.
-    fn finish(&self, number: usize, ticket: Ticket) {
+    pub(super) fn finish(&self, number: usize, ticket: Ticket) {
         let answer = loop {
             match self.mailbox.poll(ticket, &self.waker) {
                 Some(answer) => break answer,

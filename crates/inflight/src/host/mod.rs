@@ -12,9 +12,17 @@ pub(crate) mod flight;
 pub(crate) mod alone;
 mod batches;
 pub(crate) mod caller;
+#[cfg(feature = "tokio")]
+pub(crate) mod crew;
+#[cfg(any(feature = "tokio", all(test, loom)))]
+pub(crate) mod crowd;
 pub(crate) mod driver;
+#[cfg(any(feature = "tokio", all(test, loom)))]
+mod flow;
 #[cfg(feature = "tokio")]
 pub(crate) mod lane;
+#[cfg(all(test, loom))]
+mod lane_loom;
 #[cfg(feature = "tokio")]
 pub(crate) mod lanes;
 pub(crate) mod local;
@@ -38,6 +46,8 @@ pub(crate) mod mail;
 #[cfg(all(test, loom))]
 mod mail_loom;
 mod pace;
+#[cfg(any(feature = "tokio", all(test, loom)))]
+pub(crate) mod pass;
 #[cfg(all(test, loom))]
 mod rounds_loom;
 mod timers;

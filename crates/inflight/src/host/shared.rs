@@ -44,7 +44,7 @@ pub(crate) struct Config {
     pub(crate) threads_max: u32,
     /// Driver threads.
     pub(crate) drivers: u32,
-    /// Most bytes in flight for one driver or run loop.
+    /// Most bytes in flight for one driver, lane or run loop.
     pub(crate) bytes_in_flight: u64,
     /// How long dropping the engine waits for what is in flight.
     pub(crate) drain_for: Duration,
@@ -205,9 +205,13 @@ impl Shared {
         if let Some(why) = self.gave_up.get() {
             return Err(why.clone());
         }
-        let ring = Uring::shared(probe::open_shared(self.config.queue_depth, is_alone)?.ring);
+        let mut ring = Uring::shared(probe::open_shared(self.config.queue_depth, is_alone)?.ring);
         self.tell_if_small(&ring);
-        let watched = ring.watched().map_err(probe::explain)?;
+        let watched = match is_alone {
+            true => ring.watched(),
+            false => ring.watched_if_announced(),
+        };
+        let watched = watched.map_err(probe::explain)?;
         let capacity = ring.capacity().min(self.config.queue_depth);
         let mut proactor = Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
             .with_pool(Arc::clone(self.pool()));

@@ -143,6 +143,12 @@ impl Proactor {
         self.queued > 0 || !self.early.is_empty()
     }
 
+    /// Has completions announced to whoever watches the backend's descriptor, or not.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn announce(&mut self, is_wanted: bool) {
+        self.backend.announce(is_wanted);
+    }
+
     /// Whether [`Proactor::turn`] would get further now: hand over, reap or deliver something.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_work(&mut self) -> bool {

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "faulty")]
 mod bounds;
+#[cfg(feature = "tokio")]
+mod crowds;
 #[cfg(feature = "faulty")]
 mod dropped;
 pub(crate) mod everywhere;

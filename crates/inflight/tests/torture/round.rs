@@ -23,7 +23,7 @@ use crate::yard::Yard;
 pub(crate) enum Host {
     /// tokio with two workers; operations go to driver threads.
     Tokio,
-    /// tokio with two workers, which serve themselves, with drivers when there is a crowd.
+    /// tokio with two workers, which serve themselves, each with a ring when there is a crowd.
     #[cfg(feature = "tokio")]
     Lane,
     /// tokio with one thread, which serves itself.

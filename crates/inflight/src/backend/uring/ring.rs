@@ -47,6 +47,9 @@ pub(crate) struct Uring {
     listens: bool,
     /// Whether the entry for that may still be in the queue.
     listen_queued: bool,
+    /// Whether completions are announced by an eventfd.
+    #[cfg(feature = "tokio")]
+    may_announce: bool,
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
@@ -152,6 +155,8 @@ impl Uring {
             event: None,
             listens: false,
             listen_queued: false,
+            #[cfg(feature = "tokio")]
+            may_announce: false,
             enters: 0,
             fruitless: 0,
         }
@@ -379,7 +384,7 @@ impl Uring {
         queue.overflow() == 0
     }
 
-    /// A descriptor that is readable as long as completions wait.
+    /// A descriptor that becomes readable with each completion.
     ///
     /// # Errors
     ///
@@ -388,6 +393,36 @@ impl Uring {
     pub(crate) fn watched(&self) -> io::Result<OwnedFd> {
         // SAFETY: the ring is open while it is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// The same, for completions that come while they are announced ([`Uring::announce`]): who
+    /// waits in the ring itself need not have another thread woken.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left, or the ring cannot be told of it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn watched_if_announced(&mut self) -> io::Result<OwnedFd> {
+        let event = Event::new()?;
+        self.ring.submitter().register_eventfd(event.raw_fd())?;
+        self.may_announce = true;
+        Ok(event.into())
+    }
+
+    /// Has completions announced, or not (io_uring_register(2), `IORING_CQ_EVENTFD_DISABLED`). The
+    /// kernel shows a completion, then looks at this, with a full barrier between: whoever has
+    /// completions announced, and looks for them after a barrier of its own, misses none.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn announce(&mut self, is_wanted: bool) {
+        if !self.may_announce {
+            return;
+        }
+        let queue = self.ring.completion();
+        match is_wanted {
+            true => queue.enable_eventfd(),
+            false if !queue.eventfd_disabled() => queue.disable_eventfd(),
+            false => {}
+        }
     }
 
     /// Whether completions wait to be reaped.
