@@ -231,7 +231,8 @@ fn may_be_locked(fd: &OwnedFd) -> bool {
     answer < 0 || i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-#[cfg(all(test, not(loom)))]
+// All of it is what the kernel says, and Miri has none.
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use std::fs::{self, File};
     use std::io::pipe;

@@ -433,8 +433,11 @@ impl Gathered {
 /// Where no thread is.
 const NOWHERE: i32 = -1;
 
-/// The processor on which this thread is, or [`NOWHERE`] where that cannot be told.
+/// The processor on which this thread is, or [`NOWHERE`] where that cannot be told, as Miri cannot.
 fn processor() -> i32 {
+    if cfg!(miri) {
+        return NOWHERE;
+    }
     // SAFETY: no memory is involved.
     unsafe { libc::sched_getcpu() }
 }
@@ -528,6 +531,7 @@ mod tests {
     }
 
     /// Keeps this thread on one processor: which.
+    #[cfg(not(miri))]
     fn stay() -> i32 {
         let here = processor();
         // SAFETY: all zeros is a set of none.
@@ -543,6 +547,7 @@ mod tests {
 
     /// Whether who comes hands it on, whether that was in vain, and how many reads are left.
     /// Threads of the pool that are started are where this one is.
+    #[cfg(not(miri))]
     fn comes(pool: &Arc<Pool>, caller_on: i32) -> ((bool, bool), usize) {
         helps(pool, 4096, |common| {
             common.caller_on.store(caller_on, Relaxed);
@@ -556,6 +561,7 @@ mod tests {
         })
     }
 
+    #[cfg(not(miri))]
     #[test]
     fn who_is_put_on_the_processor_of_the_caller_hands_it_on_or_leaves() {
         thread::spawn(|| {
