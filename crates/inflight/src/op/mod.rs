@@ -274,6 +274,13 @@ impl Request {
         }
     }
 
+    /// Whether it reads through the page cache: direct transfers have a nearer limit.
+    #[inline]
+    pub(crate) fn reads_through_the_cache(&self) -> bool {
+        let is_read = matches!(self.op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
+        is_read && self.limit_bytes == TRANSFER_MAX_BYTES
+    }
+
     /// The same request, for a thread of the pool.
     pub(crate) fn aside(self) -> Self {
         Self {

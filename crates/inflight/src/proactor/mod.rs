@@ -23,6 +23,7 @@ use crate::backend::threads::pool::Pool;
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
 use crate::op::{KINDS, Op, Request};
+use crate::policy::COLD_READS_AT_ONCE;
 use aside::Aside;
 use slots::{Completed, Role, Slots};
 use splits::Split;
@@ -179,6 +180,9 @@ impl Proactor {
         let user_data = self.slots.insert(&request.op, token, expected, role);
         // SAFETY: passed on from the caller; slots bound what is in flight.
         unsafe { self.queue(user_data, &request.op) };
+        if self.queued >= COLD_READS_AT_ONCE && request.reads_through_the_cache() {
+            self.submit();
+        }
     }
 
     /// Queues the operation of a slot.
