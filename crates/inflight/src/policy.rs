@@ -282,11 +282,6 @@ pub(crate) fn wait_for(in_flight: u32) -> u32 {
     }
 }
 
-/// So many reads through the page cache are handed over at a time. The kernel has to find pages for
-/// each, and tells the device of the first one only when it has done so for all that one enter
-/// brings (`struct blk_plug`): with more, the device waits (`docs/design/roads.md`).
-pub(crate) const COLD_READS_AT_ONCE: u32 = 4;
-
 /// Largest direct transfer handed over at once. A bio has 256 places, one for each page that does
 /// not follow the one before (`BIO_MAX_VECS`, `include/linux/bio.h`); what takes more than one bio
 /// is refused inline and goes to a kernel worker.

@@ -23,12 +23,16 @@ use crate::backend::threads::pool::Pool;
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
 use crate::op::{KINDS, Op, Request};
-use crate::policy::COLD_READS_AT_ONCE;
 use aside::Aside;
 use slots::{Completed, Role, Slots};
 use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
+
+/// So many reads through the page cache are handed over at a time. The kernel has to find pages for
+/// each, and tells the device of the first one only when it has done so for all that one enter
+/// brings (`struct blk_plug`): with more, the device waits (`docs/design/roads.md`).
+const COLD_READS_AT_ONCE: u32 = 4;
 
 /// What a turn waits for beside completions.
 #[derive(Clone, Copy)]
