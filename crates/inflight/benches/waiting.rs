@@ -4,7 +4,7 @@
 //! by default), reads them past the page cache where the file system can, and checks each block.
 //! 100,000 reads need as many buffers, and memory that is not in a processor's cache is slower to
 //! find, to hand over and to look at. So the few are measured twice: with buffers of their own,
-//! and going through the same 100,000.
+//! and going through the same 100,000. With `idle`, only the hosts with nothing to do.
 //! The figures go to `docs/measurements`; only the content is asserted.
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ const READS: usize = 100_000;
 const FEW: usize = 128;
 /// Reads of each of the many tasks: making a task is not what is measured.
 const EACH: usize = 4;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 8;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// The first bytes of a block say where it is.
@@ -169,24 +169,30 @@ fn middle(mut values: Vec<f64>) -> (f64, f64, f64) {
     )
 }
 
-/// Voluntary switches of all threads, and hundredths of a second that a processor has waited for
-/// I/O.
-fn switches_and_iowait() -> (u64, u64) {
-    let tasks = fs::read_dir("/proc/self/task").unwrap();
-    let of = |task: fs::DirEntry| {
+/// Voluntary switches of this thread and of all others, and hundredths of a second that a processor
+/// has waited for I/O.
+fn switches_and_iowait() -> [u64; 3] {
+    let own = fs::read_link("/proc/thread-self").unwrap();
+    let (mut by_own, mut by_others) = (0, 0);
+    for task in fs::read_dir("/proc/self/task").unwrap() {
+        let task = task.unwrap();
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.map_or(0, |count| count.trim().parse().unwrap())
-    };
-    let switches = tasks.map(|task| of(task.unwrap())).sum();
+        let count: u64 = line.map_or(0, |count| count.trim().parse().unwrap());
+        match Some(task.file_name().as_os_str()) == own.file_name() {
+            true => by_own += count,
+            false => by_others += count,
+        }
+    }
     let stat = fs::read_to_string("/proc/stat").unwrap();
     let iowait = stat.split_whitespace().nth(5).unwrap().parse().unwrap();
-    (switches, iowait)
+    [by_own, by_others, iowait]
 }
 
-/// Engines whose drivers have worked, and a run loop that waits for a timer.
+/// Engines whose drivers have worked, with the feature `tokio` also a runtime that serves one of
+/// them, and a run loop that waits for a timer.
 fn idle() {
     let engines: Vec<Engine> = (0..3)
         .map(|_| Engine::builder().drivers(2).build().unwrap())
@@ -198,21 +204,41 @@ fn idle() {
             }
         });
     }
+    #[cfg(feature = "tokio")]
+    let _serving = {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_io().build().unwrap();
+        let engine = engines[1].clone();
+        runtime.block_on(async {
+            engine.serve_on_tokio().unwrap();
+            engine.nop().await.unwrap();
+        });
+        runtime
+    };
+    // Whoever has worked goes to sleep, and a keeper finds nothing to look after.
+    thread::sleep(Duration::from_secs(2));
     let before = switches_and_iowait();
     let begun = Instant::now();
     let run = engines[0].run(engines[0].sleep(IDLE));
     run.unwrap().unwrap();
     let after = switches_and_iowait();
+    let [by_own, by_others, iowait] = [0, 1, 2].map(|of| after[of] - before[of]);
     println!(
-        "idle for {:.1} s, three engines, six drivers, a run loop: {} voluntary switches, \
-         {} hundredths of a second of iowait on all processors",
+        "idle for {:.1} s, three engines, six drivers, {} a run loop: {by_others} voluntary \
+         switches of the others, {by_own} of the thread that waits for its timer, \
+         {iowait} hundredths of a second of iowait on all processors",
         begun.elapsed().as_secs_f64(),
-        after.0 - before.0,
-        after.1 - before.1,
+        match cfg!(feature = "tokio") {
+            true => "a runtime that serves,",
+            false => "and",
+        },
     );
 }
 
 fn main() {
+    if std::env::args().nth(1).is_some_and(|only| only == "idle") {
+        return idle();
+    }
     let here = std::env::var_os("INFLIGHT_TEST_DIR").unwrap_or_else(|| ".".into());
     let folder = tempfile::tempdir_in(here).unwrap();
     let engine = Engine::new().unwrap();
