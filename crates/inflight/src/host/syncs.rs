@@ -67,6 +67,12 @@ impl Syncs {
         if self.led.is_empty() {
             return deliver(token, answer);
         }
+        self.tell_led(token, answer, &mut deliver);
+    }
+
+    /// Apart, and by way of a pointer: what delivers is worth inlining once.
+    #[cold]
+    fn tell_led(&mut self, token: u32, answer: Answer, mut deliver: &mut dyn FnMut(u32, Answer)) {
         let told = self.settle(token, answer);
         deliver(token, told);
         self.tell_all_with(token, told, &mut deliver);
