@@ -151,10 +151,18 @@ impl<'f> Durable<'f> {
 
     /// The answer of the whole, given that of the last step.
     pub(super) fn outcome(&self, answer: Answer) -> Answer {
-        match self.stage {
+        let outcome = match self.stage {
             Stage::Over(outcome) => outcome,
             // It was refused before it got so far.
             Stage::Write | Stage::Sync(_) => answer,
+        };
+        match outcome.errno() {
+            // None had failed when it began. The kernel tells an error once: what another write or
+            // sync was told of may have been the loss of these bytes.
+            None if self.file.handle().commit().failure().is_some() => {
+                Answer::refused(Refusal::SyncFailed)
+            }
+            _ => outcome,
         }
     }
 

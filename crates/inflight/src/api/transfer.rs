@@ -193,6 +193,9 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
 
     #[inline(always)]
     fn proceed(&mut self, answer: Answer) -> bool {
+        if answer.errno().is_some() {
+            self.note_failed(answer);
+        }
         match (&mut self.bounced, &mut self.durable) {
             (None, None) => false,
             (Some(bounced), _) => bounced.proceed(answer, self.wishes),

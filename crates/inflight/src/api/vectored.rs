@@ -155,6 +155,9 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
     }
 
     fn proceed(&mut self, answer: Answer) -> bool {
+        if answer.errno().is_some() {
+            self.note_failed(answer);
+        }
         let durable = self.durable.as_mut();
         durable.is_some_and(|durable| durable.proceed(answer))
     }

@@ -132,6 +132,24 @@ impl<B: IoBuf> WriteVectoredAt<'_, B> {
     }
 }
 
+/// What writes have in common.
+macro_rules! notes {
+    ($($operation:ident),*) => {$(
+        impl<B: IoBuf> $operation<'_, B> {
+            /// Remembers what a failure tells of the file's syncs. At once: the kernel does not
+            /// tell it again to a sync that begins before the result is looked at.
+            #[cold]
+            pub(super) fn note_failed(&self, answer: Answer) {
+                if let Tells::Write(wishes, len) = self.tells() {
+                    self.file.handle().note_write(wishes, len, answer);
+                }
+            }
+        }
+    )*};
+}
+
+notes!(WriteAt, WriteVectoredAt);
+
 /// The wishes that reads and writes have in common.
 macro_rules! wishes {
     ($($operation:ident),*) => {$(

@@ -51,6 +51,8 @@ struct State {
     fails: Option<i32>,
     /// The errno of writes.
     fails_writes: Option<i32>,
+    /// The errno of writes that are to be durable by themselves.
+    fails_through: Option<i32>,
 }
 
 impl Disk {
@@ -103,6 +105,11 @@ impl Disk {
     /// Writes that come from now on fail.
     pub(super) fn fail_writes(&self, errno: Option<i32>) {
         self.change(|state| state.fails_writes = errno);
+    }
+
+    /// Writes that come from now on fail if they are to be durable by themselves.
+    pub(super) fn fail_through(&self, errno: Option<i32>) {
+        self.change(|state| state.fails_through = errno);
     }
 
     /// Flushes that have begun.
@@ -259,7 +266,13 @@ impl Filesystem for Disk {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        if let Some(errno) = self.lock().fails_writes {
+        // So the kernel passes on `O_DSYNC`, and the flag of a single write.
+        let is_through = flags.0 & libc::O_DSYNC != 0;
+        let state = self.lock();
+        let of_those = state.fails_through.filter(|_| is_through);
+        let failed = state.fails_writes.or(of_those);
+        drop(state);
+        if let Some(errno) = failed {
             return reply.error(Errno::from_i32(errno));
         }
         let from = usize::try_from(offset).expect("it is within the disk");
@@ -270,8 +283,7 @@ impl Filesystem for Disk {
             state.dirty[sectors.clone()].fill(true);
             state.operations += 1;
         });
-        // So the kernel passes on `O_DSYNC`, and the flag of a single write.
-        if flags.0 & libc::O_DSYNC != 0 {
+        if is_through {
             self.write_through(sectors);
         }
         reply.written(u32::try_from(data.len()).expect("it is within the disk"));
@@ -325,6 +337,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         held_from: None,
         fails: None,
         fails_writes: None,
+        fails_through: None,
     };
     let disk = Disk(Arc::new((Mutex::new(state), Condvar::new())));
     let folder = tempfile::tempdir().expect("the temporary directory can be written");

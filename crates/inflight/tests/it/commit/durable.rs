@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::future::IntoFuture;
 
-use inflight::fs::File;
+use inflight::fs::{File, WriteAt};
 use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
 
 use super::disk::mounted_or_skip;
@@ -172,15 +172,115 @@ fn a_failed_sync_behind_a_durable_write_is_told_and_remembered() {
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
             // From now on there is no sync to be shared.
             let error = file.sync_data().wait().expect_err("one has failed");
-            let cause = error.get_ref().and_then(|cause| {
-                let cause: &(dyn Error + 'static) = cause;
-                cause.downcast_ref::<SyncFailed>()
-            });
-            assert_eq!(cause, Some(&SyncFailed { errno: libc::EIO }));
+            assert_eq!(told(Err(error)), Err(Some(-libc::EIO)));
             for _ in 0..TURNS {
                 assert_eq!(run().expect("it needs no sync"), BLOCK);
             }
         }
         mounted.disk.fail(None);
+    });
+}
+
+/// A durable write at this place that will be kept this way.
+fn kept(file: &File, way: Durably, at: u64) -> WriteAt<'_, Vec<u8>> {
+    for _ in 0..TURNS * AT_ONCE {
+        let mut write = file.write_at(block(7), at).dsync();
+        if write.explain().durably == Some(way) {
+            return write;
+        }
+        assert_eq!(write.wait().0.expect("the disk is sound"), BLOCK);
+    }
+    panic!("no write is {way}");
+}
+
+/// What a durable write was told.
+fn told(result: std::io::Result<usize>) -> Result<usize, Option<i32>> {
+    result.map_err(|error| {
+        let cause = error.get_ref().and_then(|cause| {
+            let cause: &(dyn Error + 'static) = cause;
+            cause.downcast_ref::<SyncFailed>()
+        });
+        match cause {
+            Some(SyncFailed { errno }) => Some(-errno),
+            None => error.raw_os_error(),
+        }
+    })
+}
+
+/// Runs a batch of two durable writes that are kept in different ways, while the disk is made to
+/// fail; what the one by its flag was told, and the one by a sync.
+fn both_ways(
+    file: &File,
+    fail: impl FnOnce(),
+    [is_awaited, is_first]: [bool; 2],
+) -> [Result<usize, Option<i32>>; 2] {
+    let together = kept(file, Durably::Together, 0);
+    let alone = kept(file, Durably::Alone, 512);
+    fail();
+    let mut batch = Batch::new();
+    let mut writes = vec![alone, together];
+    if !is_first {
+        writes.reverse();
+    }
+    writes.into_iter().for_each(|write| batch.push(write));
+    let results: Vec<_> = match is_awaited {
+        false => batch.wait().map(|(result, _)| told(result)).collect(),
+        true => {
+            let results = pollster::block_on(batch.into_future());
+            results
+                .into_iter()
+                .map(|(result, _)| told(result))
+                .collect()
+        }
+    };
+    let place = usize::from(!is_first);
+    [results[place], results[1 - place]]
+}
+
+/// The kernel tells an error of write-back once, to whoever asks first, so no other write of the
+/// batch may be told that it is durable.
+#[test]
+fn a_failure_that_is_told_to_one_durable_write_is_no_success_of_another() {
+    let name = "a_failure_that_is_told_to_one_durable_write_is_no_success_of_another";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let (eio, remembered) = (Err(Some(libc::EIO)), Err(Some(-libc::EIO)));
+    let disk = &mounted.disk;
+    on_every_backend(|engine| {
+        for how in [[false, false], [false, true], [true, false], [true, true]] {
+            let file = open(engine, &mounted, SYNCED);
+            let by_flag = both_ways(&file, || disk.fail_through(Some(libc::EIO)), how);
+            disk.fail_through(None);
+            assert_eq!(by_flag, [eio, remembered], "{how:?}");
+            let file = open(engine, &mounted, SYNCED);
+            let by_sync = both_ways(&file, || disk.fail(Some(libc::EIO)), how);
+            disk.fail(None);
+            assert_eq!(by_sync, [remembered, eio], "{how:?}");
+        }
+    });
+}
+
+/// Its answer is taken before that of the sync is, whoever looks at its result first.
+#[test]
+fn a_failed_write_in_a_batch_is_remembered_before_its_result_is_looked_at() {
+    let name = "a_failed_write_in_a_batch_is_remembered_before_its_result_is_looked_at";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let through = read_write(engine)
+            .durable_writes(true)
+            .open(mounted.path(SYNCED))
+            .expect("every number is a file");
+        let mut batch = Batch::on(engine);
+        batch.push(through.write_at(block(7), 0));
+        mounted.disk.fail_through(Some(libc::EIO));
+        let mut results = batch.wait();
+        mounted.disk.fail_through(None);
+        let refused = through.sync_data().wait().map(|()| 0);
+        assert_eq!(told(refused), Err(Some(-libc::EIO)));
+        let (result, _) = results.next().expect("there is one");
+        assert_eq!(told(result), Err(Some(libc::EIO)));
     });
 }
