@@ -6,15 +6,19 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::future::{Future, IntoFuture};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::process::{Command, ExitStatus};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::task::{Context, Waker};
 use std::thread;
+use std::time::Duration;
 
 use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
@@ -202,6 +206,50 @@ fn child_within<'f>(
     assert!(refused <= 7 && queue.is_empty());
     assert!(queue.next().is_none());
     everything_is_refused(engine, file);
+}
+
+/// Runs loops of an engine of this child's own, within one that was forked away.
+fn child_runs_loops_of_its_own(engine: &Engine, file: &File) {
+    let own = Engine::new().expect("nothing is demanded");
+    for _ in 0..3 {
+        let inner = own.run(async {
+            own.sleep(Duration::from_millis(5)).await?;
+            own.run(async { own.nop().await })??;
+            own.nop().await
+        });
+        inner.expect("nothing is demanded").expect("it is its own");
+        everything_is_refused(engine, file);
+    }
+}
+
+#[test]
+fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
+    let test = "a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own";
+    in_own_process(test, || {
+        on_every_backend(|engine| {
+            let file = content_file(engine);
+            chill(&file);
+            for in_flight in [0, 3] {
+                let run = engine.run(async {
+                    let begin = || {
+                        let mut nop = engine.nop().into_future();
+                        let mut context = Context::from_waker(Waker::noop());
+                        assert!(Pin::new(&mut nop).poll(&mut context).is_pending());
+                        nop
+                    };
+                    let begun: Vec<_> = (0..in_flight).map(|_| begin()).collect();
+                    let status = in_forked_child(|| child_runs_loops_of_its_own(engine, &file));
+                    assert!(status.success(), "the child: {status}");
+                    for nop in begun {
+                        nop.await.expect("the parent goes on");
+                    }
+                });
+                run.expect("nothing is demanded");
+            }
+            reads_rightly(engine, &file);
+            assert_eq!(engine.stats().strays, 0);
+        });
+    });
 }
 
 /// Fills a queue of 8 places with reads that have been gathered, not made.

@@ -558,10 +558,12 @@ impl Loop<'_> {
     }
 
     fn look_for_news(&self) {
-        let mut lease = self.lease.borrow_mut();
-        if lease.proactor().has_news()
-            && let Some(alarm) = lease.tell_of_fallbacks()
-        {
+        let next = {
+            let mut lease = self.lease.borrow_mut();
+            let has_news = lease.proactor().has_news();
+            has_news.then(|| lease.tell_of_fallbacks()).flatten()
+        };
+        if let Some(alarm) = next {
             self.alarm.replace(alarm);
             nested::hear_for_all();
         }

@@ -4,6 +4,10 @@
 //! them and has their proactors turn.
 //!
 //! Their parts are not borrowed meanwhile: they run foreign code, the inner loop.
+//!
+//! A loop that a fork has copied into this process is none of these: what it has in flight is the
+//! parent's, and a thread that is not here may have had its locks. A loop of the child's own that
+//! is nested in it leaves it alone.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,8 +50,12 @@ pub(crate) fn bars(home: Home, waker: &Waker) -> Option<Barred> {
 /// Has what is sent to any loop of this thread interrupt the innermost.
 pub(super) fn hear_for_all() {
     with_current(|current| {
+        // The loop that was nested in it may be the child's own.
+        if current.is_forked() {
+            return;
+        }
         let alarm = current.alarm.borrow().clone();
-        for outer in current.outers() {
+        for outer in current.outers_here() {
             outer.remote.replace_alarm(alarm.clone());
         }
         current.remote.replace_alarm(alarm);
@@ -58,6 +66,11 @@ impl Loop<'_> {
     /// The loops that this one is nested in, the innermost first.
     fn outers(&self) -> impl Iterator<Item = &Loop<'static>> {
         std::iter::successors(self.outer(), |outer| outer.outer())
+    }
+
+    /// Those of them that are not of the process that this one was forked from.
+    fn outers_here(&self) -> impl Iterator<Item = &Loop<'static>> {
+        self.outers().filter(|outer| !outer.is_forked())
     }
 
     /// Does for the loops outside what needs no task of theirs. Returns how long this one may sleep
@@ -78,7 +91,7 @@ impl Loop<'_> {
     #[cold]
     fn serve_all_outer(&self, until: Option<Duration>, is_free: bool) -> (Option<Duration>, bool) {
         let mut limit = None;
-        for outer in self.outers() {
+        for outer in self.outers_here() {
             if !outer.hear(true) {
                 limit = Some(Duration::ZERO);
             }
