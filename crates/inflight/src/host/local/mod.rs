@@ -441,8 +441,10 @@ impl Loop<'_> {
         };
         let is_free = !is_busy && is_idle && taken == Taken::Nothing;
         if self.promise.keep(is_free, next_timer) {
-            // What that has woken is polled first, and may ask for the next one at once.
+            // What that has woken is polled first, and may ask for the next one at once: there may
+            // be no other turn.
             self.hear(false);
+            self.serve_outer(None, false);
             return true;
         }
         if is_busy {

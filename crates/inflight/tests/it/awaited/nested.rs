@@ -7,10 +7,11 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use inflight::fs::File;
 use inflight::{Engine, local};
 
-use super::hands::{PATIENCE, Watchdog, begun, check, poll_once, poll_with};
-use crate::support::{on_every_backend, on_every_backend_of, pattern, temp_file};
+use super::hands::{PATIENCE, Watchdog, begun, check, poll_once, poll_with, until_turned};
+use crate::support::{on_every_backend, on_every_backend_of, pattern, skip, temp_file};
 
 #[test]
 fn what_an_outer_loop_has_begun_is_answered_in_an_inner_one() {
@@ -52,6 +53,39 @@ fn an_inner_loop_that_is_never_idle_answers_them_as_well() {
                 nop.await
             });
             inner.unwrap().unwrap();
+        });
+        outer.unwrap();
+    });
+}
+
+#[test]
+fn an_inner_loop_that_makes_one_flush_after_another_answers_them_as_well() {
+    /// Between two of them it has a turn for the others.
+    const FLUSHES_MAX: u32 = 16;
+    let _watchdog = Watchdog::new();
+    // A loop makes only those itself that are known to be short.
+    let Ok(in_memory) = tempfile::tempfile_in("/dev/shm") else {
+        return skip("flushes in an inner loop", "there are no files in memory");
+    };
+    on_every_backend(|engine| {
+        let other = Engine::new().unwrap();
+        let file = File::from_std(&other, in_memory.try_clone().unwrap()).unwrap();
+        let outer = engine.run(async {
+            let before = engine.stats().operations;
+            let mut nop = engine.nop().into_future();
+            assert!(poll_once(&mut nop).is_pending());
+            let inner = other.run(async {
+                file.sync_data().await.unwrap();
+                until_turned("the no-op is over", || engine.stats().operations > before).await;
+                // It remains to be asked for, of a loop that does not run.
+                let mut flushes = 0;
+                while poll_once(&mut nop).is_pending() {
+                    assert!(flushes < FLUSHES_MAX, "the outer loop is not served");
+                    file.sync_data().await.unwrap();
+                    flushes += 1;
+                }
+            });
+            inner.unwrap();
         });
         outer.unwrap();
     });
