@@ -81,10 +81,11 @@ enum Stage {
 impl<'f> Durable<'f> {
     /// For a write with these wishes, if there is a choice.
     pub(super) fn of(file: &'f File, wishes: Wishes) -> Option<Box<Self>> {
-        // What must not wait cannot sync, and what syncs anyway needs nothing else. After a failed
-        // sync there is none to be shared.
+        // What must not wait cannot sync, and what syncs anyway needs nothing else. What is no
+        // storage may have no sync, and after a failed one there is none to be shared.
         let is_settled = wishes.has(Wishes::NO_WAIT) || wishes.has(Wishes::THEN_SYNC);
-        if is_settled || file.handle().commit().failure().is_some() {
+        let handle = file.handle();
+        if is_settled || !handle.is_storage() || handle.commit().failure().is_some() {
             return None;
         }
         let begun = lock(file)?.begin(now_ns);
@@ -122,6 +123,7 @@ impl<'f> Durable<'f> {
 
     /// Takes the answer of a step. True if there is another one.
     pub(super) fn proceed(&mut self, answer: Answer) -> bool {
+        let was_sync = matches!(self.stage, Stage::Sync(_));
         self.stage = match self.stage {
             // What has been written in part is durable as far as it goes.
             Stage::Write if self.begun.durably == Durably::Together && answer.bytes() > 0 => {
@@ -138,12 +140,15 @@ impl<'f> Durable<'f> {
             }),
             Stage::Over(answer) => Stage::Over(answer),
         };
-        let Stage::Over(answer) = self.stage else {
+        let Stage::Over(over) = self.stage else {
             return true;
         };
-        let outcome = match answer.errno() {
-            None => Outcome::Durable,
-            Some(_) => Outcome::Unknown,
+        let outcome = match (over.errno(), answer.errno()) {
+            (None, _) => Outcome::Durable,
+            (_, Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)) if was_sync => {
+                Outcome::HasNoSync
+            }
+            _ => Outcome::Unknown,
         };
         self.end(outcome);
         false

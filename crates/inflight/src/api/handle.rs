@@ -40,6 +40,8 @@ pub struct Handle {
     /// Whether a misaligned request is refused before the kernel sees it.
     refuses_misaligned: bool,
     has_positions: bool,
+    /// A regular file or a block device. Others may take writes and have no sync.
+    is_storage: bool,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
     any_range: AnyRange,
@@ -63,6 +65,7 @@ pub(super) struct Opened {
     pub(super) alignment: Alignment,
     pub(super) required: bool,
     pub(super) has_positions: bool,
+    pub(super) is_storage: bool,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
     pub(super) len: u64,
@@ -84,6 +87,7 @@ impl Handle {
             position_bits: u64::from(needed.offset_bytes) - 1,
             address_bits: u64::from(needed.memory_bytes) - 1,
             has_positions: opened.has_positions,
+            is_storage: opened.is_storage,
             mapping: opened.mapping,
             learned: Learned::default(),
             len: AtomicU64::new(opened.len),
@@ -384,6 +388,10 @@ impl Handle {
         if was_synced || was_durable {
             self.commit.note(answer);
         }
+    }
+
+    pub(super) fn is_storage(&self) -> bool {
+        self.is_storage
     }
 
     pub(super) fn keeping(&self) -> &Keeping {

@@ -393,6 +393,7 @@ fn describe(
     // SAFETY: no memory is involved.
     let position = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
     let alignment = Alignment::from_statx(&statx);
+    let kind = u32::from(statx.stx_mode) & libc::S_IFMT;
     Ok(Opened {
         fd,
         buffered,
@@ -403,7 +404,8 @@ fn describe(
         has_positions: position >= 0,
         mapping: None,
         not_mapped: None,
-        len: match u32::from(statx.stx_mode) & libc::S_IFMT {
+        is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
+        len: match kind {
             libc::S_IFREG => statx.stx_size,
             _ => u64::MAX,
         },

@@ -49,6 +49,8 @@ pub(crate) enum Outcome {
     Durable,
     /// It has failed, or nobody has waited for it.
     Unknown,
+    /// It was written, and then the file had no sync for it.
+    HasNoSync,
 }
 
 /// See the module.
@@ -61,6 +63,8 @@ pub(crate) struct Durables {
     /// Which of the choices is that for so many in flight.
     crowd: usize,
     choices: [Choice; CROWDS],
+    /// There is a choice; else each write is kept alone.
+    has_syncs: bool,
     /// The number of the run that is on; it changes with everything that ends a run.
     run: u32,
 }
@@ -248,6 +252,7 @@ impl Default for Durables {
             looks: LOOKS,
             crowd: 0,
             choices: [Choice::NEW; CROWDS],
+            has_syncs: true,
             run: 0,
         }
     }
@@ -263,6 +268,12 @@ impl Durables {
             self.look();
         }
         let (most, in_flight) = (self.most, self.in_flight);
+        if !self.has_syncs {
+            return Begun {
+                durably: Durably::Alone,
+                run: self.run,
+            };
+        }
         let choice = &mut self.choices[self.crowd];
         choice.rest = choice.rest.saturating_sub(1);
         match &mut choice.trial {
@@ -300,17 +311,18 @@ impl Durables {
     /// A write has ended.
     pub(crate) fn end(&mut self, begun: Begun, outcome: Outcome, now_ns: impl FnOnce() -> u64) {
         self.in_flight -= 1;
+        self.has_syncs &= outcome != Outcome::HasNoSync;
         let (most, in_flight) = (self.most, self.in_flight);
         let choice = &mut self.choices[self.crowd];
         let is_of_run = begun.run == self.run;
         let Some(trial) = &mut choice.trial else {
-            if outcome == Outcome::Unknown {
+            if outcome != Outcome::Durable {
                 // As long as they fail there is nothing to be compared.
                 choice.rest = choice.rest.max(REST_FIRST);
             }
             return;
         };
-        if outcome == Outcome::Unknown {
+        if outcome != Outcome::Durable {
             choice.give_up();
             self.run = self.run.wrapping_add(1);
             return;

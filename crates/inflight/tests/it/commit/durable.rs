@@ -284,3 +284,37 @@ fn a_failed_write_in_a_batch_is_remembered_before_its_result_is_looked_at() {
         assert_eq!(told(result), Err(Some(libc::EIO)));
     });
 }
+
+#[test]
+fn a_device_that_takes_durable_writes_and_has_no_sync_is_written_without() {
+    on_every_backend(|engine| {
+        for path in ["/dev/null", "/dev/zero"] {
+            let file = read_write(engine).open(path).expect("every system has it");
+            for number in 0..1000 {
+                let (result, _) = file.write_at(block(number), 0).dsync().wait();
+                assert_eq!(told(result), Ok(BLOCK), "{path}, {number}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_file_that_turns_out_to_have_no_sync_is_asked_for_none_again() {
+    let name = "a_file_that_turns_out_to_have_no_sync_is_asked_for_none_again";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        for errno in [libc::EINVAL, libc::EOPNOTSUPP] {
+            let file = open(engine, &mounted, SYNCED);
+            let write = kept(&file, Durably::Together, 0);
+            mounted.disk.fail(Some(errno));
+            write.wait().0.expect_err("there is no sync");
+            for _ in 0..TURNS * AT_ONCE {
+                let (result, _) = file.write_at(block(7), 0).dsync().wait();
+                assert_eq!(told(result), Ok(BLOCK));
+            }
+            mounted.disk.fail(None);
+        }
+    });
+}
