@@ -386,19 +386,11 @@ impl<O: Detach> Future for PendingBatch<O> {
             this.start();
         }
         while let Some(&number) = this.left.last() {
-            let pending = &mut this.operations[number];
-            let Stage::InFlight(flight) = &pending.stage else {
-                unreachable!("what is left is in flight");
-            };
-            let engine = this.engine.as_ref().expect("it was started there");
-            match flight.poll(engine.shared(), cx.waker()) {
-                Some(answer) => {
-                    if let Some(answer) = pending.go_on(engine.shared(), answer, cx) {
-                        this.answers[number] = answer;
-                        this.left.pop();
-                    }
-                }
-                None => return Poll::Pending,
+            match this.advance(number, cx) {
+                Advance::Over => drop(this.left.pop()),
+                // What comes next may be a sync that the others would share, or a read for each.
+                Advance::Next => this.advance_others(cx),
+                Advance::None => return Poll::Pending,
             }
         }
         let answers = this.answers.drain(..);
@@ -408,7 +400,57 @@ impl<O: Detach> Future for PendingBatch<O> {
     }
 }
 
+/// What has become of an operation of a batch since it was looked at.
+enum Advance {
+    None,
+    /// It has another request, which is in flight.
+    Next,
+    Over,
+}
+
+/// So many operations without an answer are passed over beside the last one: to look at more than
+/// have one would cost more than the operations do.
+const PATIENCE: usize = 16;
+
 impl<O: Detach> PendingBatch<O> {
+    /// Takes the answer of an operation that is left, if it has come.
+    #[inline]
+    fn advance(&mut self, number: usize, cx: &Context<'_>) -> Advance {
+        let pending = &mut self.operations[number];
+        let Stage::InFlight(flight) = &pending.stage else {
+            unreachable!("what is left is in flight");
+        };
+        let engine = self.engine.as_ref().expect("it was started there");
+        let Some(answer) = flight.poll(engine.shared(), cx.waker()) else {
+            return Advance::None;
+        };
+        match pending.go_on(engine.shared(), answer, cx) {
+            Some(answer) => {
+                self.answers[number] = answer;
+                Advance::Over
+            }
+            None => Advance::Next,
+        }
+    }
+
+    /// Goes on with those before the last one that have an answer, so that their next requests are
+    /// in flight beside its own.
+    #[cold]
+    fn advance_others(&mut self, cx: &Context<'_>) {
+        let mut others = self.left.len() - 1;
+        let mut patience = PATIENCE;
+        while others > 0 && patience > 0 {
+            others -= 1;
+            if let Advance::None = self.advance(self.left[others], cx) {
+                patience -= 1;
+            }
+        }
+        let looked_at = self.left.split_off(others);
+        let operations = &self.operations;
+        let is_left = |&number: &usize| matches!(operations[number].stage, Stage::InFlight(_));
+        self.left.extend(looked_at.into_iter().filter(is_left));
+    }
+
     /// Gives the last operation up. False if there is none.
     fn leave_last(&mut self) -> bool {
         let (Some(engine), Some(mut pending)) = (&self.engine, self.operations.pop()) else {

@@ -146,6 +146,38 @@ fn a_batch_that_is_kept_together_needs_one_flush() {
 }
 
 #[test]
+fn an_awaited_batch_that_is_kept_together_needs_few_flushes() {
+    const WRITES: usize = 64;
+    let name = "an_awaited_batch_that_is_kept_together_needs_few_flushes";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        let mut together = 0;
+        for _ in 0..TURNS {
+            let mut batch = Batch::on(engine);
+            for number in 0..WRITES {
+                batch.push(file.write_at(block(number), number as u64 * 512).dsync());
+            }
+            let before = (mounted.disk.flushes(), engine.stats().synced_writes);
+            let results = pollster::block_on(batch.into_future());
+            assert!(
+                results
+                    .into_iter()
+                    .all(|(result, _)| result.unwrap() == BLOCK)
+            );
+            let flushes = mounted.disk.flushes() - before.0;
+            let synced = engine.stats().synced_writes - before.1;
+            // A few may be written only when the first flush has begun, and some when the next has.
+            assert!(flushes <= 8, "{flushes} flushes for {synced} writes");
+            together += u64::from(synced == WRITES as u64);
+        }
+        assert!(together > 0, "none is kept together");
+    });
+}
+
+#[test]
 fn a_failed_sync_behind_a_durable_write_is_told_and_remembered() {
     let name = "a_failed_sync_behind_a_durable_write_is_told_and_remembered";
     let Some(mounted) = mounted_or_skip(name) else {
