@@ -274,11 +274,11 @@ impl Request {
         }
     }
 
-    /// Whether it reads through the page cache: direct transfers have a nearer limit.
+    /// Whether it reads through the page cache, into one buffer: direct transfers have a nearer
+    /// limit. Of vectored ones it is not known.
     #[inline]
     pub(crate) fn reads_through_the_cache(&self) -> bool {
-        let is_read = matches!(self.op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
-        is_read && self.limit_bytes == TRANSFER_MAX_BYTES
+        matches!(self.op, Op::ReadAt { .. }) && self.limit_bytes == TRANSFER_MAX_BYTES
     }
 
     /// The same request, for a thread of the pool.
