@@ -82,6 +82,13 @@ const LOOKS: u32 = 32;
 const RUN_WRITES: u32 = 32;
 const RUN_ROUNDS: u32 = 8;
 
+/// Where more than these are in flight, a run is shorter, and the rest no longer than for so many:
+/// the next writes may be far fewer at a time, and would wait long for the end of either.
+const MOST_MAX: u32 = 1024;
+
+/// Writes of a batch may all end at once, so nothing is seen in less than so many times as many.
+const RUN_ROUNDS_MIN: u32 = 2;
+
 /// In a trial there are so many pairs of runs, one of each kind.
 const PAIRS: usize = 5;
 
@@ -135,7 +142,9 @@ struct Run {
 
 /// The writes of a run, with at most so many in flight.
 fn run_writes(most: u32) -> u32 {
-    RUN_WRITES.max(RUN_ROUNDS.saturating_mul(most))
+    let rounds = RUN_ROUNDS * MOST_MAX / most.max(1);
+    let rounds = rounds.clamp(RUN_ROUNDS_MIN, RUN_ROUNDS);
+    RUN_WRITES.max(rounds.saturating_mul(most))
 }
 
 impl Run {
@@ -230,7 +239,9 @@ impl Choice {
             self.chosen = self.chosen.other();
             self.rest_runs = REST_MIN;
         }
-        self.rest = self.rest_runs.saturating_mul(run_writes(most));
+        self.rest = self
+            .rest_runs
+            .saturating_mul(run_writes(most.min(MOST_MAX)));
         self.rest_runs = (2 * self.rest_runs).min(match self.chosen {
             Durably::Alone => REST_MAX,
             Durably::Together => REST_TOGETHER,
@@ -305,7 +316,7 @@ impl Durables {
             self.run = self.run.wrapping_add(1);
         }
         self.most = self.in_flight;
-        self.looks = LOOKS.max(RUN_ROUNDS.saturating_mul(self.in_flight));
+        self.looks = LOOKS.max(RUN_ROUNDS * self.in_flight.min(MOST_MAX));
     }
 
     /// A write has ended.
@@ -439,6 +450,15 @@ mod tests {
         machine.run(16, 10_000, by(100, 50));
         machine.run(16, 100_000, by(50, 100));
         assert_eq!(machine.choice(), Durably::Alone);
+    }
+
+    #[test]
+    fn a_huge_batch_does_not_settle_it_for_what_comes_after() {
+        let mut machine = Machine::new();
+        machine.run(100_000, 300_000, by(100, 100));
+        machine.run(16, 400_000, by(100, 50));
+        let Durables { choices, crowd, .. } = machine.durables;
+        assert_eq!(choices[crowd].chosen, Durably::Together);
     }
 
     #[test]
