@@ -109,7 +109,7 @@ pub(crate) struct BenchFlags {
 
     /// Measured rounds; in each, every cell runs once, in shuffled order [default: 8].
     ///
-    /// From 6 on, the cells at the front get as many fresh ones, on which the verdict rests.
+    /// From 6 on, the cells that the verdict and the worst regret rest on get as many fresh ones.
     #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     rounds: Option<u32>,
 

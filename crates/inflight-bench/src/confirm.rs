@@ -1,4 +1,5 @@
-//! The rounds of one profile: all cells in each, then fresh rounds for the cells at the front.
+//! The rounds of one profile: all cells in each, then fresh rounds for the cells at the front and
+//! for those that the worst regret rests on.
 //!
 //! Whoever is chosen for being the fastest of many looks faster than it is: luck took part in the
 //! choice. So the cells that the verdict rests on run again among themselves, and are compared by
@@ -6,6 +7,10 @@
 //! those only that cannot be told from the fastest yet, while there is time; the intervals are made
 //! for so many looks. Where the command has promised when it is done, rounds that do not fit are
 //! left out.
+//!
+//! The library's worst regret was chosen for being bad by the noise of few rounds, and its
+//! reference for being fast. So these run again, too; then it may be another that is the worst, and
+//! while there is time it is its turn.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,6 +19,7 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, ProfileSummary};
+use inflight_report::regret::{MOST_SEARCHES, to_confirm};
 use inflight_report::stats::MOST_LOOKS;
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
@@ -100,44 +106,104 @@ impl<'a> Course<'a> {
         !self.plan.leaves_out() || Instant::now() + takes <= self.latest
     }
 
-    /// Runs fresh rounds of the cells at the front. So that looking often does not spoil the words,
-    /// each look is at half as many rounds more as the one before.
+    /// Runs fresh rounds of the cells at the front, and of those that the worst regret rests on. So
+    /// that looking often does not spoil the words, each look is at half as many rounds more as the
+    /// one before.
     pub(crate) fn confirm(
         &self,
         cells: &mut [Running],
         job: &Job<'_>,
         place: &Place<'_>,
     ) -> Result<()> {
-        let ids = |cells: Vec<&Cell>| cells.into_iter().map(|cell| cell.id.clone()).collect();
-        let mut chosen: Vec<String> = self.rank(cells, |ranking| ids(ranking.finalists()));
+        let mut chosen = self.choose(cells, |ranking| ranking.finalists());
         if chosen.is_empty() {
             return Ok(());
         }
         let first = self.plan.rounds;
-        let (mut done, mut by_turns, mut fastest) = (0, true, Duration::MAX);
+        let mut fresh = Fresh::after(first);
+        let mut done = 0;
         for look in 0..MOST_LOOKS {
-            let more = if look == 0 { first } else { (done / 2).max(1) };
-            self.progress.say(&format!(
-                "{}: {more} fresh rounds of the {} cells at the front",
-                self.profile.name,
-                chosen.len()
-            ));
-            let at_front = |running: &&mut Running| chosen.contains(&running.cell.id);
-            let mut front: Vec<&mut Running> = cells.iter_mut().filter(at_front).collect();
-            for left in (0..more).rev() {
-                let begun = Instant::now();
-                Self::block(&mut front, job, place, first + done, by_turns)?;
-                done += 1;
-                let took = begun.elapsed();
-                fastest = fastest.min(took);
-                by_turns &= !self.takes_too_long(fastest, front.len(), left);
-                let is_late = look > 0 && Instant::now() >= self.until;
-                if is_late || !self.fits(took) {
-                    break;
-                }
+            let begun = fresh.next;
+            let more = More {
+                rounds: if look == 0 { first } else { (done / 2).max(1) },
+                of: &chosen,
+                are_added: look > 0,
+            };
+            self.say(&more, "at the front");
+            self.rounds(cells, &more, &mut fresh, job, place)?;
+            done += fresh.next - begun;
+            if look == 0 && !signals::interrupted() {
+                fresh.next = self.confirm_worst(cells, fresh.next, job, place)?;
             }
-            chosen = self.rank(cells, |ranking| ids(ranking.open()));
+            chosen = self.choose(cells, |ranking| ranking.open());
             if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs fresh rounds, from this number on, of the cells that the worst regret rests on, until
+    /// it rests on fresh rounds, or half of what is left for the profile is over: the rest is for
+    /// those that cannot be told apart yet. Returns the number of the next round.
+    fn confirm_worst(
+        &self,
+        cells: &mut [Running],
+        next: u32,
+        job: &Job<'_>,
+        place: &Place<'_>,
+    ) -> Result<u32> {
+        let now = Instant::now();
+        let until = now + self.until.saturating_duration_since(now) / 2;
+        let mut next = next;
+        for search in 0..MOST_SEARCHES {
+            let chosen = self.choose(cells, to_confirm);
+            let is_late = search > 0 && Instant::now() >= until;
+            if chosen.is_empty() || is_late || signals::interrupted() {
+                break;
+            }
+            // Other cells than those at the front may take other turns.
+            let mut fresh = Fresh::after(next);
+            let more = More {
+                rounds: self.plan.rounds,
+                of: &chosen,
+                are_added: search > 0,
+            };
+            self.say(&more, "with the worst regret");
+            self.rounds(cells, &more, &mut fresh, job, place)?;
+            next = fresh.next;
+        }
+        Ok(next)
+    }
+
+    fn say(&self, more: &More<'_>, which: &str) {
+        let (rounds, cells) = (more.rounds, more.of.len());
+        let profile = &self.profile.name;
+        self.progress.say(&format!(
+            "{profile}: {rounds} fresh rounds of the {cells} cells {which}"
+        ));
+    }
+
+    /// Runs some more fresh rounds of the cells that were chosen, or as many as there is time for.
+    fn rounds(
+        &self,
+        cells: &mut [Running],
+        more: &More<'_>,
+        fresh: &mut Fresh,
+        job: &Job<'_>,
+        place: &Place<'_>,
+    ) -> Result<()> {
+        let is_chosen = |running: &&mut Running| more.of.contains(&running.cell.id);
+        let mut front: Vec<&mut Running> = cells.iter_mut().filter(is_chosen).collect();
+        for left in (0..more.rounds).rev() {
+            let begun = Instant::now();
+            Self::block(&mut front, job, place, fresh.next, fresh.by_turns)?;
+            fresh.next += 1;
+            let took = begun.elapsed();
+            fresh.fastest = fresh.fastest.min(took);
+            fresh.by_turns &= !self.takes_too_long(fresh.fastest, front.len(), left);
+            let is_late = more.are_added && Instant::now() >= self.until;
+            if is_late || !self.fits(took) {
                 break;
             }
         }
@@ -183,13 +249,47 @@ impl<'a> Course<'a> {
         run::run(&mut alone, job, place, &stage, &mut Quiet)
     }
 
-    /// Asks the report about the cells as they are now.
-    fn rank<T>(&self, cells: &[Running], ask: impl FnOnce(&Ranking<'_>) -> T) -> T {
+    /// Asks the report which of the cells, as they are now, are to run next.
+    fn choose(
+        &self,
+        cells: &[Running],
+        ask: impl for<'r> FnOnce(&Ranking<'r>) -> Vec<&'r Cell>,
+    ) -> Vec<String> {
         let record = Record {
             cells: cells.iter().map(|running| running.cell.clone()).collect(),
             ..self.blank.clone()
         };
-        ask(&Ranking::new(&record, &self.profile))
+        let chosen = ask(&Ranking::new(&record, &self.profile)).into_iter();
+        chosen.map(|cell| cell.id.clone()).collect()
+    }
+}
+
+/// Fresh rounds that are to be run.
+struct More<'a> {
+    rounds: u32,
+    of: &'a [String],
+    /// Whether they end when no more may be added.
+    are_added: bool,
+}
+
+/// Fresh rounds of some cells while they run.
+struct Fresh {
+    /// The number of the next one.
+    next: u32,
+    /// Whether those who can take turns do.
+    by_turns: bool,
+    /// What the fastest of them took.
+    fastest: Duration,
+}
+
+impl Fresh {
+    /// None yet, after so many rounds of all kinds.
+    fn after(rounds: u32) -> Self {
+        Self {
+            next: rounds,
+            by_turns: true,
+            fastest: Duration::MAX,
+        }
     }
 }
 

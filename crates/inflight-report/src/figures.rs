@@ -5,7 +5,7 @@
 
 use crate::histogram;
 use crate::record::{Cell, Latency, Round};
-use crate::stats::{FEWEST_ROUNDS, median, median_op_ps, rate};
+use crate::stats::{median, rate};
 
 /// Median over rounds of operations per second; `None` if no round completed anything.
 #[must_use]
@@ -18,16 +18,6 @@ pub fn iops(cell: &Cell) -> Option<f64> {
 pub fn screened_iops(cell: &Cell) -> Option<f64> {
     let rounds = cell.rounds.iter().filter(|round| !round.confirms);
     median(rounds.filter_map(rate).collect())
-}
-
-/// The same of fresh rounds, or of their turns; `None` of too few to compare by.
-#[must_use]
-pub fn confirmed_iops(cell: &Cell) -> Option<f64> {
-    let rounds = cell.rounds.iter().filter(|round| round.confirms);
-    let rates: Vec<f64> = rounds.filter_map(rate).collect();
-    let enough = rates.len() >= FEWEST_ROUNDS;
-    let by_turns = median_op_ps(cell).map(|ps| 1e12 / ps);
-    by_turns.or_else(|| enough.then(|| median(rates)).flatten())
 }
 
 /// Rounds in which all cells ran, of those that completed something.

@@ -2,17 +2,17 @@
 //!
 //! The leader is the cell with the highest median rate; who is no real difference from it ties
 //! with it, and the simplest of those is the pick. Rounds in which all cells ran put them in order;
-//! cells with fresh rounds of their own then change places among themselves. What is said
-//! about it is in [`crate::verdict`].
+//! cells with fresh rounds of their own are then put in the order of those. What is said about it
+//! is in [`crate::verdict`].
 
-use crate::figures::{confirmed_iops, iops, screened_iops, screening_rounds};
+use crate::figures::{iops, screened_iops, screening_rounds};
 use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
-use crate::stats::{FEWEST_ROUNDS, Word, compare, took_turns, word};
+use crate::stats::{FEWEST_ROUNDS, Word, compare, is_confirmed, took_turns, word};
 use crate::strategy::{self, INFLIGHT, simplicity};
 use crate::truth::out_of_ranking;
 
-/// Most cells of a profile that get fresh rounds.
+/// Most cells of a profile that get fresh rounds for being at the front.
 pub const MOST_FINALISTS: usize = 5;
 
 /// One profile of a record, put in order.
@@ -72,8 +72,9 @@ impl<'a> Ranking<'a> {
                 None => ranked.push(cell),
             }
         }
-        fastest_first(&mut ranked, screened_iops);
-        reorder_confirmed(&mut ranked);
+        let screened = |cell: &Cell| screened_iops(cell).unwrap_or(0.0);
+        ranked.sort_by(|a, b| screened(b).total_cmp(&screened(a)));
+        let ranked = reorder_confirmed(ranked);
         let is_baseline = |cell: &&Cell| cell.strategy == strategy::PREAD && iops(cell).is_some();
         let baseline = cells.iter().copied().filter(is_baseline);
         let baseline = baseline.min_by_key(|cell| (cell.threads, cell.depth));
@@ -135,7 +136,7 @@ impl<'a> Ranking<'a> {
             return Vec::new();
         };
         let may_tell = |cell: &&Cell| {
-            let fresh = confirmed_iops(cell).is_some() && cell.id != leader.id;
+            let fresh = is_confirmed(leader, cell) && cell.id != leader.id;
             let interval = compare(leader, cell).filter(|_| fresh);
             interval.is_some_and(|interval| {
                 // Turns are so many that the estimate itself still moves.
@@ -185,13 +186,8 @@ fn too_few(cell: &Cell) -> bool {
     screening_rounds(cell) < FEWEST_ROUNDS
 }
 
-fn fastest_first(cells: &mut [&Cell], rate: fn(&Cell) -> Option<f64>) {
-    let rate = |cell: &Cell| rate(cell).unwrap_or(0.0);
-    cells.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
-}
-
-/// Puts first whom none of the others is clearly faster than. Medians of rates and those of ratios
-/// may disagree on a disturbed machine, and ratios are worth more.
+/// Puts first whom none of the others is clearly faster than: whom a cell is held against may not
+/// have run in all of its fresh rounds.
 fn lead_unbeaten(confirmed: &mut [&Cell]) {
     let mut first = 0;
     for (at, cell) in confirmed.iter().enumerate().skip(1) {
@@ -205,14 +201,45 @@ fn lead_unbeaten(confirmed: &mut [&Cell]) {
     }
 }
 
-/// Puts the cells with fresh rounds in the order of those, in the places that they have together.
-fn reorder_confirmed(ranked: &mut [&Cell]) {
-    let fresh = |cell: &&Cell| confirmed_iops(cell).is_some();
-    let mut confirmed: Vec<&Cell> = ranked.iter().copied().filter(fresh).collect();
-    fastest_first(&mut confirmed, confirmed_iops);
+/// Puts the cells that have fresh rounds with the first of them in the order of those. Whoever was
+/// found to be no slower than another is in front of all that the other was in front of.
+///
+/// Not by their rates: some have more rounds than others, and a disk may have become slower by
+/// half between these.
+fn reorder_confirmed(ranked: Vec<&Cell>) -> Vec<&Cell> {
+    let mut fresh = ranked.iter().filter(|cell| has_fresh_rounds(cell));
+    let shares = |cell: &&&Cell| ranked.iter().any(|other| is_another(cell, other));
+    let Some(first) = fresh.find(shares).copied() else {
+        return ranked;
+    };
+    let against_first = |cell: &Cell| match cell.id == first.id {
+        true => Some(1.0),
+        false if is_confirmed(cell, first) => Some(compare(cell, first)?.ratio),
+        false => None,
+    };
+    let found = ranked
+        .iter()
+        .map(|cell| Some((*cell, against_first(cell)?)));
+    let mut found: Vec<(&Cell, f64)> = found.flatten().collect();
+    found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let mut confirmed: Vec<&Cell> = found.into_iter().map(|(cell, _)| cell).collect();
     lead_unbeaten(&mut confirmed);
-    let places = ranked.iter_mut().filter(|cell| fresh(cell));
-    places
-        .zip(confirmed)
-        .for_each(|(place, cell)| *place = cell);
+    let mut order = Vec::with_capacity(ranked.len());
+    for cell in ranked {
+        match confirmed.iter().position(|one| one.id == cell.id) {
+            Some(at) => order.extend(confirmed.drain(..=at)),
+            None if order.iter().all(|known: &&Cell| known.id != cell.id) => order.push(cell),
+            None => {}
+        }
+    }
+    order
+}
+
+/// Whether it is another cell that has fresh rounds with this one.
+fn is_another(cell: &Cell, other: &Cell) -> bool {
+    other.id != cell.id && has_fresh_rounds(other) && is_confirmed(cell, other)
+}
+
+fn has_fresh_rounds(cell: &Cell) -> bool {
+    cell.rounds.iter().any(|round| round.confirms)
 }

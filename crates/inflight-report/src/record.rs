@@ -377,8 +377,8 @@ pub struct Cell {
     pub latency: Option<Latency>,
     /// Latencies over time; absent when the strategy ran in another process.
     pub heat: Option<Heat>,
-    /// Fresh rounds in which the cells at the front worked by turns of a few milliseconds; absent
-    /// where they ran one after the other.
+    /// Fresh rounds in which the cells worked by turns of a few milliseconds; absent where they ran
+    /// one after the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<Turns>,
 }
@@ -409,7 +409,7 @@ pub struct Round {
     /// Place in its block, from 0.
     pub order: u32,
     /// Whether it was run anew, after all cells had been screened, among the cells at the front
-    /// alone: such rounds took no part in choosing them.
+    /// or with the worst regret alone: such rounds took no part in choosing them.
     #[serde(default)]
     pub confirms: bool,
     /// Start, counted from the start of the run.

@@ -5,33 +5,64 @@
 //! may have, or fewer: who may have many can do with few.
 //!
 //! What counts is the bad end of the interval: how far behind the library may be, going by what
-//! was measured. The reference is chosen for its rate in the rounds that it is then compared by,
-//! unless both have fresh ones, and whoever is chosen for being fast looks faster than it is. So
-//! regret errs on the side of too much, and the more strategies take part, the further.
+//! was measured. A reference that is chosen for its rate in the rounds that it is then compared by
+//! looks faster than it is, so such a regret errs on the side of too much, and the more strategies
+//! take part, the further. Fresh rounds of the two are free of that: [`to_confirm`] says whose are
+//! worth most. A road is then held against the fastest of those that have fresh rounds with it, and
+//! against the fastest of the others by rounds of the screening, and the worse of the two counts:
+//! whoever loses by fresh rounds what luck had given it may have hidden one that is as fast.
 
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record, Regret};
-use crate::stats::{Interval, SAME_ZONE, compare};
-use crate::strategy::is_library;
+use crate::stats::{Interval, SAME_ZONE, compare, is_confirmed};
+use crate::strategy::{INFLIGHT, is_library};
+
+/// Most cells of a profile that get fresh rounds at a time for its worst regrets.
+pub const MOST_TO_CONFIRM: usize = 4;
+
+/// How often they are looked for at most: again where fresh rounds have shown another to be worse.
+pub const MOST_SEARCHES: u32 = 4;
 
 /// The regret of every road of the library in every cell that counts, in the order of the cells.
 #[must_use]
 pub fn regrets(record: &Record) -> Vec<Regret> {
-    let of_profile = |profile| {
-        let ranking = Ranking::new(record, profile);
-        let roads = ranking.cells.iter().copied();
-        let found = roads.filter_map(|road| of_cell(&ranking, road));
-        found.collect::<Vec<_>>()
-    };
-    record.profiles.iter().flat_map(of_profile).collect()
+    let profiles = record.profiles.iter();
+    profiles
+        .flat_map(|profile| of_profile(&Ranking::new(record, profile)))
+        .collect()
+}
+
+/// The same in one profile.
+pub(crate) fn of_profile(ranking: &Ranking<'_>) -> Vec<Regret> {
+    let roads = ranking.cells.iter();
+    roads.filter_map(|road| of_cell(ranking, road)).collect()
 }
 
 /// The regret of one cell; `None` if it is none of the library's, does not count, or has nothing
 /// to be compared with, or too few rounds for an interval.
 pub(crate) fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
     let counts = ranking.ranked.iter().any(|cell| cell.id == road.id);
-    let reference = reference(ranking, road.depth).filter(|_| is_library(&road.strategy) && counts);
-    let reference = reference?;
+    if !counts || !is_library(&road.strategy) {
+        return None;
+    }
+    let (fresh, others): (Vec<&Cell>, Vec<&Cell>) =
+        references(ranking, road).partition(|reference| is_confirmed(reference, road));
+    let fresh = fresh.into_iter().filter_map(|one| between(road, one));
+    let fastest = fresh.max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let next = others.first().and_then(|next| between(road, next));
+    let found = fastest.into_iter().chain(next);
+    found.max_by(|a, b| a.hi.total_cmp(&b.hi))
+}
+
+/// Whom a road of the library may be held against, fastest first.
+fn references<'a>(ranking: &Ranking<'a>, road: &Cell) -> impl Iterator<Item = &'a Cell> {
+    // Ranked cells are in order of speed, and hold no maps, no `null` and no fio.
+    let ranked = ranking.ranked.iter().copied();
+    ranked.filter(|cell| !is_library(&cell.strategy) && cell.depth <= road.depth)
+}
+
+/// How far a road is behind one reference.
+fn between(road: &Cell, reference: &Cell) -> Option<Regret> {
     let interval = compare(reference, road).filter(Interval::suffices)?;
     Some(Regret {
         profile: road.profile.clone(),
@@ -46,10 +77,59 @@ pub(crate) fn of_cell(ranking: &Ranking<'_>, road: &Cell) -> Option<Regret> {
     })
 }
 
-/// What the library is compared with where it may have so many operations in flight.
-fn reference<'a>(ranking: &Ranking<'a>, depth: u32) -> Option<&'a Cell> {
-    // Ranked cells are in order of speed, and hold no maps, no `null` and no fio.
-    ranking.best(|cell| !is_library(&cell.strategy) && cell.depth <= depth)
+/// The cells whose fresh rounds the worst regret of a profile needs: those that it rests on, and as
+/// many of the next worst as there is room for among [`MOST_TO_CONFIRM`]. That of the library's own
+/// choice comes first, then that of its other roads. None where the worst rest on fresh rounds.
+#[must_use]
+pub fn to_confirm<'a>(ranking: &Ranking<'a>) -> Vec<&'a Cell> {
+    let own = worst_pairs(ranking, |road| road.strategy == INFLIGHT);
+    match own.is_empty() {
+        true => worst_pairs(ranking, |road| road.strategy != INFLIGHT),
+        false => own,
+    }
+}
+
+/// The same of some roads.
+fn worst_pairs<'a>(ranking: &Ranking<'a>, wanted: impl Fn(&Cell) -> bool) -> Vec<&'a Cell> {
+    let ranked = ranking.ranked.iter().copied();
+    let roads: Vec<&Cell> = ranked
+        .filter(|road| is_library(&road.strategy) && wanted(road))
+        .collect();
+    let is_fresh = |regret: &Regret| {
+        let of_road = roads.iter().find(|road| road.id == regret.cell);
+        let mut ranked = ranking.ranked.iter();
+        let reference = ranked.find(|cell| cell.id == regret.reference);
+        of_road
+            .zip(reference)
+            .is_some_and(|(road, reference)| is_confirmed(reference, road))
+    };
+    // Who is better than this does not matter.
+    let known = roads.iter().filter_map(|road| of_cell(ranking, road));
+    let known = known.filter(is_fresh).map(|regret| regret.hi);
+    let mut at_least = known.fold(f64::NEG_INFINITY, f64::max);
+    let mut chosen: Vec<&Cell> = Vec::new();
+    loop {
+        let is_chosen = |cell: &Cell| chosen.iter().any(|one| one.id == cell.id);
+        let next = |road: &&'a Cell| {
+            let is_done = |reference: &Cell| {
+                is_confirmed(reference, road) || (is_chosen(reference) && is_chosen(road))
+            };
+            let reference = references(ranking, road).find(|one| !is_done(one))?;
+            Some((between(road, reference)?.hi, [*road, reference]))
+        };
+        let worst = roads.iter().filter_map(next);
+        let worst = worst.max_by(|(a, _), (b, _)| a.total_cmp(b));
+        let Some((_, pair)) = worst.filter(|(hi, _)| *hi > at_least) else {
+            return chosen;
+        };
+        let new: Vec<&Cell> = pair.into_iter().filter(|cell| !is_chosen(cell)).collect();
+        if chosen.len() + new.len() > MOST_TO_CONFIRM {
+            return chosen;
+        }
+        chosen.extend(new);
+        // Of the others, those that are known to be fine are left as they are.
+        at_least = at_least.max(SAME_ZONE);
+    }
 }
 
 /// The worst of them by the bad end of its interval, of those that `wanted` is true of.

@@ -75,7 +75,8 @@ pub(crate) fn condition(strategy: &str) -> Option<&'static str> {
 }
 
 /// Whether the strategy is one of the library's roads.
-pub(crate) fn is_library(strategy: &str) -> bool {
+#[must_use]
+pub fn is_library(strategy: &str) -> bool {
     strategy == INFLIGHT || strategy.starts_with("inflight-")
 }
 

@@ -1,7 +1,11 @@
 //! Fresh rounds, through the command.
 
+use std::collections::BTreeSet;
+
 use inflight_report::Record;
+use inflight_report::ranking::Ranking;
 use inflight_report::record::Round;
+use inflight_report::regret::to_confirm;
 
 use crate::support::{directory, record};
 
@@ -45,4 +49,40 @@ fn too_few_rounds_confirm_nothing() {
     let (code, record) = record(directory.path(), &[ARGS, &["--rounds", "5"]].concat());
     assert_eq!(code, 0);
     assert_eq!(rounds(&record, "pread").len(), 5);
+}
+
+/// What was known of a run after so many rounds.
+fn after(record: &Record, rounds: u32) -> Record {
+    let mut known = record.clone();
+    for cell in &mut known.cells {
+        cell.rounds.retain(|round| round.block < rounds);
+        cell.turns.retain(|round| round.block < rounds);
+    }
+    known
+}
+
+#[test]
+fn the_worst_regret_gets_fresh_rounds_after_those_at_the_front() {
+    // Futures of cached data are never at the front beside plain calls, and a road of the library.
+    let strategies = ["--strategy", "pread,inflight,inflight-async"];
+    let args = ["--profile", "cached-random-read", "--depth", "1,2"];
+    let short = ["--size", "16m", "--cell-time", "10", "--rounds", "8"];
+    let directory = directory();
+    let (code, record) = record(directory.path(), &[&args[..], &strategies, &short].concat());
+    assert_eq!(code, 0);
+    // Eight of all, and eight of those at the front.
+    let known = after(&record, 16);
+    let ranking = Ranking::new(&known, &known.profiles[0]);
+    let of_worst = to_confirm(&ranking).into_iter();
+    let of_worst: BTreeSet<&str> = of_worst.map(|cell| &*cell.id).collect();
+    assert!(!of_worst.is_empty(), "{:?}", known.cells);
+    let later = record.cells.iter().filter_map(|cell| {
+        let later = cell.rounds.iter().filter(|round| round.block >= 16);
+        let blocks: Vec<u32> = later.map(|round| round.block).collect();
+        (!blocks.is_empty()).then_some((&*cell.id, blocks))
+    });
+    let (ran, blocks): (BTreeSet<&str>, Vec<Vec<u32>>) = later.unzip();
+    assert_eq!(ran, of_worst);
+    let numbers: Vec<u32> = (16..24).collect();
+    assert!(blocks.iter().all(|blocks| *blocks == numbers), "{blocks:?}");
 }

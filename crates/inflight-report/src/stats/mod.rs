@@ -15,7 +15,7 @@ mod turns;
 pub use drift::{Drift, drift};
 pub use rank_sum::rank_sum;
 pub use steady::{Steady, steady};
-pub use turns::{FEWEST_TURNS, MOST_LOOKS, median_op_ps, took_turns};
+pub use turns::{FEWEST_TURNS, MOST_LOOKS, took_turns};
 
 use std::collections::BTreeMap;
 

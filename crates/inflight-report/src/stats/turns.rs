@@ -42,29 +42,26 @@ pub(super) fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
 /// Whether two cells took enough turns next to each other to be compared by them.
 #[must_use]
 pub fn took_turns(a: &Cell, b: &Cell) -> bool {
-    logs(a, b).len() >= FEWEST_TURNS
+    pairs(a, b).len() >= FEWEST_TURNS
 }
 
-/// The median picoseconds per operation of all turns; `None` of too few.
-#[must_use]
-pub fn median_op_ps(cell: &Cell) -> Option<f64> {
-    let all = cell.turns.iter().flat_map(|round| &round.op_ps);
-    let done: Vec<f64> = all.filter(|ps| **ps > 0).map(|ps| *ps as f64).collect();
-    (done.len() >= FEWEST_TURNS).then(|| median(done))?
-}
-
-/// Logarithms of how many times `a` was as fast as `b`. A turn in which one of them completed
-/// nothing has none: it was disturbed for all of its length.
+/// Logarithms of how many times `a` was as fast as `b`.
 fn logs(a: &Cell, b: &Cell) -> Vec<f64> {
+    let pairs = pairs(a, b).into_iter();
+    pairs.map(|(a, b)| (b as f64 / a as f64).ln()).collect()
+}
+
+/// What an operation took in the turns next to each other, in picoseconds. A turn in which one of
+/// them completed nothing is left out: it was disturbed for all of its length.
+fn pairs(a: &Cell, b: &Cell) -> Vec<(u64, u64)> {
     let of_b: BTreeMap<u32, &[u64]> = b.turns.iter().map(|one| (one.block, &*one.op_ps)).collect();
-    let mut logs = Vec::new();
+    let mut pairs = Vec::new();
     for round in &a.turns {
         let other = of_b.get(&round.block).copied().unwrap_or_default();
-        let both = round.op_ps.iter().zip(other);
-        let both = both.filter(|(a, b)| **a > 0 && **b > 0);
-        logs.extend(both.map(|(a, b)| (*b as f64 / *a as f64).ln()));
+        let both = round.op_ps.iter().copied().zip(other.iter().copied());
+        pairs.extend(both.filter(|(a, b)| *a > 0 && *b > 0));
     }
-    logs
+    pairs
 }
 
 /// The interval of the median ratio, from logarithms: two of them, counted from the ends.

@@ -158,7 +158,9 @@ fn rounds(record: &Record) -> String {
     let done = most_rounds(record, |cell| of_kind(cell, false));
     let fresh = match most_rounds(record, |cell| of_kind(cell, true)) {
         0 => String::new(),
-        fresh => format!(", and up to {fresh} fresh ones of the cells at the front"),
+        fresh => {
+            format!(", and up to {fresh} fresh ones of the cells that verdict and regret rest on")
+        }
     };
     let each = nanos(record.cell_duration_ns as f64);
     let planned = match usize::try_from(record.rounds_planned) {

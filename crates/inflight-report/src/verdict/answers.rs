@@ -17,13 +17,13 @@ const AGREES: f64 = 1.1;
 
 /// Whether io_uring is faster than plain calls in this profile, by how much, at what CPU.
 pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
-    let Some(ring) = ranking.best(|cell| is_ring(&cell.strategy)) else {
+    let Some(ring) = of_kind(ranking, is_ring) else {
         return no_ring(ranking);
     };
     let rivals: Vec<(&Cell, String)> = [strategy::PREAD, strategy::THREADS]
         .into_iter()
-        .filter_map(|strategy| plain(ranking, strategy))
-        .map(|rival| (rival, called(rival)))
+        .filter_map(|strategy| of_kind(ranking, |of| of == strategy))
+        .map(|rival| (rival, called(ranking, rival)))
         .collect();
     // Ranked cells are in order of speed, so the first of either strategy is the better one.
     let best = ranking.best(|cell| rivals.iter().any(|(rival, _)| rival.id == cell.id))?;
@@ -58,15 +58,24 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
     Some(text)
 }
 
-fn called(rival: &Cell) -> String {
+fn called(ranking: &Ranking<'_>, rival: &Cell) -> String {
     match rival.strategy.as_str() {
         strategy::PREAD => "one pread loop".to_owned(),
+        // Simpler than the best, and not told apart from it.
+        _ if is_pick(ranking, rival) => name(rival),
         _ => format!("the best thread pool ({} threads)", rival.threads),
     }
 }
 
-fn plain<'a>(ranking: &Ranking<'a>, strategy: &str) -> Option<&'a Cell> {
-    ranking.best(|cell| cell.strategy == strategy)
+fn is_pick(ranking: &Ranking<'_>, cell: &Cell) -> bool {
+    ranking.pick().is_some_and(|pick| pick.id == cell.id)
+}
+
+/// Who stands for a kind of strategy: whom the verdict names if that is of the kind, so that the
+/// reader meets one winner; else the best.
+fn of_kind<'a>(ranking: &Ranking<'a>, is_of_it: impl Fn(&str) -> bool) -> Option<&'a Cell> {
+    let named = ranking.pick().filter(|pick| is_of_it(&pick.strategy));
+    named.or_else(|| ranking.best(|cell| is_of_it(&cell.strategy)))
 }
 
 /// Why no ring is in the ranking; nothing if none was asked for.
@@ -115,10 +124,7 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
 
 /// The worst regret of the library's own choice, and of its other roads.
 pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
-    let roads = ranking.cells.iter();
-    let all: Vec<Regret> = roads
-        .filter_map(|road| regret::of_cell(ranking, road))
-        .collect();
+    let all = regret::of_profile(ranking);
     let own = regret::worst(&all, |one| one.strategy == strategy::INFLIGHT);
     let others = regret::worst(&all, |one| one.strategy != strategy::INFLIGHT);
     let said: Vec<String> = own
@@ -198,7 +204,7 @@ pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
         ranking.best(|cell| cell.strategy == strategy && cell.depth == 1 && cell.threads <= 1)
     };
     let ring = single(strategy::URING).or_else(|| single(strategy::URING_TUNED))?;
-    let interval = compare(ring, plain(ranking, strategy::PREAD)?)?;
+    let interval = compare(ring, of_kind(ranking, |of| of == strategy::PREAD)?)?;
     let gain = match interval.word() {
         Word::ClearlyFaster => format!("gains {}", ratio_with_ends(&interval)),
         Word::ClearlySlower => format!("loses: it is {} pread", ratio_with_ends(&interval)),
@@ -237,17 +243,22 @@ fn beside(
     let (fio, ours) = checks
         .filter_map(|fio| Some((*fio, at(fio.depth)?)))
         .max_by_key(|(fio, _)| fio.depth)?;
-    let name = name_at_depth(ours);
-    let (theirs, ours) = (iops(fio)?, iops(ours)?);
-    let times = theirs / ours;
-    let agrees = if (1.0 / AGREES..=AGREES).contains(&times) {
+    // By the rounds in which both ran: ours may have others, at the front.
+    let interval = compare(fio, ours)?;
+    let judged = if !interval.suffices() {
+        "too few rounds to say whether it agrees"
+    } else if interval.lo >= 1.0 / AGREES && interval.hi <= AGREES {
         "agrees"
-    } else {
+    } else if interval.hi < 1.0 / AGREES || interval.lo > AGREES {
         "does not agree, so one of the two measures something else"
+    } else {
+        "can not tell yet whether it agrees"
     };
-    let (theirs, ours, times) = (count(theirs), count(ours), ratio(times));
+    let name = name_at_depth(ours);
+    let (theirs, ours) = (count(iops(fio)?), count(iops(ours)?));
     Some(format!(
-        "{called} does {theirs} {}/s, {name} {ours} ({times}): {agrees}.",
-        noun::of(ranking.profile).many
+        "{called} does {theirs} {}/s, {name} {ours}; in the same rounds {}: {judged}.",
+        noun::of(ranking.profile).many,
+        ratio_with_ends(&interval)
     ))
 }

@@ -159,6 +159,19 @@ pub(crate) fn disk(rounds: u32) -> Record {
     record
 }
 
+/// Gives a cell `count` fresh rounds at about `iops`, after all those that it has.
+pub(crate) fn confirm(record: &mut Record, strategy: &str, depth: u32, iops: u64, count: u32) {
+    let done = find(record, strategy, depth).rounds.len();
+    let done = u32::try_from(done).expect("a few");
+    let fresh = cell(strategy, depth, iops, 1_000, done + count);
+    let fresh = fresh.rounds.into_iter().filter(|one| one.block >= done);
+    let cell = find(record, strategy, depth);
+    cell.rounds.extend(fresh.map(|mut round| {
+        round.confirms = true;
+        round
+    }));
+}
+
 /// The cell of a strategy at a depth.
 pub(crate) fn find<'a>(record: &'a mut Record, strategy: &str, depth: u32) -> &'a mut Cell {
     let wanted = |cell: &&mut Cell| cell.strategy == strategy && cell.depth == depth;

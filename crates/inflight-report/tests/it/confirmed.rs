@@ -1,4 +1,4 @@
-//! Fresh rounds of the cells at the front, and what rests on them.
+//! Fresh rounds of some cells, and what rests on them.
 
 use inflight_report::ranking::{MOST_FINALISTS, Ranking};
 use inflight_report::record::{Cell, Record, Turns};
@@ -6,20 +6,7 @@ use inflight_report::stats::{Word, ahead, compare, is_confirmed};
 use inflight_report::text::{Style, screen};
 use inflight_report::verdict::verdicts;
 
-use crate::builder::{cell, disk, empty, find};
-
-/// Gives a cell `count` fresh rounds at about `iops`.
-fn confirm(record: &mut Record, strategy: &str, depth: u32, iops: u64, count: u32) {
-    let screened = find(record, strategy, depth).rounds.len();
-    let screened = u32::try_from(screened).expect("a few");
-    let fresh = cell(strategy, depth, iops, 1_000, screened + count);
-    let fresh = fresh.rounds.into_iter().filter(|one| one.block >= screened);
-    let cell = find(record, strategy, depth);
-    cell.rounds.extend(fresh.map(|mut round| {
-        round.confirms = true;
-        round
-    }));
-}
+use crate::builder::{cell, confirm, disk, empty, find};
 
 fn sure(record: &Record) -> String {
     let lines = verdicts(record).remove(0).lines;
@@ -60,24 +47,59 @@ fn fewer_fresh_rounds_than_can_be_sure_count_for_nothing() {
     assert!(is_confirmed(&lucky(6).cells[0], &lucky(6).cells[1]));
 }
 
+fn order(record: &Record) -> Vec<(&str, u32)> {
+    let ranking = Ranking::new(record, &record.profiles[0]);
+    let ranked = ranking.ranked.iter();
+    ranked
+        .map(|cell| (cell.strategy.as_str(), cell.depth))
+        .collect()
+}
+
 #[test]
-fn confirmed_cells_change_places_among_themselves_only() {
+fn whoever_is_no_slower_on_fresh_rounds_takes_the_place_before() {
     let mut record = disk(8);
     confirm(&mut record, "uring-tuned", 32, 520_000, 8);
     confirm(&mut record, "uring", 32, 540_000, 8);
-    let ranking = Ranking::new(&record, &record.profiles[0]);
-    let order: Vec<(&str, u32)> = ranking
-        .ranked
-        .iter()
-        .map(|cell| (cell.strategy.as_str(), cell.depth))
-        .collect();
+    // Behind both of them, and in front of all that they were in front of.
+    confirm(&mut record, "inflight", 1, 12_900, 8);
     let first = [
         ("uring", 32),
-        ("uring", 64),
         ("uring-tuned", 32),
+        ("uring", 64),
         ("inflight", 32),
     ];
-    assert_eq!(order[..4], first);
+    assert_eq!(order(&record)[..4], first);
+    assert_eq!(order(&record).last(), Some(&("inflight", 1)));
+}
+
+#[test]
+fn more_fresh_rounds_in_a_worse_hour_change_no_places() {
+    let mut record = disk(8);
+    let first = [
+        ("uring-tuned", 32, 564_000),
+        ("uring", 32, 560_000),
+        ("threads", 16, 181_000),
+    ];
+    for (strategy, depth, iops) in first {
+        confirm(&mut record, strategy, depth, iops, 8);
+    }
+    let before = named(&record);
+    // Of the worst regret, much later, and with one of the two in front.
+    for (strategy, depth, iops) in [("uring", 32, 90_000), ("inflight", 1, 12_800)] {
+        confirm(&mut record, strategy, depth, iops, 30);
+    }
+    let fresh = find(&mut record, "inflight", 1).rounds.iter_mut();
+    for round in fresh.filter(|round| round.confirms) {
+        round.block += 8;
+    }
+    assert_eq!(named(&record), before);
+}
+
+fn named(record: &Record) -> Vec<(String, u32)> {
+    let order = order(record).into_iter();
+    order
+        .map(|(strategy, depth)| (strategy.to_owned(), depth))
+        .collect()
 }
 
 #[test]
@@ -94,7 +116,7 @@ fn the_verdict_says_what_it_rests_on() {
     let sure = sure(&record);
     assert!(sure.contains("confirmed on fresh rounds"), "{sure}");
     let text = screen(&record, Style::default());
-    let rounds = "8 shuffled rounds of 500 ms, and up to 12 fresh ones of the cells at the front";
+    let rounds = "8 shuffled rounds of 500 ms, and up to 12 fresh ones of the cells that verdict";
     assert!(text.replace("\n", " ").contains(rounds), "{text}");
 }
 

@@ -3,7 +3,7 @@
 use inflight_report::record::Record;
 use inflight_report::verdict::{Verdict, verdicts};
 
-use crate::builder::{cached, cell, disk, empty, find, into_tmpfs, serve, skip};
+use crate::builder::{cached, cell, confirm, disk, empty, find, into_tmpfs, serve, skip};
 
 fn only(record: &Record) -> Verdict {
     let mut verdicts = verdicts(record);
@@ -257,17 +257,103 @@ fn an_open_question_keeps_the_simpler_strategy() {
 #[test]
 fn the_outside_check_agrees_or_does_not() {
     let mut record = disk(8);
-    assert_says(&record, "Check", &["(0.99x): agrees."]);
+    let agrees = "in the same rounds 0.99x (0.98-0.99): agrees.";
+    assert_says(&record, "Check", &[agrees]);
     find(&mut record, "fio", 32).rounds = cell("fio", 32, 300_000, 0, 8).rounds;
     assert_says(&record, "Check", &["does not agree"]);
     let plain = cell("fio-psync", 1, 13_000, 0, 8);
     record.cells.push(plain);
-    let agrees = "k reads/s, pread, 1 thread 12.8 k (1.01x): agrees.";
+    let agrees = "pread, 1 thread 12.8 k; in the same rounds 1.01x (1.01-1.01): agrees.";
     assert_says(
         &record,
         "Check",
         &["does not agree", "fio one at a time does 1", agrees],
     );
+}
+
+#[test]
+fn the_outside_check_is_held_against_the_same_rounds() {
+    // Fresh rounds of our own, while something else uses the disk: fio took no part in them.
+    let mut record = disk(8);
+    for strategy in ["uring-tuned", "uring", "inflight"] {
+        confirm(&mut record, strategy, 32, 250_000, 20);
+    }
+    assert_says(
+        &record,
+        "Check",
+        &["in the same rounds 0.99x (0.99-0.99): agrees."],
+    );
+    // A disk that wavers, and fio with it or not.
+    let wavers = |record: &mut Record, strategy: &str| {
+        let rounds = find(record, strategy, 32).rounds.iter_mut();
+        for (at, round) in rounds.enumerate() {
+            round.ops = round.ops * [100, 40, 130, 70, 55, 160, 90, 120][at % 8] / 100;
+        }
+    };
+    let mut record = disk(8);
+    wavers(&mut record, "fio");
+    assert_says(&record, "Check", &["can not tell yet whether it agrees"]);
+    ["uring", "uring-tuned", "inflight"]
+        .into_iter()
+        .for_each(|strategy| wavers(&mut record, strategy));
+    assert_says(&record, "Check", &["0.99x (0.98-0.99): agrees."]);
+    assert_says(&disk(5), "Check", &["0.99x: too few rounds to say"]);
+}
+
+#[test]
+fn one_report_names_one_winner() {
+    // Rings and a pool of 64 threads are alike, and the disk gets slower by half while they get
+    // more fresh rounds, in which the others take no part.
+    let mut record = empty(6);
+    let cells = [
+        ("uring", 64, 100_000),
+        ("threads", 64, 99_500),
+        ("threads", 2, 95_000),
+        ("pread", 1, 90_000),
+    ];
+    for (strategy, depth, iops) in cells {
+        record.cells.push(cell(strategy, depth, iops, 1_000, 6));
+    }
+    for (strategy, depth) in [("uring", 64), ("threads", 64), ("pread", 1)] {
+        let iops = if depth == 1 { 90_000 } else { 100_000 };
+        confirm(&mut record, strategy, depth, iops, 6);
+    }
+    for (strategy, depth) in [("uring", 64), ("threads", 64)] {
+        confirm(&mut record, strategy, depth, 53_000, 10);
+    }
+    let rounds = find(&mut record, "threads", 64).rounds.iter_mut();
+    for (at, round) in rounds.filter(|round| round.confirms).enumerate() {
+        round.ops = round.ops * [103, 95][at % 2] / 100;
+    }
+    assert_says(&record, "Verdict", &["keep pread, 64 threads (simplest)"]);
+    let verdict = only(&record);
+    let all: String = verdict.lines.into_iter().map(|line| line.text).collect();
+    assert!(!all.contains("2 threads"), "{all}");
+    assert_says(
+        &record,
+        "io_uring",
+        &["one pread loop and ", " pread, 64 threads."],
+    );
+}
+
+#[test]
+fn a_pool_that_is_named_stands_for_the_pools() {
+    // The best pool has more threads than the one that is no real difference from it.
+    let mut record = disk(8);
+    record.cells.retain(|cell| cell.strategy != "inflight");
+    record.cells.push(cell("threads", 64, 181_500, 5_400, 8));
+    let best = "the best thread pool (64 threads)";
+    assert_says(&record, "io_uring", &[best]);
+    for (strategy, depth) in [("uring", 32), ("uring", 64), ("uring-tuned", 32)] {
+        find(&mut record, strategy, depth).rounds = cell(strategy, depth, 90_000, 1, 8).rounds;
+    }
+    assert_says(&record, "Verdict", &["Use pread, 16 threads"]);
+    assert_says(
+        &record,
+        "How sure",
+        &["from the fastest, pread, 64 threads"],
+    );
+    assert_says(&record, "io_uring", &["x (0.50-0.50) pread, 16 threads."]);
 }
 
 #[test]
