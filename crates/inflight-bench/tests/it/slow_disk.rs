@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
+    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    Request,
 };
 use inflight_report::record::{Cell, Record};
 use tempfile::TempDir;
@@ -27,6 +29,8 @@ enum Habit {
     Keeps,
     /// Every now and then it does nothing at all for a while.
     Stalls,
+    /// None: it is fast, and has the page cache before it, as disks do.
+    None,
 }
 
 /// How long the disk takes for what it does not keep.
@@ -39,6 +43,7 @@ struct Disk {
     habit: Habit,
     kept: Mutex<HashSet<u64>>,
     last_stall: Mutex<Instant>,
+    flushes: Arc<AtomicU32>,
 }
 
 impl Disk {
@@ -59,6 +64,7 @@ impl Disk {
                     *last = Instant::now();
                 }
             }
+            Habit::None => {}
         }
     }
 }
@@ -80,8 +86,12 @@ impl Filesystem for Disk {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache, which is not what is tested.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+        let flags = match self.habit {
+            Habit::None => FopenFlags::empty(),
+            // Past the page cache, which is not what is tested.
+            _ => FopenFlags::FOPEN_DIRECT_IO,
+        };
+        reply.opened(FileHandle(0), flags);
     }
 
     fn read(
@@ -99,18 +109,26 @@ impl Filesystem for Disk {
         self.take_time(offset, left);
         reply.data(&vec![7; usize::try_from(left).unwrap()]);
     }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        reply.ok();
+    }
 }
 
 /// A disk, and where it is mounted; the directory goes last.
 struct Mounted {
     session: BackgroundSession,
     directory: TempDir,
+    flushes: Arc<AtomicU32>,
 }
 
 impl Mounted {
     fn new(test: &str, habit: Habit) -> Option<Self> {
         let directory = directory();
+        let flushes = Arc::default();
         let disk = Disk {
+            flushes: Arc::clone(&flushes),
             habit,
             kept: Mutex::default(),
             last_stall: Mutex::new(Instant::now()),
@@ -118,7 +136,11 @@ impl Mounted {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("habit".to_owned())];
         match fuser::spawn_mount(disk, directory.path(), &config) {
-            Ok(session) => Some(Self { session, directory }),
+            Ok(session) => Some(Self {
+                session,
+                directory,
+                flushes,
+            }),
             Err(error) => {
                 println!("skipped: {test}: FUSE cannot be mounted here: {error}");
                 None
@@ -193,4 +215,18 @@ fn stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one() {
     // A sixth of the time it stalls: a closed loop has one operation in many that sees it.
     let (closed, open) = (p99(&closed).unwrap(), p99(&open).unwrap());
     assert!(closed < half_ns && half_ns < open, "{closed} ns, {open} ns");
+}
+
+#[test]
+fn a_file_that_nobody_writes_to_is_not_flushed_before_each_cold_stretch() {
+    let test = "a_file_that_nobody_writes_to_is_not_flushed_before_each_cold_stretch";
+    let Some(disk) = Mounted::new(test, Habit::None) else {
+        return;
+    };
+    let record = disk.measure(&["--cell-time", "20", "--profile", "cold-random-read"]);
+    let flushes = disk.flushes.load(Ordering::Relaxed);
+    disk.end();
+    // When it is opened and before the first stretch, of three: one finds out how long it takes.
+    assert_eq!(record.cells[0].rounds.len(), 2, "{:?}", record.cells[0]);
+    assert!((1..=2).contains(&flushes), "{flushes}");
 }
