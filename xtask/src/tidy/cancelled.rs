@@ -146,13 +146,10 @@ impl<'ast> Visit<'ast> for Futures<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy;
 
     fn lines_found(text: &str) -> Vec<usize> {
-        let violations = check(&Tree::of(&[("crates/inflight/src/a.rs", text)]));
-        violations
-            .into_iter()
-            .map(|violation| violation.line)
-            .collect()
+        tidy::lines_found(check, "crates/inflight/src/a.rs", text)
     }
 
     #[test]

@@ -64,13 +64,10 @@ impl<'ast> Visit<'ast> for Functions<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy;
 
     fn lines_found(text: &str) -> Vec<usize> {
-        let violations = check(&Tree::of(&[("crates/a/src/lib.rs", text)]));
-        violations
-            .into_iter()
-            .map(|violation| violation.line)
-            .collect()
+        tidy::lines_found(check, "crates/a/src/lib.rs", text)
     }
 
     /// A body that makes its function `lines` long, counting the line of `fn`.

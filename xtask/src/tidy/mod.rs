@@ -71,6 +71,14 @@ fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
+/// The lines of a text in which a rule is broken, for the tests of the rules.
+#[cfg(test)]
+fn lines_found(rule: fn(&Tree) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
+    let violations = rule(&Tree::of(&[(path, text)]));
+    let lines = violations.into_iter().map(|violation| violation.line);
+    lines.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,6 +26,11 @@ fn open(engine: &Engine, mounted: &Mounted, number: u64) -> File {
     file.expect("every number is a file")
 }
 
+/// So many bytes that no other number has.
+fn bytes_of(number: u64, count: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(count.div_ceil(8))[..count].to_vec()
+}
+
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     let mut context = Context::from_waker(Waker::noop());
     Pin::new(future).poll(&mut context)

@@ -84,13 +84,10 @@ fn may_import(module: &str, other: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tidy;
 
     fn lines_found(file: &str, text: &str) -> Vec<usize> {
-        let violations = check(&Tree::of(&[(&format!("{LIBRARY}{file}"), text)]));
-        violations
-            .into_iter()
-            .map(|violation| violation.line)
-            .collect()
+        tidy::lines_found(check, &format!("{LIBRARY}{file}"), text)
     }
 
     #[test]

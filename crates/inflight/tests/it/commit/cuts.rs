@@ -16,7 +16,7 @@ use inflight::fs::{AnyRange, File};
 use inflight::{Batch, Direct, Engine, Operation};
 
 use super::disk::{Disk, Mounted, SECTOR, SECTORS, mounted_or_skip};
-use super::{SYNCED, WRITTEN, open};
+use super::{SYNCED, WRITTEN, bytes_of, open};
 use crate::support::{Named, on_every_backend, read_write, say, share_of};
 
 const CLIENTS: usize = 16;
@@ -31,10 +31,6 @@ const STRIDE: usize = SECTORS * SECTOR / CLIENTS;
 /// Where the records of a client are: in the middle of a block.
 fn place(number: usize) -> usize {
     number * STRIDE + SECTOR
-}
-
-fn bytes_of(record: u64) -> Vec<u8> {
-    record.to_le_bytes().repeat(RECORD / 8)
 }
 
 /// How a client syncs. With these, all of them write by plain calls.
@@ -91,7 +87,7 @@ impl Durable {
 
     fn write(self, number: usize, record: u64, file: &File) -> io::Result<()> {
         let offset = place(number) as u64;
-        let mut bytes = bytes_of(record);
+        let mut bytes = bytes_of(record, RECORD);
         let wanted = match self {
             Self::AnyRangeThenSync => RECORD - 24,
             _ => RECORD,
@@ -158,7 +154,7 @@ fn client(
 
 fn write(number: usize, record: u64, written: &File) {
     let (result, _) = written
-        .write_all_at(bytes_of(record), place(number) as u64)
+        .write_all_at(bytes_of(record, RECORD), place(number) as u64)
         .wait();
     assert_eq!(result.expect("the disk is sound"), RECORD);
 }

@@ -3,12 +3,13 @@
 
 use std::error::Error;
 use std::future::IntoFuture;
+use std::io;
 
 use inflight::fs::{File, WriteAt};
 use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
 
-use super::disk::mounted_or_skip;
-use super::{SYNCED, open};
+use super::disk::{Mounted, mounted_or_skip};
+use super::{SYNCED, bytes_of, open};
 use crate::awaited::everywhere::on_every_host;
 use crate::support::{on_every_backend, read_write, temp_path};
 
@@ -18,7 +19,7 @@ const AT_ONCE: usize = 8;
 const TURNS: usize = 60;
 
 fn block(number: usize) -> Vec<u8> {
-    number.to_le_bytes().repeat(BLOCK.div_ceil(8))[..BLOCK].to_vec()
+    bytes_of(number as u64, BLOCK)
 }
 
 /// Writes blocks, a few at a time by `write`, which is told of which to write. Some of them are
@@ -116,6 +117,18 @@ fn awaited_durable_writes_are_kept_both_ways_by_every_host() {
     });
 }
 
+/// Flushes of the disk while whole blocks are written.
+fn flushes_of<R>(mounted: &Mounted, write: impl FnOnce() -> R) -> u64
+where
+    R: IntoIterator<Item = (io::Result<usize>, Vec<u8>)>,
+{
+    let before = mounted.disk.flushes();
+    for (result, _) in write() {
+        assert!(matches!(result, Ok(BLOCK)), "{result:?}");
+    }
+    mounted.disk.flushes() - before
+}
+
 #[test]
 fn a_batch_that_is_kept_together_needs_one_flush() {
     let Some(mounted) = mounted_or_skip("a_batch_that_is_kept_together_needs_one_flush") else {
@@ -132,9 +145,7 @@ fn a_batch_that_is_kept_together_needs_one_flush() {
                 ways.push(write.explain().durably);
                 batch.push(write);
             }
-            let before = mounted.disk.flushes();
-            assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
-            let flushes = mounted.disk.flushes() - before;
+            let flushes = flushes_of(&mounted, || batch.wait());
             let expected = ways.contains(&Some(Durably::Together));
             assert_eq!(flushes, u64::from(expected), "{ways:?}");
             together += flushes;
@@ -160,15 +171,9 @@ fn an_awaited_batch_that_is_kept_together_needs_few_flushes() {
             for number in 0..WRITES {
                 batch.push(file.write_at(block(number), number as u64 * 512).dsync());
             }
-            let before = (mounted.disk.flushes(), engine.stats().synced_writes);
-            let results = pollster::block_on(batch.into_future());
-            assert!(
-                results
-                    .into_iter()
-                    .all(|(result, _)| result.unwrap() == BLOCK)
-            );
-            let flushes = mounted.disk.flushes() - before.0;
-            let synced = engine.stats().synced_writes - before.1;
+            let before = engine.stats().synced_writes;
+            let flushes = flushes_of(&mounted, || pollster::block_on(batch.into_future()));
+            let synced = engine.stats().synced_writes - before;
             // A few may be written only when the first flush has begun, and some when the next has.
             assert!(flushes <= 8, "{flushes} flushes for {synced} writes");
             together += u64::from(synced == WRITES as u64);
@@ -226,7 +231,7 @@ fn kept(file: &File, way: Durably, at: u64) -> WriteAt<'_, Vec<u8>> {
 }
 
 /// What a durable write was told.
-fn told(result: std::io::Result<usize>) -> Result<usize, Option<i32>> {
+fn told(result: io::Result<usize>) -> Result<usize, Option<i32>> {
     result.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| {
             let cause: &(dyn Error + 'static) = cause;
