@@ -8,7 +8,7 @@ use crate::noun;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Regret};
 use crate::regret;
-use crate::stats::{Word, compare, word};
+use crate::stats::{Word, compare, is_confirmed, word};
 use crate::strategy::{self, is_ring, name, name_at_depth};
 use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends, signed_percent};
 
@@ -144,6 +144,10 @@ pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
 
 /// A regret by the bad end of its interval, with the rest of it.
 pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) -> String {
+    let fresh = match is_confirmed(reference, road) {
+        true => ", on fresh rounds",
+        false => "",
+    };
     let (road, reference) = (name_at_depth(road), name_at_depth(reference));
     let in_prose = |percent: f64| signed_percent(percent / 100.0).replace('%', " %");
     let bad_end = in_prose(regret.percent_at_worst());
@@ -152,8 +156,8 @@ pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) ->
         false => ("up to", "behind"),
     };
     format!(
-        "{road} is {so_far} {} {place} {reference} (the bad end of its interval; in the middle {}, \
-         at the good end {})",
+        "{road} is {so_far} {} {place} {reference} (the bad end of its interval{fresh}; in the \
+         middle {}, at the good end {})",
         bad_end.trim_start_matches(['-', '+']),
         in_prose(regret.percent()),
         in_prose(regret.percent_at_best())

@@ -3,6 +3,7 @@
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{ProfileSummary, Record, Regret, Round, Turns};
 use inflight_report::regret::{MOST_SEARCHES, MOST_TO_CONFIRM, regrets, to_confirm, worst};
+use inflight_report::verdict::verdicts;
 use inflight_report::{html, text};
 use oorandom::Rand64;
 
@@ -208,6 +209,14 @@ fn a_reference_that_was_lucky_leaves_its_place_to_the_next() {
     confirm(&mut record, "threads", 4, 100_500, 8);
     let last = at(&record, "inflight", 4).unwrap();
     assert!(last.is_within() && last.level >= 0.98, "{last:?}");
+    let told = |record: &Record| {
+        let lines = verdicts(record).remove(0).lines.into_iter();
+        let mut lines = lines.filter(|line| line.label == "Regret");
+        lines.next().unwrap().text
+    };
+    let fresh = "(the bad end of its interval, on fresh rounds; in the middle";
+    assert!(told(&record).contains(fresh), "{}", told(&record));
+    assert!(!told(&disk(8)).contains("fresh"));
 }
 
 /// Up to 10 % up or down.
