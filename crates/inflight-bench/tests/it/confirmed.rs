@@ -61,21 +61,17 @@ fn after(record: &Record, rounds: u32) -> Record {
     known
 }
 
-#[test]
-fn the_worst_regret_gets_fresh_rounds_after_those_at_the_front() {
-    // Futures of cached data are never at the front beside plain calls, and a road of the library.
-    let strategies = ["--strategy", "pread,inflight,inflight-async"];
-    let args = ["--profile", "cached-random-read", "--depth", "1,2"];
-    let short = ["--size", "16m", "--cell-time", "10", "--rounds", "8"];
+/// Runs the command, and looks whether the cells that it ran after those at the front are those
+/// that the worst regret rested on by then. Says whether there were any.
+fn confirms_the_worst(args: &[&str]) -> bool {
     let directory = directory();
-    let (code, record) = record(directory.path(), &[&args[..], &strategies, &short].concat());
+    let (code, record) = record(directory.path(), args);
     assert_eq!(code, 0);
     // Eight of all, and eight of those at the front.
     let known = after(&record, 16);
     let ranking = Ranking::new(&known, &known.profiles[0]);
     let of_worst = to_confirm(&ranking).into_iter();
     let of_worst: BTreeSet<&str> = of_worst.map(|cell| &*cell.id).collect();
-    assert!(!of_worst.is_empty(), "{:?}", known.cells);
     let later = record.cells.iter().filter_map(|cell| {
         let later = cell.rounds.iter().filter(|round| round.block >= 16);
         let blocks: Vec<u32> = later.map(|round| round.block).collect();
@@ -85,4 +81,21 @@ fn the_worst_regret_gets_fresh_rounds_after_those_at_the_front() {
     assert_eq!(ran, of_worst);
     let numbers: Vec<u32> = (16..24).collect();
     assert!(blocks.iter().all(|blocks| *blocks == numbers), "{blocks:?}");
+    !of_worst.is_empty()
+}
+
+#[test]
+fn the_worst_regret_gets_fresh_rounds_after_those_at_the_front() {
+    // Futures of cached data are never at the front beside plain calls, and a road of the library.
+    let strategies = ["--strategy", "pread,inflight,inflight-async"];
+    let args = ["--profile", "cached-random-read", "--depth", "1,2,4,8"];
+    let short = ["--size", "16m", "--cell-time", "5", "--rounds", "8"];
+    let args = [&args[..], &strategies, &short].concat();
+    // On a busy machine their threads may get no turn in most rounds, and have no regret then; of
+    // the library's own choice at four depths, the worst is now at the front and now not.
+    let tries = (0..20).take_while(|_| !confirms_the_worst(&args)).count();
+    assert!(
+        tries < 20,
+        "the worst regret rested on fresh rounds each time"
+    );
 }
