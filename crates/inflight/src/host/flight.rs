@@ -148,6 +148,14 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     {
         return Tried::InFlight(Flight::Local(home, ticket));
     }
+    #[cfg(feature = "tokio")]
+    if road == Road::Warm
+        && step != Step::Backend
+        // SAFETY: passed on from the caller.
+        && let Some((lane, ticket)) = unsafe { lane::share(shared, operation, &request, waker) }
+    {
+        return Tried::InFlight(Flight::Lane(lane, ticket));
+    }
     let answer = match step {
         Step::Backend => return Tried::Request(request),
         Step::Pool => return Tried::Request(request.aside()),

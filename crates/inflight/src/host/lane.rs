@@ -21,14 +21,19 @@
 //! until a few are there. Each time it lets the others have their turn first, and the runtime look
 //! for its events.
 //!
+//! **Sharing.** The only thread of a runtime shares its copies from the page cache with a thread of
+//! the pool, where that wins ([`shares`]).
+//!
 //! A runtime of several threads has several lanes ([`super::crew`]).
 #![allow(unsafe_code)]
+
+mod shares;
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 use std::thread::{self, JoinHandle};
@@ -48,13 +53,23 @@ use super::mail::{Mailbox, News, Rouse, Rouser, Taken};
 use super::pace::MANY;
 use super::pass::{Takes, Then, Told, Works, pass};
 use super::shared::{Shared, lock};
+use super::spread::Gathered;
 use crate::completion::Answer;
 use crate::error::SetupError;
 use crate::op::{Op, Request};
 use crate::proactor::Proactor;
+use shares::Taken as Shares;
 
-/// A desk that goes from thread to thread.
-struct Movable(Desk);
+pub(crate) use shares::share;
+
+/// What goes from thread to thread.
+struct Movable {
+    desk: Desk,
+    /// What is shared with another thread; see [`shares`].
+    gathered: Gathered,
+    /// Answers of that, which have yet to be left in the mailbox.
+    made: Vec<(u32, Answer)>,
+}
 
 // SAFETY: what it has that is not `Send` by itself are addresses in requests. They stay valid until
 // their answers are delivered, whichever thread hands them over: `Cells::insert` asks for that. The
@@ -74,6 +89,8 @@ pub(crate) struct Lane {
     is_taken: AtomicBool,
     /// How often the task has worked.
     passes: AtomicU64,
+    /// The thread that has polled it last, by an address that is its own; 0 for none.
+    served_by: AtomicUsize,
     /// The thread that has taken the lane over. Its lock comes before that of the desk.
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Weak<Shared>,
@@ -127,9 +144,14 @@ pub(super) fn make(
         place,
         // The task sets its own waker before it counts as parked for the first time.
         mailbox: Mailbox::new(nobody(), shared.config.bytes_in_flight),
-        desk: Mutex::new(Some(Movable(Desk::new(proactor)))),
+        desk: Mutex::new(Some(Movable {
+            desk: Desk::new(proactor),
+            gathered: Gathered::new(),
+            made: Vec::new(),
+        })),
         is_taken: AtomicBool::new(false),
         passes: AtomicU64::new(0),
+        served_by: AtomicUsize::new(0),
         thread: Mutex::default(),
         shared: Arc::downgrade(shared),
         keeper: Arc::clone(shared.lanes.keeper()),
@@ -216,9 +238,12 @@ impl Lane {
         let Ok(mut desk) = self.desk.try_lock() else {
             return false;
         };
-        let Some(Movable(desk)) = desk.as_mut() else {
+        let Some(Movable { desk, gathered, .. }) = desk.as_mut() else {
             return false;
         };
+        if !gathered.is_empty() {
+            return true;
+        }
         let has_mail = desk.proactor.has_room() && self.mailbox.has_mail();
         has_mail || self.mailbox.has_hint() || desk.proactor.has_work()
     }
@@ -234,17 +259,19 @@ impl Lane {
         let lane = Arc::clone(self);
         let run = move || {
             let desk = lock(&lane.desk).take();
-            let Some(Movable(mut desk)) = desk else {
+            let Some(mut taken) = desk else {
                 return;
             };
             // The task notes nothing any more.
             lane.crowd.note(lane.place, 0);
-            desk.proactor.announce(false);
-            let alarm = desk.proactor.alarm().expect("it was made with the ring");
+            let proactor = &mut taken.desk.proactor;
+            proactor.announce(false);
+            let alarm = proactor.alarm().expect("it was made with the ring");
             // The task is to see that the lane is not its own any more.
             lane.is_taken.store(true, Ordering::Relaxed);
             lane.mailbox.replace_alarm(Rouser::Alarm(alarm)).ring();
-            drive(&lane.shared, desk, &lane.mailbox);
+            without_unwinding(|| taken.finish_shared());
+            drive(&lane.shared, taken.desk, &lane.mailbox);
             lane.rouse_nobody();
         };
         let named = thread::Builder::new().name("inflight-driver".to_owned());
@@ -403,6 +430,20 @@ impl Works for Proactor {
     }
 }
 
+/// Lets all others that are ready have their turn. Unlike `yield_now` of tokio it does not ask the
+/// kernel for events before it goes on: the runtime does so now and then.
+async fn after_others() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// The task.
 async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
     let lane = &serving.lane;
@@ -417,7 +458,7 @@ async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
         let holds = !lane.crowd.is_alone() && told.worth() > 0;
         if holds || (told.of >= MANY && lane.mailbox.has_hint()) {
             // Those that are told now, and all others of this thread, have their turn first.
-            if lane.work(&mut told, Takes::None) == Then::End {
+            if lane.work(&mut told, Takes::None, &known) == Then::End {
                 return;
             }
             tokio::task::yield_now().await;
@@ -426,7 +467,12 @@ async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
             true => Takes::MailAndWaits,
             false => Takes::Mail,
         };
-        then = lane.work(&mut told, takes);
+        then = lane.work(&mut told, takes, &known);
+        if then == Then::Yield {
+            // Those that have been told, and all others that are ready, have their turn first.
+            after_others().await;
+            continue;
+        }
         // Others may hand over so much that there is always something to do.
         tokio::task::consume_budget().await;
     }
@@ -436,13 +482,16 @@ impl Lane {
     /// Waits, if it may, until there is mail, or something to reap. False when the runtime is
     /// about to end.
     async fn woken(&self, watched: &AsyncFd<OwnedFd>, known: &mut Waker, may_wait: bool) -> bool {
+        // Who shares reads with it wakes it without a hint.
+        let mut is_woken = !may_wait;
         poll_fn(|context| {
             if !known.will_wake(context.waker()) {
                 known.clone_from(context.waker());
                 self.be_roused(known);
             }
             let is_taken = self.is_taken.load(Ordering::Relaxed);
-            let mut is_ready = !may_wait || is_taken || self.mailbox.has_hint();
+            let was_woken = std::mem::replace(&mut is_woken, true);
+            let mut is_ready = was_woken || is_taken || self.mailbox.has_hint();
             loop {
                 match watched.poll_read_ready(context) {
                     // Cleared before what is there is reaped: whatever comes later sets it again.
@@ -476,22 +525,41 @@ impl Lane {
     }
 
     /// Reaps and tells.
-    fn work(self: &Arc<Self>, told: &mut Told, takes: Takes) -> Then {
+    fn work(self: &Arc<Self>, told: &mut Told, takes: Takes, task: &Waker) -> Then {
         if self.fork_generation != fork::generation() {
             return Then::End;
         }
-        without_unwinding(|| self.work_on(told, takes))
+        without_unwinding(|| self.work_on(told, takes, task))
     }
 
-    fn work_on(self: &Arc<Self>, told: &mut Told, takes: Takes) -> Then {
+    fn work_on(self: &Arc<Self>, told: &mut Told, takes: Takes, task: &Waker) -> Then {
         let mut desk = lock(&self.desk);
-        let Some(Movable(desk_here)) = desk.as_mut() else {
+        let Some(mine) = desk.as_mut() else {
             return Then::End;
         };
         self.passes.fetch_add(1, Ordering::Relaxed);
+        self.be_served_here();
+        let shares = mine.take_shared();
+        if shares == Shares::Some {
+            self.mailbox
+                .leave(&mut mine.made, &mut mine.desk.taken.news);
+            if mine.only_shares() && !self.mailbox.has_hint() {
+                std::mem::swap(&mut told.news, &mut mine.desk.taken.news);
+                drop(desk);
+                self.tell(&mut told.news);
+                return Then::Yield;
+            }
+        }
         let note = |in_flight| self.crowd.note(self.place, in_flight);
-        let then = pass(desk_here, &self.mailbox, told, takes, note);
-        let proactor = &mut desk_here.proactor;
+        let then = pass(&mut mine.desk, &self.mailbox, told, takes, note);
+        let then = match (then, shares) {
+            (Then::Again | Then::Sleep, Shares::Some) => Then::Yield,
+            (Then::Sleep, Shares::Theirs) if mine.gathered.watch(Rouser::Task(task.clone())) => {
+                Then::Yield
+            }
+            (then, _) => then,
+        };
+        let proactor = &mut mine.desk.proactor;
         let is_broken = proactor.is_broken();
         let fallbacks = match proactor.has_news() && !is_broken {
             true => proactor.take_fallbacks().collect(),

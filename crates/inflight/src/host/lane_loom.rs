@@ -198,6 +198,79 @@ fn a_lane_with_little_room_is_roused_by_requests_and_completions() {
     explore(this, 2, || requests_and_completions(1));
 }
 
+/// A read is shown, under the lock of the desk, at whatever moment after a completion: the task
+/// that sleeps is roused, and makes it.
+///
+/// Fails if `Mailbox::start` does not ring a task that counts as parked (deadlock), or says that it
+/// is awake without ringing it (deadlock); if `leave` has nobody woken (deadlock).
+#[test]
+fn a_lane_that_sleeps_is_roused_by_what_it_is_shown() {
+    let this = "a_lane_that_sleeps_is_roused_by_what_it_is_shown";
+    explore(this, 2, || {
+        let task = Flag::new();
+        let mailbox = Arc::new(Mailbox::new(task.clone(), u64::MAX));
+        let memories: Memories = (0..PLACES).map(|_| Memory::new()).collect();
+        let kernel = Kernel::new(&task);
+        let desk = Arc::new(Mutex::new((Ring::desk(&kernel, 1), Vec::new())));
+        let works = {
+            let memories = memories.clone();
+            thread::spawn(move || kernel.run(&memories, 1))
+        };
+        let client = Client::of(&mailbox, &memories);
+        let shows = {
+            let desk = Arc::clone(&desk);
+            thread::spawn(move || {
+                let asked = client.submit(1);
+                client.finish(1, asked);
+                let mut held = desk.lock().expect("no panic");
+                let (token, shown, rouser) = client.start().expect("nothing else waits");
+                held.1.push((token, 0));
+                drop(held);
+                rouser.iter().for_each(Flag::set);
+                client.finish(0, shown);
+                client.mailbox.end();
+            })
+        };
+        serve_what_is_shown(&mailbox, &desk, &task, &memories);
+        shows.join().expect("no panic");
+        works.join().expect("no panic");
+        assert!(memories.iter().all(|memory| memory.is_gone()));
+    });
+}
+
+/// What is on a desk, and tokens and numbers of what is shown.
+type Shown = Mutex<(Desk<Ring>, Vec<(u32, usize)>)>;
+
+/// As [`serve`], for a task that also makes what is shown.
+fn serve_what_is_shown(mailbox: &Mailbox<Flag>, desk: &Shown, task: &Flag, memories: &Memories) {
+    let mut told = Told::default();
+    loop {
+        let mut locked = desk.lock().expect("no panic");
+        let (desk, shown) = &mut *locked;
+        let make = |(token, number): (u32, usize)| {
+            memories[number].touch();
+            (token, Answer::moved(number))
+        };
+        let mut made: Vec<_> = shown.drain(..).map(make).collect();
+        let has_made = !made.is_empty();
+        mailbox.leave(&mut made, &mut desk.taken.news);
+        let then = match has_made && desk.proactor.in_flight == 0 && !mailbox.has_hint() {
+            true => {
+                std::mem::swap(&mut told.news, &mut desk.taken.news);
+                Then::Again
+            }
+            false => pass(desk, mailbox, &mut told, Takes::Mail, |_| ()),
+        };
+        drop(locked);
+        mailbox.tell(&mut told.news);
+        match then {
+            Then::Sleep if !has_made => task.wait(),
+            Then::Sleep | Then::Again => thread::yield_now(),
+            Then::End => return,
+        }
+    }
+}
+
 /// A crowd comes and goes while the lane that serves it ends: what is asked for is answered, by one
 /// of the two lanes, or by a driver if a lane takes nothing any more.
 ///

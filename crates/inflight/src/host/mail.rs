@@ -127,8 +127,7 @@ impl<A: Rouse> Mailbox<A> {
     /// Ends a visit that brought something the driver has to see.
     fn deliver(&self, mut mail: MutexGuard<'_, Mail<A>>) {
         self.hint.store(true, Ordering::Relaxed);
-        let alarm = mail.parked.then(|| mail.alarm.clone());
-        mail.parked = false;
+        let alarm = mail.rouse();
         drop(mail);
         if let Some(alarm) = alarm {
             alarm.ring();
@@ -177,6 +176,35 @@ impl<A: Rouse> Mailbox<A> {
         }
         self.deliver(mail);
         true
+    }
+
+    /// A cell for a request of so many bytes that the driver is at work at already, for which whom
+    /// to wake is taken; its token, and whom to ring, as by [`Mailbox::rouse`]. `None` if there is
+    /// no room, or the driver is to end.
+    #[cfg(any(feature = "tokio", all(test, loom)))]
+    pub(crate) fn start(
+        &self,
+        bytes: u64,
+        wake: &mut Option<Wake>,
+    ) -> Option<(u32, Ticket, Option<A>)> {
+        let mut mail = self.lock();
+        if mail.ending || !mail.cells.may_start(bytes) {
+            return None;
+        }
+        let (token, ticket) = mail.cells.insert_in_flight(bytes, wake.take()?);
+        Some((token, ticket, mail.rouse()))
+    }
+
+    /// Whom to ring, if the driver sleeps: it counts as awake from now on.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn rouse(&self) -> Option<A> {
+        self.lock().rouse()
+    }
+
+    /// For the driver: leaves answers, and nothing else.
+    #[cfg(any(feature = "tokio", all(test, loom)))]
+    pub(crate) fn leave(&self, answers: &mut Vec<(u32, Answer)>, news: &mut News) {
+        self.lock().leave(answers, news);
     }
 
     /// The answer, if it has come; else the waker is kept.
@@ -257,14 +285,7 @@ impl<A: Rouse> Mailbox<A> {
         let mut mail = self.lock();
         self.hint.store(false, Ordering::Relaxed);
         mail.parked = false;
-        for (token, answer) in answers.drain(..) {
-            match mail.cells.complete(token, answer) {
-                Then::Wake(Wake::Waker(waker)) => taken.news.wakes.push(waker),
-                Then::Over(kept, answer) => taken.news.overs.push((kept, answer)),
-                Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
-            }
-        }
-        mail.letting_go += taken.news.overs.len();
+        mail.leave(answers, &mut taken.news);
         let mut next_timer = mail.timers.next();
         if next_timer.is_some() {
             let now = Instant::now();
@@ -343,6 +364,27 @@ impl<A: Rouse> Mailbox<A> {
             mail = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+}
+
+impl<A: Rouse> Mail<A> {
+    /// Whom to ring, if the driver sleeps: it counts as awake from now on.
+    fn rouse(&mut self) -> Option<A> {
+        let was_parked = std::mem::replace(&mut self.parked, false);
+        was_parked.then(|| self.alarm.clone())
+    }
+
+    /// Takes answers to their cells. Nobody has been told of any news yet.
+    fn leave(&mut self, answers: &mut Vec<(u32, Answer)>, news: &mut News) {
+        let before = news.overs.len();
+        for (token, answer) in answers.drain(..) {
+            match self.cells.complete(token, answer) {
+                Then::Wake(Wake::Waker(waker)) => news.wakes.push(waker),
+                Then::Over(kept, answer) => news.overs.push((kept, answer)),
+                Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
+            }
+        }
+        self.letting_go += news.overs.len() - before;
     }
 }
 

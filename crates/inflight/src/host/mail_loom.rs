@@ -20,7 +20,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use super::cells::{Kept, Left, Ticket};
+use super::cells::{Kept, Left, Ticket, Wake as Waked};
 use super::mail::{Mailbox, Next, Rouse, Taken};
 use crate::completion::Answer;
 use crate::op::{Op, Request, Span, Wishes};
@@ -247,6 +247,12 @@ impl Client {
     pub(super) fn try_submit(&self, number: usize) -> Option<Ticket> {
         // SAFETY: nothing is at the address, and the kernel of these models does not use it.
         unsafe { self.mailbox.submit(request(number), &self.waker) }
+    }
+
+    /// A cell for a read that the driver is at work at.
+    pub(super) fn start(&self) -> Option<(u32, Ticket, Option<Flag>)> {
+        let mut wake = Some(Waked::Waker(self.waker.clone()));
+        self.mailbox.start(1, &mut wake)
     }
 
     /// Waits for the answer as a task does, and has the memory then.

@@ -33,6 +33,7 @@ mod reads;
 mod share;
 #[cfg(all(test, loom))]
 mod share_loom;
+mod shares;
 mod sides;
 pub(crate) mod spread;
 mod stopwatch;

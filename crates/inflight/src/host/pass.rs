@@ -51,6 +51,9 @@ pub(crate) enum Then {
     /// It is woken when there is something to do.
     Sleep,
     Again,
+    /// As `Again`, after all others that are ready.
+    #[cfg(feature = "tokio")]
+    Yield,
     End,
 }
 

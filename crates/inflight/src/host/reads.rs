@@ -1,12 +1,13 @@
 //! The reads that are shown to whoever shares them, and how one is made.
 #![allow(unsafe_code)]
 
+use std::ops::AddAssign;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
 
+use super::mail::Rouser;
 use super::share::{Side, Work};
-use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_now, execute_request};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
@@ -22,6 +23,20 @@ pub(super) enum Manner {
     Call,
     /// By one that does not wait, for owners who must not: see [`Place::missed`].
     WithoutWaiting,
+}
+
+/// Reads that have been made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Made {
+    pub(super) own: u32,
+    pub(super) helped: u32,
+}
+
+impl AddAssign for Made {
+    fn add_assign(&mut self, other: Self) {
+        self.own += other.own;
+        self.helped += other.helped;
+    }
 }
 
 /// A read that is to be shown.
@@ -174,7 +189,7 @@ impl Place {
 const MISSED: Answer = Answer::from_number(-(libc::EAGAIN as i64));
 
 impl Work for Reads {
-    type Alarm = Alarm;
+    type Alarm = Rouser;
 
     #[inline]
     unsafe fn work(&self, place: usize, by: Side) -> i64 {

@@ -344,8 +344,9 @@ impl Owner {
         let Some(answer) = self.owed(share) else {
             return;
         };
+        let before = lock(&share.sleep).take();
+        drop(before);
         let mut held = lock(&share.sleep);
-        *held = None;
         loop {
             // Who has answered before this is seen below, and who comes after it sees this.
             share.sleeps.0.swap(true, Ordering::Acquire);

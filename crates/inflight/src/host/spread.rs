@@ -7,18 +7,17 @@
 #![allow(unsafe_code)]
 
 use std::num::NonZero;
-use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::reads::{Makers, PLACES, Place, Reads, Shown};
+use super::mail::Rouser;
+use super::reads::{Made, Makers, PLACES, Place, Reads, Shown};
 use super::share::Side;
 use super::shared::Shared;
 use super::sides::{Owners, Sides};
-use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::completion::Answer;
@@ -180,20 +179,6 @@ pub(super) struct Gathered {
     born: Instant,
 }
 
-/// Reads that have been made.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Made {
-    pub(super) own: u32,
-    pub(super) helped: u32,
-}
-
-impl AddAssign for Made {
-    fn add_assign(&mut self, other: Self) {
-        self.own += other.own;
-        self.helped += other.helped;
-    }
-}
-
 impl Gathered {
     pub(super) fn new() -> Self {
         Self {
@@ -214,6 +199,12 @@ impl Gathered {
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         self.is_open
+    }
+
+    /// Whether reads are made alone and shared in turn, to find out what is faster.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.is_open && self.spread.is_on_trial()
     }
 
     /// Whether the answers of all that is shared have been taken.
@@ -405,7 +396,7 @@ impl Gathered {
 
     /// Has the alarm rung by whoever makes what is shared, once that is over. True if some of it is
     /// over already.
-    pub(super) fn watch(&mut self, alarm: Alarm) -> bool {
+    pub(super) fn watch(&mut self, alarm: Rouser) -> bool {
         match &self.common {
             Some(common) => self.owner.watch(&common.sides, alarm),
             None => true,

@@ -18,6 +18,8 @@ mod moved;
 mod nested;
 mod refused;
 mod shared;
+#[cfg(feature = "tokio")]
+mod shared_lanes;
 mod steady;
 #[cfg(feature = "faulty")]
 mod timers;

@@ -15,9 +15,10 @@ use std::task::Waker;
 use super::{Home, Loop, with_current};
 use crate::host::caller::Lease;
 use crate::host::cells::{Ticket, bytes_of};
-use crate::host::reads::{Manner, Place, Shown};
+use crate::host::mail::Rouser;
+use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared as Engine;
-use crate::host::spread::Made;
+use crate::host::shares::{Came, take};
 use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
@@ -129,7 +130,7 @@ impl Loop<'_> {
             return Taken::Theirs;
         }
         if let Ok(alarm) = lease.proactor().alarm()
-            && !lease.gathered().watch(alarm)
+            && !lease.gathered().watch(Rouser::Alarm(alarm))
         {
             return Taken::Theirs;
         }
@@ -155,31 +156,15 @@ impl Loop<'_> {
             lease.proactor().submit();
         }
         let mut answering = self.answering();
-        let mut all_missed = self.shares.missed.borrow_mut();
-        let mut missed = 0;
-        let mut each = |token, answer, place: &Place| match place.missed(answer) {
-            Some(request) => {
-                missed += 1;
-                all_missed.push_back((token, request));
-            }
-            None => answering.take(token, answer),
-        };
-        let Made { own, helped } = match waits {
-            true => lease.gathered().take_some(&mut each),
-            false => lease.gathered().take_now(&mut each),
-        };
-        // They are all of one kind. What was missed counts when it is answered.
-        let tally = lease.proactor().tally();
-        tally.answered.add(u64::from(own + helped - missed));
-        tally.plain_calls.add(u64::from(own.saturating_sub(missed)));
-        tally
-            .helped_reads
-            .add(u64::from(helped.saturating_sub(missed)));
-        drop((answering, all_missed));
-        if missed > 0 {
-            self.miss(lease);
-        }
-        own + helped > 0
+        let mut missed = self.shares.missed.borrow_mut();
+        let took = take(lease.gathered(), waits, |token, came| match came {
+            Came::Answer(answer) => answering.take(token, answer),
+            Came::Missed(request) => missed.push_back((token, request)),
+        });
+        took.count(lease.proactor().tally());
+        drop((answering, missed));
+        self.miss(lease);
+        took.is_some()
     }
 
     /// Hands reads over that the page cache did not have, if the proactor has had no room for them.

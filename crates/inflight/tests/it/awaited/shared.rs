@@ -27,9 +27,9 @@ const BLOCKS: u64 = 256;
 const ROUNDS_MAX: u64 = 400;
 
 /// Blocks that another thread has copied when it has been seen enough of.
-const ENOUGH: u64 = 500;
+pub(super) const ENOUGH: u64 = 500;
 
-fn has_several_processors(name: &str) -> bool {
+pub(super) fn has_several_processors(name: &str) -> bool {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if processors == 1 {
         skip(name, "there is one processor");
@@ -181,7 +181,7 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
 }
 
 /// Drops what the page cache has of a file, all of which is on the disk.
-fn evict(file: &StdFile) -> io::Result<()> {
+pub(super) fn evict(file: &StdFile) -> io::Result<()> {
     file.sync_all()?;
     // SAFETY: no memory is involved.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {

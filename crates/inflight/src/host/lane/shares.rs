@@ -1,0 +1,215 @@
+//! Cached reads that the lane of a runtime with one thread shares with a thread of the pool, where
+//! that has been measured to be faster ([`crate::host::spread`], [`crate::policy`]).
+//!
+//! A future that is polled on that thread shows its read and leaves it; the lane's task, when it
+//! has its turn among the others, takes what the other thread has made, makes some reads itself if
+//! there is nothing, and sleeps, to be roused, if the other one is at work at all of them. The
+//! tables are the owner's of the desk, and used under its lock: whoever takes the desk finishes
+//! what is shared first. A runtime of several threads has them copy side by side as it is.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use super::{Lane, Movable};
+use crate::host::cells::{Ticket, Wake, bytes_of};
+use crate::host::crew;
+use crate::host::driver::Desk;
+use crate::host::mail::{Rouse, Rouser, contain};
+use crate::host::reads::{Manner, Shown};
+use crate::host::shared::Shared;
+use crate::host::shares::{Came, take};
+use crate::op::{Prepare, Request};
+use crate::policy::SAMPLE_EVERY;
+
+thread_local! {
+    /// Reads of this thread of what the page cache is taken to have, for taking samples.
+    static LOOKED: Cell<u32> = const { Cell::new(0) };
+    /// Whether the lane that this thread has asked last shares reads, or may. A hint.
+    static IS_OPEN: Cell<bool> = const { Cell::new(false) };
+    /// Its address is that of no other thread that lives.
+    static HERE: u8 = const { 0 };
+}
+
+fn here() -> usize {
+    HERE.with(|here| ptr::from_ref(here).addr())
+}
+
+/// What has come of taking answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nothing is shared.
+    Nothing,
+    Some,
+    /// The other thread is at work at all that is shared.
+    Theirs,
+}
+
+/// Shares a read of what the page cache is taken to have with the lane that this thread serves, if
+/// that finds it worth it; else it is to be made now.
+///
+/// # Safety
+///
+/// As for [`Cells::insert`](crate::host::cells::Cells::insert).
+#[inline]
+pub(crate) unsafe fn share<O: Prepare>(
+    engine: &Arc<Shared>,
+    operation: &O,
+    request: &Request,
+    waker: &Waker,
+) -> Option<(Arc<Lane>, Ticket)> {
+    if !engine.lanes.has_any() {
+        return None;
+    }
+    let looked = LOOKED.get().wrapping_add(1);
+    LOOKED.set(looked);
+    // One in a few is made where it is polled, which shows whether the page cache still has them.
+    let is_sample = looked.is_multiple_of(SAMPLE_EVERY);
+    if !is_sample && !IS_OPEN.get() {
+        return None;
+    }
+    let lane = crew::current(engine).filter(|lane| lane.is_served_here());
+    if is_sample {
+        IS_OPEN.set(lane.is_some_and(|lane| lane.pass_sample(engine)));
+        return None;
+    }
+    let lane = lane?;
+    // SAFETY: passed on from the caller.
+    let ticket = unsafe { lane.share(engine, operation, request, waker) }?;
+    Some((lane, ticket))
+}
+
+impl Lane {
+    /// Whether this is the only thread of its runtime.
+    fn is_served_here(&self) -> bool {
+        self.crowd.is_alone() && self.served_by.load(Ordering::Relaxed) == here()
+    }
+
+    /// The task is polled on this thread.
+    pub(super) fn be_served_here(&self) {
+        self.served_by.store(here(), Ordering::Relaxed);
+    }
+
+    /// This thread has made as many reads as there are to a sample, if it shares none. Whether it
+    /// does now, or may.
+    fn pass_sample(&self, engine: &Shared) -> bool {
+        let Ok(mut desk) = self.desk.try_lock() else {
+            return false;
+        };
+        desk.as_mut().is_some_and(|Movable { gathered, .. }| {
+            gathered.passed(engine, SAMPLE_EVERY);
+            gathered.is_open()
+        })
+    }
+
+    /// Shares a read, unless it is to be made now.
+    ///
+    /// # Safety
+    ///
+    /// As for [`share`].
+    unsafe fn share<O: Prepare>(
+        &self,
+        engine: &Shared,
+        operation: &O,
+        request: &Request,
+        waker: &Waker,
+    ) -> Option<Ticket> {
+        // Cloned, and dropped if it is not needed, while nothing is locked: that is foreign code.
+        let mut wake = Some(Wake::Waker(waker.clone()));
+        // SAFETY: passed on from the caller.
+        let (ticket, rouser) = unsafe { self.try_share(engine, operation, request, &mut wake) };
+        drop(wake);
+        if let Some(rouser) = rouser {
+            // The read is in flight: nothing may unwind any more.
+            contain(|| rouser.ring());
+        }
+        self.keeper.attend();
+        ticket
+    }
+
+    /// As [`Lane::share`]; takes whom to wake if the read is shared. Also whom to rouse.
+    ///
+    /// # Safety
+    ///
+    /// As for [`share`].
+    unsafe fn try_share<O: Prepare>(
+        &self,
+        engine: &Shared,
+        operation: &O,
+        request: &Request,
+        wake: &mut Option<Wake>,
+    ) -> (Option<Ticket>, Option<Rouser>) {
+        // Somebody else may be about to take it.
+        let Ok(mut desk) = self.desk.try_lock() else {
+            return (None, None);
+        };
+        let Some(Movable { gathered, .. }) = desk.as_mut() else {
+            return (None, None);
+        };
+        // The hint may be that of another lane.
+        let wants = gathered.is_open() && gathered.wants(engine, request);
+        IS_OPEN.set(gathered.is_open());
+        if !wants {
+            // In a trial it has to be known when there is nothing more to do.
+            let rouser = gathered.is_on_trial().then(|| self.mailbox.rouse());
+            return (None, rouser.flatten());
+        }
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(request) };
+        let Some((token, ticket, rouser)) = self.mailbox.start(bytes, wake) else {
+            return (None, None);
+        };
+        let shown = Shown::new(operation, request, Manner::WithoutWaiting);
+        // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
+        // and, if the read was missed, when the proactor has delivered its own.
+        unsafe { gathered.show(token, &shown) };
+        (Some(ticket), rouser)
+    }
+}
+
+impl Movable {
+    /// Takes answers of what is shared; if none is there, makes some of it itself. Requests for
+    /// what was missed are left on the desk.
+    pub(super) fn take_shared(&mut self) -> Taken {
+        if self.gathered.is_empty() {
+            self.gathered.pauses();
+            return Taken::Nothing;
+        }
+        match self.take_some(false) {
+            true => Taken::Some,
+            false => Taken::Theirs,
+        }
+    }
+
+    /// Takes the answers of all that is shared, and leaves them on the desk.
+    pub(super) fn finish_shared(&mut self) {
+        while !self.gathered.is_empty() {
+            self.take_some(true);
+        }
+        self.desk.answers.append(&mut self.made);
+    }
+
+    fn take_some(&mut self, waits: bool) -> bool {
+        let Desk {
+            proactor, taken, ..
+        } = &mut self.desk;
+        if proactor.has_queued() {
+            // The device works while this thread copies.
+            proactor.submit();
+        }
+        let took = take(&mut self.gathered, waits, |token, came| match came {
+            Came::Answer(answer) => self.made.push((token, answer)),
+            Came::Missed(request) => taken.requests.push((token, request)),
+        });
+        took.count(proactor.tally());
+        took.is_some()
+    }
+
+    /// Whether there is nothing but shared reads.
+    pub(super) fn only_shares(&self) -> bool {
+        self.desk.proactor.is_idle() && self.desk.taken.requests.is_empty()
+    }
+}

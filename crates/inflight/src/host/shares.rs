@@ -1,0 +1,60 @@
+//! Cached reads that a host which lasts shares with a thread of the pool: what run loops and lanes
+//! have in common. Nobody waits for a device: a read that the page cache does not have goes to the
+//! proactor after all.
+//!
+//! Next: [`super::spread`].
+
+use super::reads::{Made, Place};
+use super::spread::Gathered;
+use crate::completion::Answer;
+use crate::op::Request;
+use crate::proactor::Tally;
+
+/// What has become of a read that was shared.
+pub(super) enum Came {
+    Answer(Answer),
+    /// The page cache did not have all of it. Nobody is at work at it any more.
+    Missed(Request),
+}
+
+/// Reads whose answers have been taken.
+#[derive(Clone, Copy)]
+pub(super) struct Took {
+    made: Made,
+    missed: u32,
+}
+
+impl Took {
+    /// Whether there were any.
+    pub(super) fn is_some(self) -> bool {
+        self.made.own + self.made.helped > 0
+    }
+
+    /// Counts them. They are all of one kind, and what was missed counts when it is answered.
+    pub(super) fn count(self, tally: &Tally) {
+        let Made { own, helped } = self.made;
+        let missed = self.missed;
+        tally.answered.add(u64::from(own + helped - missed));
+        tally.plain_calls.add(u64::from(own.saturating_sub(missed)));
+        let helped = helped.saturating_sub(missed);
+        tally.helped_reads.add(u64::from(helped));
+    }
+}
+
+/// Takes answers that are there, or made by this thread; if it `waits`, one at least, unless
+/// nothing is shared.
+pub(super) fn take(gathered: &mut Gathered, waits: bool, mut each: impl FnMut(u32, Came)) -> Took {
+    let mut missed = 0;
+    let mut each = |token, answer, place: &Place| match place.missed(answer) {
+        Some(request) => {
+            missed += 1;
+            each(token, Came::Missed(request));
+        }
+        None => each(token, Came::Answer(answer)),
+    };
+    let made = match waits {
+        true => gathered.take_some(&mut each),
+        false => gathered.take_now(&mut each),
+    };
+    Took { made, missed }
+}
