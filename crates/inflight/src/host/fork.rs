@@ -6,8 +6,9 @@
 //! noticed; its ring memory is not mapped (`MADV_DONTFORK`), so it cannot harm the parent.
 #![allow(unsafe_code)]
 
+use std::ptr::null_mut;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -29,4 +30,83 @@ pub(crate) fn watch() {
         // fail for want of memory only; forks then go unnoticed, as those by the bare call do.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
     });
+}
+
+/// What each process has its own of: a child begins anew, because a thread of the parent, which is
+/// not in the child, may have held a lock of the parent's.
+pub(crate) struct PerProcess<T> {
+    /// What was made last. Nothing that was published here is ever freed.
+    made: AtomicPtr<Made<T>>,
+}
+
+struct Made<T> {
+    generation: u32,
+    value: T,
+}
+
+impl<T: Default> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            made: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    /// That of this process. It stays for as long as the process lives.
+    pub(crate) fn get(&'static self) -> &'static T {
+        let mut known = self.made.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or from `Box::into_raw` below and never freed.
+            if let Some(made) = unsafe { known.as_ref() }
+                && made.generation == generation()
+            {
+                return &made.value;
+            }
+            let made = Box::new(Made {
+                generation: generation(),
+                value: T::default(),
+            });
+            let made = Box::into_raw(made);
+            let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.made.compare_exchange(known, made, before, after) {
+                Ok(_) => known = made,
+                Err(other) => {
+                    // SAFETY: made above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                    known = other;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_child_does_not_wait_for_a_lock_that_the_parent_held() {
+        static KEPT: PerProcess<Mutex<u32>> = PerProcess::new();
+        watch();
+        let mut held = KEPT.get().lock().expect("nobody has panicked");
+        *held += 1;
+        // SAFETY: no memory is involved; the child only allocates, locks, and ends.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+        if pid == 0 {
+            // A lock that does not come ends the child by a signal.
+            // SAFETY: no memory is involved.
+            unsafe { libc::alarm(20) };
+            let seen = KEPT.get().lock().map_or(u32::MAX, |value| *value);
+            // SAFETY: ends the child without the exit handlers, which belong to the parent.
+            unsafe { libc::_exit(i32::from(seen != 0)) }
+        }
+        let mut status = 0;
+        // SAFETY: `status` is there to be filled.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        assert_eq!((waited, status), (pid, 0));
+        drop(held);
+        assert_eq!(KEPT.get().lock().map_or(0, |value| *value), 1);
+    }
 }

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::process::{Command, ExitStatus};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Waker};
 use std::thread;
@@ -248,6 +248,35 @@ fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
             }
             reads_rightly(engine, &file);
             assert_eq!(engine.stats().strays, 0);
+        });
+    });
+}
+
+#[test]
+fn a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own() {
+    let test = "a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own";
+    in_own_process(test, || {
+        let (is_over, engine) = (AtomicBool::new(false), Engine::new().unwrap());
+        thread::scope(|scope| {
+            let enter = || {
+                while !is_over.load(Ordering::Relaxed) {
+                    engine.run(async {}).unwrap();
+                }
+            };
+            scope.spawn(enter);
+            scope.spawn(enter);
+            for _ in 0..100 {
+                let status = in_forked_child(|| {
+                    let own = Engine::new().expect("nothing is demanded");
+                    let answer = own.run(async { own.nop().await });
+                    answer.expect("a loop can be had").expect("it is done");
+                });
+                if !status.success() {
+                    is_over.store(true, Ordering::Relaxed);
+                    panic!("the child: {status}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
         });
     });
 }

@@ -10,15 +10,17 @@ use super::Loop;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
 use crate::host::cells::{Kept, Left, Ticket, Wake};
+use crate::host::fork::{self, PerProcess};
 use crate::host::mail::contain;
 use crate::host::timers::TimerKey;
 
 /// The loops that live, and those that are gone while futures that began there are not.
-static HOMES: Mutex<Option<HashMap<u64, Arc<Remote>>>> = Mutex::new(None);
+static HOMES: PerProcess<Mutex<HashMap<u64, Arc<Remote>>>> = PerProcess::new();
 
 /// The side of a run loop that other threads see.
 pub(super) struct Remote {
     pub(super) id: u64,
+    fork_generation: u32,
     /// Whether a message waits. Whoever has been handed a future sees what was asked for it before.
     has_messages: AtomicBool,
     state: Mutex<State>,
@@ -51,7 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The loop with this number, if any of its futures can still ask for it.
 pub(super) fn find(id: u64) -> Option<Arc<Remote>> {
-    lock(&HOMES).as_ref()?.get(&id).cloned()
+    lock(HOMES.get()).get(&id).cloned()
 }
 
 /// As [`Remote::poll`], of the loop with this number.
@@ -62,7 +64,7 @@ pub(super) fn poll_from_afar(id: u64, ticket: Ticket, waker: &Waker) -> Option<A
 }
 
 fn forget(id: u64) {
-    let gone = lock(&HOMES).as_mut().and_then(|homes| homes.remove(&id));
+    let gone = lock(HOMES.get()).remove(&id);
     drop(gone);
 }
 
@@ -72,6 +74,7 @@ impl Remote {
         static IDS: AtomicU64 = AtomicU64::new(1);
         let remote = Arc::new(Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
+            fork_generation: fork::generation(),
             has_messages: AtomicBool::new(false),
             state: Mutex::new(State {
                 alarm: Some(alarm),
@@ -83,9 +86,7 @@ impl Remote {
             }),
         });
         let known = Arc::clone(&remote);
-        lock(&HOMES)
-            .get_or_insert_default()
-            .insert(remote.id, known);
+        lock(HOMES.get()).insert(remote.id, known);
         remote
     }
 
@@ -111,8 +112,12 @@ impl Remote {
         }
     }
 
-    /// Another thread wakes a task; once, until the loop has seen it.
+    /// Another thread wakes a task; once, until the loop has seen it. Not of a loop that a fork has
+    /// copied: a thread that is not here may have had its lock, and it polls its tasks anyway.
     pub(super) fn wake(&self, task: u32) {
+        if self.fork_generation != fork::generation() {
+            return;
+        }
         let mut state = lock(&self.state);
         if !state.ended {
             state.woken.push(task);
