@@ -3,7 +3,7 @@
 use inflight_report::heat::decode;
 use inflight_report::record::{Cell, Round, Severity};
 
-use crate::support::{directory, record, run, stderr};
+use crate::support::{all_timed, directory, record, record_enough, run, stderr};
 
 const STRATEGIES: [&str; 14] = [
     "null",
@@ -41,10 +41,7 @@ fn calls_per_op(cell: &Cell) -> Option<f64> {
 fn a_cached_run_reports_every_strategy() {
     let directory = directory();
     let names = STRATEGIES.join(",");
-    let args = with(&[
-        // On a busy machine a thread that was started may wait for longer than its turn lasts.
-        "--cell-time",
-        "100",
+    let args = [
         "--profile",
         "cached-random-read",
         "--depth",
@@ -53,8 +50,9 @@ fn a_cached_run_reports_every_strategy() {
         "7",
         "--strategy",
         &names,
-    ]);
-    let (code, record) = record(directory.path(), &args);
+    ];
+    let args = [SMALL, &args].concat();
+    let (code, record) = record_enough(directory.path(), &args, 100, all_timed);
     assert_eq!(code, 0);
     assert_eq!(record.schema, "inflight.bench/1");
     assert_eq!(
@@ -197,17 +195,16 @@ fn a_direct_run_reads_from_the_device_and_shuffles_its_rounds() {
 #[test]
 fn a_runtime_reads_what_was_asked_and_times_it() {
     let directory = directory();
-    let args = with(&[
+    let args = [
         "--profile",
         "cached-random-read",
         "--strategy",
         "tokio",
         "--depth",
         "1,3,64,600",
-        "--cell-time",
-        "200",
-    ]);
-    let (code, record) = record(directory.path(), &args);
+    ];
+    let args = [SMALL, &args].concat();
+    let (code, record) = record_enough(directory.path(), &args, 200, all_timed);
     assert_eq!(code, 0);
     let depths: Vec<u32> = record.cells.iter().map(|cell| cell.depth).collect();
     assert_eq!(depths, [1, 3, 64, 600]);

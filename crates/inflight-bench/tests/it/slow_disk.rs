@@ -12,7 +12,8 @@ use fuser::{
     LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
     Request,
 };
-use inflight_report::record::{Cell, Record};
+use inflight_report::histogram;
+use inflight_report::record::Record;
 use tempfile::TempDir;
 
 use crate::support::{FILE, attributes, directory, record};
@@ -207,14 +208,20 @@ fn stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one() {
     let closed = disk.measure(&time);
     let open = disk.measure(&[&time[..], &["--rate", "500"]].concat());
     disk.end();
-    let p99 = |record: &Record| {
-        let cell: &Cell = &record.cells[0];
-        cell.latency.as_ref().and_then(|latency| latency.ns_p99)
+    let late = |record: &Record| {
+        let latency = record.cells[0].latency.as_ref().unwrap();
+        let latencies = histogram::decode(&latency.hist_v2_b64).unwrap();
+        let half_ns = u64::try_from(STALL.as_nanos()).unwrap() / 2;
+        latencies.count_between(half_ns, u64::MAX)
     };
-    let half_ns = u64::try_from(STALL.as_nanos()).unwrap() / 2;
-    // A sixth of the time it stalls: a closed loop has one operation in many that sees it.
-    let (closed, open) = (p99(&closed).unwrap(), p99(&open).unwrap());
-    assert!(closed < half_ns && half_ns < open, "{closed} ns, {open} ns");
+    // A closed loop has one operation in flight that sees a stall, whatever else would have come;
+    // of an open one half of what was due meanwhile, 15 here, is later than half of it. Counted and
+    // not by percentile: how many there are besides depends on how busy the machine is.
+    let (closed, open) = (late(&closed), late(&open));
+    assert!(
+        open >= 4 * closed.max(1),
+        "{closed} late in a closed loop, {open} in an open one"
+    );
 }
 
 #[test]

@@ -56,6 +56,31 @@ pub(crate) fn record(target: &Path, args: &[&str]) -> (i32, Record) {
     )
 }
 
+/// As [`record`], in cells of so many milliseconds; in longer ones as long as the record does not
+/// suffice, because on a busy machine a thread may wait for longer than a short cell lasts.
+pub(crate) fn record_enough(
+    target: &Path,
+    args: &[&str],
+    first_ms: u32,
+    suffices: impl Fn(&Record) -> bool,
+) -> (i32, Record) {
+    let mut cell_ms = first_ms;
+    loop {
+        let time = ["--cell-time", &cell_ms.to_string()];
+        let (code, record) = record(target, &[args, &time].concat());
+        if code != 0 || suffices(&record) || cell_ms >= 5_000 {
+            return (code, record);
+        }
+        cell_ms *= 4;
+    }
+}
+
+/// Whether something was timed in every cell that was not skipped.
+pub(crate) fn all_timed(record: &Record) -> bool {
+    let mut cells = record.cells.iter();
+    cells.all(|cell| cell.skipped.is_some() || cell.latency.is_some())
+}
+
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
