@@ -11,6 +11,8 @@
 
 mod durable;
 mod flush;
+mod hand_over;
+mod pairs;
 mod spread;
 mod step;
 mod way;
@@ -22,6 +24,7 @@ use crate::op::{Op, Road, Seen, Wishes};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
+pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use spread::{Calls, Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;

@@ -9,6 +9,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use super::fork;
+use super::hand_over::HandsOver;
 use super::reads::{Manner, Shown};
 use super::shared::Shared;
 use super::spread::Gathered;
@@ -57,6 +58,7 @@ struct Owned {
     /// Reads that this thread has had to decide on, for taking samples.
     looked: u32,
     gathered: Gathered,
+    hands_over: HandsOver,
 }
 
 impl Drop for Owned {
@@ -142,6 +144,7 @@ fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
             fork_generation: fork::generation(),
             looked: 0,
             gathered: Gathered::new(),
+            hands_over: HandsOver::new(),
         })),
         Err(refusal) => {
             let reason = format!("operations have failed: {refusal}");
@@ -292,6 +295,17 @@ impl Lease<'_> {
         tally.answered.add(u64::from(made.own + made.helped));
         tally.helped_reads.add(u64::from(made.helped));
         tally.plain_calls.add(u64::from(made.own));
+    }
+
+    /// After a turn of the proactor that may have waited.
+    #[inline(always)]
+    pub(super) fn turned(&mut self) {
+        let Owned {
+            hands_over,
+            proactor,
+            ..
+        } = &mut **self.owned;
+        hands_over.turned(proactor);
     }
 
     /// Everything that was asked of this lease has been answered: what comes until it is asked

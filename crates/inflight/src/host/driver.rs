@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::hand_over::HandsOver;
 use super::mail::{Mailbox, Next, Rouser, Taken};
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
@@ -174,6 +175,7 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
     } = desk;
     let mut spin = SPIN_MAX;
     let mut pace = Pace::default();
+    let mut hands_over = HandsOver::new();
     loop {
         let room = match proactor.has_room() && taken.requests.is_empty() {
             true => proactor.capacity() - proactor.in_flight(),
@@ -204,6 +206,7 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
             Next::Work if in_flight == 0 => look_for_mail(mailbox, &mut spin),
             Next::Work => {}
         }
+        hands_over.turned(proactor);
         if proactor.has_news() {
             tell_of_fallbacks(shared, proactor, mailbox);
         }

@@ -172,6 +172,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             let at_least = wait_for(proactor.in_flight());
             proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
         }
+        self.lease.turned();
         if !self.joined.is_empty() {
             self.look_for_syncs();
         }

@@ -48,6 +48,7 @@ use super::crowd::Crowd;
 use super::driver::{Desk, drive, hand_over, without_unwinding};
 use super::flow::HELD_MAX;
 use super::fork;
+use super::hand_over::HandsOver;
 use super::lanes::{Keeper, Lanes};
 use super::mail::{Mailbox, News, Rouse, Rouser, Taken};
 use super::pace::MANY;
@@ -69,6 +70,7 @@ struct Movable {
     gathered: Gathered,
     /// Answers of that, which have yet to be left in the mailbox.
     made: Vec<(u32, Answer)>,
+    hands_over: HandsOver,
 }
 
 // SAFETY: what it has that is not `Send` by itself are addresses in requests. They stay valid until
@@ -148,6 +150,7 @@ pub(super) fn make(
             desk: Desk::new(proactor),
             gathered: Gathered::new(),
             made: Vec::new(),
+            hands_over: HandsOver::new(),
         })),
         is_taken: AtomicBool::new(false),
         passes: AtomicU64::new(0),
@@ -560,6 +563,7 @@ impl Lane {
             (then, _) => then,
         };
         let proactor = &mut mine.desk.proactor;
+        mine.hands_over.turned(proactor);
         let is_broken = proactor.is_broken();
         let fallbacks = match proactor.has_news() && !is_broken {
             true => proactor.take_fallbacks().collect(),

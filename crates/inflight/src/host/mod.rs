@@ -29,6 +29,7 @@ pub(crate) mod local;
 
 pub(crate) mod flights;
 pub(crate) mod flush;
+mod hand_over;
 mod reads;
 mod share;
 #[cfg(all(test, loom))]

@@ -8,6 +8,8 @@
 //!
 //! Plain data of one open file; it is told the time.
 
+use super::pairs::Pairs;
+
 /// How a write is made durable that has a wish for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -120,11 +122,8 @@ struct Choice {
 
 #[derive(Clone, Copy, Debug)]
 struct Trial {
-    /// Nanoseconds for 1024 writes of each run: as chosen, and the other way.
-    chosen_ns: [u64; PAIRS],
-    other_ns: [u64; PAIRS],
-    /// Runs that have been entered.
-    entered: usize,
+    /// Nanoseconds for 1024 writes of each run.
+    pairs: Pairs<PAIRS>,
     run: Run,
 }
 
@@ -177,44 +176,28 @@ impl Run {
 impl Trial {
     fn new(run: Run) -> Self {
         Self {
-            chosen_ns: [0; PAIRS],
-            other_ns: [0; PAIRS],
-            entered: 0,
+            pairs: Pairs::NONE,
             run,
         }
-    }
-
-    /// Whether the run that is on is made as chosen. Which kind is first in a pair changes, so that
-    /// what grows or shrinks meanwhile falls on both.
-    fn is_as_chosen(&self) -> bool {
-        let (pair, place) = (self.entered / 2, self.entered % 2);
-        pair % 2 == place
     }
 
     /// Enters the run that is over. True if the trial is over too.
     fn enter(&mut self, now_ns: u64) -> bool {
         self.run.pause(now_ns);
         let ns = (self.run.busy_ns << 10) / u64::from(self.run.wanted);
-        let place = self.entered / 2;
-        match self.is_as_chosen() {
-            true => self.chosen_ns[place] = ns,
-            false => self.other_ns[place] = ns,
-        }
-        self.entered += 1;
-        self.entered == 2 * PAIRS || self.is_lost()
+        self.pairs.enter(ns);
+        self.pairs.are_all_made() || self.is_lost()
     }
 
     fn is_lost(&self) -> bool {
-        let mut pairs = self.chosen_ns.iter().zip(&self.other_ns);
-        let is_lost = |(chosen, other): (&u64, &u64)| *other >= chosen + chosen / 2;
-        self.entered == 2 * PAIRS_TO_LOSE && pairs.by_ref().take(PAIRS_TO_LOSE).all(is_lost)
+        let is_lost = |(chosen, other)| other >= chosen + chosen / 2;
+        self.pairs.made() == PAIRS_TO_LOSE && self.pairs.each().all(is_lost)
     }
 
     /// Whether the other way has won by a tenth, in nearly every pair.
     fn is_won(&self) -> bool {
-        let pairs = self.chosen_ns.iter().zip(&self.other_ns);
-        let won = pairs.filter(|(chosen, other)| **other <= **chosen / 10 * 9);
-        self.entered == 2 * PAIRS && won.count() >= PAIRS_TO_WIN
+        let won = |&(chosen, other): &(u64, u64)| other <= chosen / 10 * 9;
+        self.pairs.are_all_made() && self.pairs.each().filter(won).count() >= PAIRS_TO_WIN
     }
 }
 
@@ -228,7 +211,7 @@ impl Choice {
 
     fn now(&self) -> Durably {
         match &self.trial {
-            Some(trial) if !trial.is_as_chosen() => self.chosen.other(),
+            Some(trial) if !trial.pairs.is_as_chosen() => self.chosen.other(),
             _ => self.chosen,
         }
     }

@@ -29,10 +29,10 @@ use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
 
-/// So many reads through the page cache are handed over at a time. The kernel has to find pages for
-/// each, and tells the device of the first one only when it has done so for all that one enter
-/// brings (`struct blk_plug`): with more, the device waits (`docs/design/roads.md`).
-const COLD_READS_AT_ONCE: u32 = 4;
+/// So many transfers are handed over at a time: the kernel tells the device of the first one only
+/// when it has taken the last one that an enter brings (`struct blk_plug`), and what the device is
+/// told of together completes together (`docs/design/roads.md`).
+const AT_ONCE: u32 = 4;
 
 /// What a turn waits for beside completions.
 #[derive(Clone, Copy)]
@@ -49,6 +49,10 @@ pub(crate) struct Proactor {
     slots: Slots,
     /// Operations to be handed over at the next turn.
     queued: u32,
+    /// Whether no more than [`AT_ONCE`] direct transfers are handed over at a time.
+    hands_over_few: bool,
+    /// Completions of the backend, ever.
+    reaped: u64,
     /// Requests in parts; a place of `None` is free.
     splits: Vec<Option<Split>>,
     /// Splits with parts still to be issued, in the order they came.
@@ -93,9 +97,11 @@ impl Proactor {
     pub(crate) fn new(backend: Backend, capacity: u32, supported: [bool; KINDS]) -> Self {
         let room = to_usize(capacity);
         Self {
+            hands_over_few: backend.differs_from_plain_calls(),
             backend,
             slots: Slots::new(capacity),
             queued: 0,
+            reaped: 0,
             splits: Vec::new(),
             unissued: Vec::new(),
             early: Vec::with_capacity(room),
@@ -184,9 +190,28 @@ impl Proactor {
         let user_data = self.slots.insert(&request.op, token, expected, role);
         // SAFETY: passed on from the caller; slots bound what is in flight.
         unsafe { self.queue(user_data, &request.op) };
-        if self.queued >= COLD_READS_AT_ONCE && request.reads_through_the_cache() {
+        if self.queued >= AT_ONCE && self.is_enough(request) {
             self.submit();
         }
+    }
+
+    /// Whether no more are to be handed over together with this one. Reads through the page cache
+    /// never gain by it: the kernel has to find pages for each first.
+    #[inline]
+    fn is_enough(&self, request: &Request) -> bool {
+        let is_transfer = matches!(request.op, Op::ReadAt { .. } | Op::WriteAt { .. });
+        request.reads_through_the_cache() || (self.hands_over_few && is_transfer)
+    }
+
+    /// Has direct transfers handed over a few at a time from now on, or all that are queued.
+    pub(crate) fn hand_over_few(&mut self, is_wanted: bool) {
+        self.hands_over_few = is_wanted;
+    }
+
+    /// How many operations of the backend have completed so far.
+    #[inline]
+    pub(crate) fn reaped(&self) -> u64 {
+        self.reaped
     }
 
     /// Queues the operation of a slot.
@@ -390,6 +415,7 @@ impl Proactor {
             slots,
             troubled,
             tally,
+            reaped,
             ..
         } = self;
         let (mut held, in_flight) = slots.hold();
@@ -413,6 +439,7 @@ impl Proactor {
         );
         // The others keep their slots.
         *in_flight -= answered;
+        *reaped += u64::from(answered);
         tally.answered.add(u64::from(answered));
         is_whole
     }

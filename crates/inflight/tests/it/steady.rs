@@ -8,7 +8,8 @@ use inflight::fs::{Alignment, File};
 use inflight::{BackendKind, Batch, BufPool, Direct, Engine, Operation, ReadInto, read_many};
 
 use crate::support::{
-    chill, pattern, read_write, skip, temp_file, temp_path, uring_of_depth_or_skip,
+    chill, direct_file_or_skip, pattern, read_write, skip, temp_file, temp_path,
+    uring_of_depth_or_skip,
 };
 use allocations::allocations_in;
 
@@ -262,5 +263,51 @@ fn one_enter_serves_24_direct_reads_or_more() {
             "{enters} for {operations}"
         );
         assert!(calls <= operations / 8, "{calls} calls for {operations}");
+    }
+}
+
+#[test]
+fn a_queue_hands_direct_reads_over_a_few_at_a_time_unless_very_many_are_in_flight() {
+    let name = "enters of a queue of direct reads";
+    let Some(engine) = uring_of_depth_or_skip(name, 128) else {
+        return;
+    };
+    let content = pattern(64 * BLOCK);
+    let Some(file) = direct_file_or_skip(name, &engine, &content) else {
+        return;
+    };
+    let read = |n: u64, buf| file.read_at(buf, n % 64 * BLOCK as u64);
+    for (depth, between) in [(32, 1..=5), (128, 6..=4096)] {
+        let operations = 4_096;
+        let before = engine.stats();
+        let all_are_right = engine.queue(depth, |queue| {
+            let mut next = 0;
+            let mut all_are_right = true;
+            while next < u64::from(depth) {
+                let buf = file.aligned_buf(BLOCK).unwrap();
+                assert!(queue.push(next, read(next, buf)).is_ok());
+                next += 1;
+            }
+            while let Some((n, (result, buf))) = queue.next() {
+                let from = usize::try_from(n % 64).unwrap() * BLOCK;
+                all_are_right &= result.unwrap() == BLOCK && buf[..] == content[from..][..BLOCK];
+                if next < operations {
+                    assert!(queue.push(next, read(next, buf)).is_ok());
+                    next += 1;
+                }
+            }
+            all_are_right
+        });
+        assert!(all_are_right.unwrap());
+        let after = engine.stats();
+        if after.plain_calls - before.plain_calls > operations / 16 {
+            return skip(name, "the file does not accept reads that do not wait");
+        }
+        let enters = after.enters - before.enters;
+        let served = operations / enters;
+        assert!(
+            between.contains(&served),
+            "{depth} in flight: {enters} enters for {operations} reads"
+        );
     }
 }

@@ -514,6 +514,7 @@ impl Loop<'_> {
             Until::Completions(at_least) => proactor.turn(at_least, deliver),
             Until::Alarm(at_least, at_most) => proactor.turn_or(at_least, at_most, deliver),
         }
+        lease.turned();
         have_come
     }
 
