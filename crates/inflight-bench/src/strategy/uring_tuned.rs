@@ -2,10 +2,11 @@
 //!
 //! One owner, completions deferred to it, everything registered (file, buffers, the ring itself),
 //! one entry into the kernel per turn, and waiting for several completions at once where there are
-//! many in flight. Reads through the page cache are handed over a few at a time.
+//! many in flight. Transfers are handed over a few at a time.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 
 use anyhow::{Context, Result};
@@ -51,17 +52,21 @@ fn wait_for(depth: u32) -> u32 {
     if depth < 16 { 1 } else { (depth / 4).min(8) }
 }
 
-/// So many reads through the page cache are handed over at a time. The kernel finds pages for all
-/// that one entry brings before the device is told of the first.
-const COLD_READS_AT_ONCE: usize = 4;
+/// So many transfers are handed over at a time: the device is told of all together that one entry
+/// brings, and those complete together. With very many in flight it has enough to do.
+const AT_ONCE: usize = 4;
+const DIRECT_DEPTHS: Range<u32> = 8..96;
 
 fn hands_over_few(job: &Job<'_>) -> bool {
-    !job.direct && !job.work.access.writes()
+    match job.direct {
+        true => DIRECT_DEPTHS.contains(&job.depth),
+        false => !job.work.access.writes(),
+    }
 }
 
 fn hand_over(job: &Job<'_>) -> String {
     match hands_over_few(job) {
-        true => COLD_READS_AT_ONCE.to_string(),
+        true => AT_ONCE.to_string(),
         false => "all".to_owned(),
     }
 }
@@ -272,7 +277,7 @@ impl Passes for Tuned<'_> {
                 push(&mut self.submission, &means, slot, &place);
                 self.in_flight += 1;
             });
-            if self.hands_over_few && self.submission.len() >= COLD_READS_AT_ONCE {
+            if self.hands_over_few && self.submission.len() >= AT_ONCE {
                 self.submission.sync();
                 if let Err(error) = self.submitter.submit()
                     && !is_passing(&error)
