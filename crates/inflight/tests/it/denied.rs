@@ -18,7 +18,10 @@ use inflight::fs::File;
 use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy, SetupError};
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-use crate::support::{chill, is_rerun, pattern, rerun, skip, temp_file, uring_or_skip};
+use crate::support::{
+    chill, engine_with_memory, is_rerun, pattern, rerun, skip, temp_file, uring_or_skip,
+    with_memory,
+};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 32;
@@ -136,7 +139,7 @@ fn expect_forbidden_by_seccomp(refusal: &SetupError) {
 
 /// Under a filter on this thread: what an engine is made of, and that it works.
 fn falls_back_and_says_so() {
-    let engine = Engine::new().expect("nothing is demanded");
+    let engine = engine_with_memory();
     let backend = engine.backend();
     assert_eq!(backend.kind, BackendKind::Threads);
     expect_forbidden_by_seccomp(backend.refusal.as_ref().expect("it was tried"));
@@ -146,7 +149,10 @@ fn falls_back_and_says_so() {
     assert!(given_up[0].reason.contains("seccomp"), "{given_up:?}");
     everything_works(&engine);
     assert_eq!(engine.stats().enters, 0);
-    let demanded = Engine::builder().backend(BackendKind::Uring).build();
+    let demand = || Engine::builder().backend(BackendKind::Uring).build();
+    let demanded = with_memory(demand, |made| {
+        matches!(made, Err(SetupError::Memory { .. }))
+    });
     expect_forbidden_by_seccomp(&demanded.expect_err("it cannot be had"));
 }
 

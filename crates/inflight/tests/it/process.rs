@@ -24,7 +24,8 @@ use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
 
 use crate::support::{
-    chill, is_rerun, on_every_backend, pattern, rerun, skip, temp_file, uring_or_skip,
+    chill, engine_with_memory, is_rerun, on_every_backend, pattern, rerun, skip, temp_file,
+    uring_or_skip,
 };
 
 const PAGE: usize = 4096;
@@ -130,14 +131,14 @@ fn everything_is_refused(engine: &Engine, file: &File) {
 fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
     let test = "a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone";
     in_own_process(test, || {
-        let default = Engine::new().unwrap().backend().kind;
+        let default = engine_with_memory().backend().kind;
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
             reads_rightly(engine, &file);
             let status = in_forked_child(|| {
                 everything_is_refused(engine, &file);
-                let own = Engine::new().expect("nothing is demanded");
+                let own = engine_with_memory();
                 assert_eq!(own.backend().kind, default);
                 let copy = file.as_fd().try_clone_to_owned().expect("it can be cloned");
                 let same = File::from_std(&own, copy.into()).expect("it is a file");
@@ -256,7 +257,9 @@ fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
 fn a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own() {
     let test = "a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own";
     in_own_process(test, || {
-        let (is_over, engine) = (AtomicBool::new(false), Engine::new().unwrap());
+        // Without rings: a hundred children would keep all locked memory from other tests.
+        let make = || Engine::builder().backend(BackendKind::Threads).build();
+        let (is_over, engine) = (AtomicBool::new(false), make().unwrap());
         thread::scope(|scope| {
             let enter = || {
                 while !is_over.load(Ordering::Relaxed) {
@@ -267,7 +270,7 @@ fn a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own() {
             scope.spawn(enter);
             for _ in 0..100 {
                 let status = in_forked_child(|| {
-                    let own = Engine::new().expect("nothing is demanded");
+                    let own = make().expect("nothing is demanded");
                     let answer = own.run(async { own.nop().await });
                     answer.expect("a loop can be had").expect("it is done");
                 });

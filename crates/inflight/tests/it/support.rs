@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Duration;
 
 use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation};
+use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation, SetupError};
 use tempfile::NamedTempFile;
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
@@ -128,6 +129,28 @@ pub(crate) fn uring_of_depth_or_skip(name: &str, depth: u32) -> Option<Engine> {
             None
         }
     }
+}
+
+/// What is made, once locked memory is no longer what it `lacks`: with little of it, the rings of
+/// other tests may have all of it for a while.
+pub(crate) fn with_memory<T>(mut make: impl FnMut() -> T, lacks: impl Fn(&T) -> bool) -> T {
+    for _ in 0..200 {
+        let made = make();
+        if !lacks(&made) {
+            return made;
+        }
+        drop(made);
+        thread::sleep(Duration::from_millis(50));
+    }
+    make()
+}
+
+/// An engine of which nothing is demanded, as [`with_memory`].
+pub(crate) fn engine_with_memory() -> Engine {
+    let make = || Engine::new().expect("nothing is demanded");
+    with_memory(make, |engine| {
+        matches!(engine.backend().refusal, Some(SetupError::Memory { .. }))
+    })
 }
 
 fn skip_for_want_of_a_ring(name: &str, reason: &str) {

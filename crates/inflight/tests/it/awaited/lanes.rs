@@ -17,6 +17,7 @@ use super::hands::{Read, begun, check, drained, poll_once};
 use super::refused::{in_forked_child, in_own_process_of, is_forked};
 use crate::support::{
     direct_file_or_skip, given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip,
+    with_memory,
 };
 
 /// A runtime of one thread, and one of two workers.
@@ -27,16 +28,12 @@ pub(super) fn runtimes() -> [Runtime; 2] {
     [single, multi].map(|mut builder| builder.enable_io().build().expect("a runtime"))
 }
 
-/// Has the runtime that is entered serve the engine. With little locked memory, the rings of other
-/// tests may have all of it for a while.
+/// Has the runtime that is entered serve the engine.
 fn serve(engine: &Engine) -> Result<(), SetupError> {
-    for _ in 0..100 {
-        match engine.serve_on_tokio() {
-            Err(SetupError::Memory { .. }) => thread::sleep(Duration::from_millis(50)),
-            served => return served,
-        }
-    }
-    engine.serve_on_tokio()
+    let serve = || engine.serve_on_tokio();
+    with_memory(serve, |served| {
+        matches!(served, Err(SetupError::Memory { .. }))
+    })
 }
 
 /// Runs a future in runtimes that serve the engine, if it has rings.
