@@ -207,7 +207,9 @@ impl Engine {
     /// A runtime of one thread shares the copies from the page cache with a thread of the pool
     /// where a trial has shown that this wins a tenth at least ([`Stats::helped_reads`]). A shared
     /// read is not answered when it is first polled but when the runtime's tasks have had their
-    /// turn, as if it had gone to the disk.
+    /// turn, as if it had gone to the disk. So what is polled by another executor, on the thread of
+    /// the runtime while that waits for it, may be answered after half a second only, once; a run
+    /// loop of the library makes cached reads itself.
     ///
     /// [`Stats::lane_operations`] counts what lanes have done. Timers, syncs, and what goes to the
     /// pool of threads are not for a lane. Futures may go on anywhere, also when the runtime has

@@ -151,6 +151,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     #[cfg(feature = "tokio")]
     if road == Road::Warm
         && step != Step::Backend
+        && !local::nested::is_in_any()
         // SAFETY: passed on from the caller.
         && let Some((lane, ticket)) = unsafe { lane::share(shared, operation, &request, waker) }
     {

@@ -50,7 +50,7 @@ use super::flow::HELD_MAX;
 use super::fork;
 use super::hand_over::HandsOver;
 use super::lanes::{Keeper, Lanes};
-use super::mail::{Mailbox, News, Rouse, Rouser, Taken};
+use super::mail::{Mailbox, News, Rouse, Rouser, Taken, contain};
 use super::pace::MANY;
 use super::pass::{Takes, Then, Told, Works, pass};
 use super::shared::{Shared, lock};
@@ -272,9 +272,12 @@ impl Lane {
             let alarm = proactor.alarm().expect("it was made with the ring");
             // The task is to see that the lane is not its own any more.
             lane.is_taken.store(true, Ordering::Relaxed);
-            lane.mailbox.replace_alarm(Rouser::Alarm(alarm)).ring();
+            contain(|| lane.mailbox.replace_alarm(Rouser::Alarm(alarm)).ring());
             without_unwinding(|| taken.finish_shared());
-            drive(&lane.shared, taken.desk, &lane.mailbox);
+            let Movable { desk, gathered, .. } = taken;
+            // It may know whom to wake of a runtime that is gone.
+            contain(|| drop(gathered));
+            drive(&lane.shared, desk, &lane.mailbox);
             lane.rouse_nobody();
         };
         let named = thread::Builder::new().name("inflight-driver".to_owned());
@@ -470,14 +473,15 @@ async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
             true => Takes::MailAndWaits,
             false => Takes::Mail,
         };
+        // Others may hand over so much that there is always something to do. Before the work: who
+        // wakes the task once that has said that it may sleep gives no hint, and nothing but
+        // [`Lane::woken`] knows the wake-up for one.
+        tokio::task::consume_budget().await;
         then = lane.work(&mut told, takes, &known);
         if then == Then::Yield {
             // Those that have been told, and all others that are ready, have their turn first.
             after_others().await;
-            continue;
         }
-        // Others may hand over so much that there is always something to do.
-        tokio::task::consume_budget().await;
     }
 }
 

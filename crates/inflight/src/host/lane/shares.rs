@@ -121,12 +121,13 @@ impl Lane {
         let mut wake = Some(Wake::Waker(waker.clone()));
         // SAFETY: passed on from the caller.
         let (ticket, rouser) = unsafe { self.try_share(engine, operation, request, &mut wake) };
-        drop(wake);
         if let Some(rouser) = rouser {
             // The read is in flight: nothing may unwind any more.
             contain(|| rouser.ring());
         }
         self.keeper.attend();
+        // If it is not in flight; else the waker has been taken.
+        drop(wake);
         ticket
     }
 

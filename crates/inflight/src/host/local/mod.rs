@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 mod clock;
-mod nested;
+pub(crate) mod nested;
 mod promise;
 mod remote;
 mod shares;

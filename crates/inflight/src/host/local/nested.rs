@@ -33,6 +33,12 @@ pub(crate) fn is_entered(shared: &Arc<Shared>) -> bool {
     with_current(|current| is_of(current) || current.outers().any(is_of)).unwrap_or(false)
 }
 
+/// Whether this thread is in a loop, of whatever engine: it then polls nothing else meanwhile.
+#[cfg(feature = "tokio")]
+pub(crate) fn is_in_any() -> bool {
+    with_current(|_| ()).is_some()
+}
+
 /// What is to be kept beside this waker until a task of the loop with this number is over: nothing,
 /// unless the loop of this thread is nested in it, and the waker is of the task that is polled.
 #[inline]

@@ -245,6 +245,32 @@ fn who_does_not_serve_a_lane_reads_at_once() {
     site.is_over();
 }
 
+/// The lane's task has no turn before the run loop has ended.
+#[test]
+fn a_run_loop_on_the_thread_of_a_lane_shares_nothing_with_it() {
+    let Some(site) = Site::new("a run loop within a runtime that serves") else {
+        return;
+    };
+    let single = site.single();
+    let run = || {
+        let before = site.engine.stats().lane_operations;
+        let read = async {
+            for _ in 0..2 {
+                site.check(site.begun()).await;
+            }
+        };
+        site.engine.run(read).expect("a loop can be had");
+        assert_eq!(site.engine.stats().lane_operations, before);
+    };
+    single.block_on(async {
+        site.check(site.shared().await).await;
+        run();
+        site.check(site.shared().await).await;
+    });
+    run();
+    site.is_over();
+}
+
 #[test]
 fn what_is_shared_outlives_its_runtime() {
     let Some(site) = Site::new("shared reads of a runtime that ends") else {
