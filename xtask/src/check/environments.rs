@@ -111,6 +111,10 @@ impl Environment {
                 None => command.env_remove(variable),
             };
         }
+        if self.other_user {
+            // Rings of tests that run side by side share the locked memory.
+            command.env("RUST_TEST_THREADS", "2");
+        }
         if self.changes_user() {
             // The standard library also drops the supplementary groups of root.
             command.gid(OTHER_USER).uid(OTHER_USER);
