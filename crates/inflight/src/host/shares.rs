@@ -41,6 +41,17 @@ impl Took {
     }
 }
 
+/// What a host knows once it has taken answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Nothing is shared.
+    Nothing,
+    Some,
+    /// The other thread is at work at all that is shared. It rings for a host that is about to
+    /// sleep.
+    Theirs,
+}
+
 /// Takes answers that are there, or made by this thread; if it `waits`, one at least, unless
 /// nothing is shared.
 pub(super) fn take(gathered: &mut Gathered, waits: bool, mut each: impl FnMut(u32, Came)) -> Took {

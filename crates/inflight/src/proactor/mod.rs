@@ -203,9 +203,10 @@ impl Proactor {
         request.reads_through_the_cache() || (self.hands_over_few && is_transfer)
     }
 
-    /// Has direct transfers handed over a few at a time from now on, or all that are queued.
+    /// Has direct transfers handed over a few at a time from now on, or all that are queued. A pool
+    /// of threads tells the device of each by itself anyway.
     pub(crate) fn hand_over_few(&mut self, is_wanted: bool) {
-        self.hands_over_few = is_wanted;
+        self.hands_over_few = is_wanted && self.backend.differs_from_plain_calls();
     }
 
     /// How many operations of the backend have completed so far.

@@ -25,6 +25,8 @@ use crate::host::shares::{Came, take};
 use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
+pub(super) use crate::host::shares::Taken;
+
 thread_local! {
     /// Reads of this thread of what the page cache is taken to have, for taking samples.
     static LOOKED: Cell<u32> = const { Cell::new(0) };
@@ -36,16 +38,6 @@ thread_local! {
 
 fn here() -> usize {
     HERE.with(|here| ptr::from_ref(here).addr())
-}
-
-/// What has come of taking answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// Nothing is shared.
-    Nothing,
-    Some,
-    /// The other thread is at work at all that is shared.
-    Theirs,
 }
 
 /// Shares a read of what the page cache is taken to have with the lane that this thread serves, if

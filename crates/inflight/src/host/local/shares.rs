@@ -22,6 +22,8 @@ use crate::host::shares::{Came, take};
 use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
+pub(super) use crate::host::shares::Taken;
+
 /// What a loop shares beside its lease.
 #[derive(Default)]
 pub(super) struct Shared {
@@ -29,17 +31,6 @@ pub(super) struct Shared {
     looked: Cell<u32>,
     /// Reads that the page cache did not have, and for which the proactor has had no room.
     missed: RefCell<VecDeque<(u32, Request)>>,
-}
-
-/// What has come of taking answers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// Nothing is shared.
-    Nothing,
-    Some,
-    /// The other thread is at work at all that is shared. It rings the loop's alarm, if there is no
-    /// task to poll.
-    Theirs,
 }
 
 /// Shares a read of what the page cache is taken to have with the loop of this thread, if it is of
