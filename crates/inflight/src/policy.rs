@@ -9,6 +9,7 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod calls;
 mod durable;
 mod flush;
 mod hand_over;
@@ -21,11 +22,12 @@ use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::op::{Op, Road, Seen, Wishes};
 
+pub(crate) use calls::{Calls, LATE};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
-pub(crate) use spread::{Calls, Hands, Spread, weight};
+pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
 pub(crate) use way::{explain, explain_none, explain_sync};
@@ -69,7 +71,7 @@ pub(crate) const SAMPLE_EVERY: u32 = 16;
 /// same, with a sample to notice when it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Warmth {
-    /// Whether the file takes `RWF_NOWAIT`: see [`UNKNOWN`], [`TAKEN`], [`REFUSED`].
+    /// Whether the file takes `RWF_NOWAIT`: see [`UNKNOWN`], [`TAKEN`], [`REFUSED`], [`MEMORY`].
     nowait: AtomicU8,
     /// Hits in a row, or misses in a row below zero. Of a file that refuses `RWF_NOWAIT`: fast
     /// calls since the last slow one; below zero, how many have yet to be fast.
@@ -79,6 +81,18 @@ pub(crate) struct Warmth {
 const UNKNOWN: u8 = 0;
 const TAKEN: u8 = 1;
 const REFUSED: u8 = 2;
+/// It does, and is direct, on a device that is memory: whoever asks does the copying.
+const MEMORY: u8 = 3;
+
+/// A direct read that takes less, and half a nanosecond for each byte, has met no device: the
+/// fastest ones answer in about 10 us. Memory with a file system takes 3 to 5 us for 4 KiB here.
+const MEMORY_NS: u64 = 4_000;
+/// A device may have moved more as fast as memory.
+const ASKED_MAX_BYTES: usize = 8 << 10;
+/// The first read of a file also finds out where its blocks are; if it takes no longer than this,
+/// up to [`ASKED_MAX`] are asked.
+const ASK_AGAIN_NS: u64 = 30_000;
+const ASKED_MAX: i32 = 4;
 
 /// After so many hits in a row the next read is taken for a hit.
 const WARM_AT: i32 = 64;
@@ -101,6 +115,7 @@ impl Warmth {
         match self.nowait.load(Ordering::Relaxed) {
             UNKNOWN if direct => Road::Ask,
             UNKNOWN => Road::CacheFirst,
+            MEMORY if direct => Road::Memory,
             TAKEN if direct => Road::Device,
             TAKEN if streak >= WARM_AT => Road::Warm,
             TAKEN if streak <= COLD_AT => Road::Cold,
@@ -128,6 +143,7 @@ impl Warmth {
         let refuses = nowait == REFUSED;
         let next = match seen {
             Seen::Hit => (streak.max(0) + 1).min(WARM_AT),
+            Seen::Asked { .. } => streak.max(0) + 1,
             Seen::Miss => (streak.min(0) - 1).max(COLD_AT),
             Seen::Refused => 0,
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
@@ -138,12 +154,23 @@ impl Warmth {
                     (false, _) => -FAST_AGAIN,
                 }
             }
+            Seen::Took { ns, bytes } if nowait == MEMORY => match is_fast(ns, bytes / 2) {
+                true => (streak + 1).min(FORGIVEN_AT),
+                false => streak - FORGIVEN_AT / 2,
+            },
             Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
             Seen::Took { .. } => 0,
             Seen::Pooled { .. } | Seen::Preempted => streak,
         };
         let known = match seen {
-            Seen::Hit | Seen::Miss => TAKEN,
+            Seen::Took { .. } if nowait == MEMORY && next < 0 => TAKEN,
+            Seen::Hit | Seen::Miss | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
+            Seen::Asked { ns, bytes } if bytes <= ASKED_MAX_BYTES => match ns {
+                _ if ns <= MEMORY_NS + bytes as u64 / 2 => MEMORY,
+                _ if ns <= ASK_AGAIN_NS && next < ASKED_MAX => UNKNOWN,
+                _ => TAKEN,
+            },
+            Seen::Hit | Seen::Miss | Seen::Asked { .. } => TAKEN,
             Seen::Refused => REFUSED,
             Seen::Took { .. } | Seen::Pooled { .. } | Seen::Preempted => nowait,
         };
@@ -188,7 +215,7 @@ impl Learned {
     pub(crate) fn takes_nowait(&self, facts: Facts, is_write: bool) -> Option<bool> {
         match self.of(facts, is_write).nowait.load(Ordering::Relaxed) {
             UNKNOWN => None,
-            nowait => Some(nowait == TAKEN),
+            nowait => Some(nowait != REFUSED),
         }
     }
 
@@ -257,7 +284,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
         (true, false) if grows => Road::Plain,
         (true, _) => match learned.reads.road(true) {
             // Nothing is known of single ones by which a ring would be better.
-            Road::Device => Road::Backend,
+            Road::Device | Road::Memory => Road::Backend,
             road => road,
         },
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
@@ -302,279 +329,4 @@ pub(crate) fn limit_bytes(direct: bool, device_bytes: Option<u32>) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::step::POLL_MAX_BYTES;
-    use super::*;
-    use crate::op::Span;
-
-    const BUFFERED: Facts = Facts {
-        direct: false,
-        durable_writes: false,
-        limit_bytes: 1,
-        learns: true,
-    };
-    const DIRECT: Facts = Facts {
-        direct: true,
-        ..BUFFERED
-    };
-    const FAST: Seen = Seen::Took {
-        ns: 900,
-        bytes: 4096,
-    };
-    const SLOW: Seen = Seen::Took {
-        ns: 90_000,
-        bytes: 4096,
-    };
-    const FAST_IN_POOL: Seen = Seen::Pooled {
-        ns: 900,
-        bytes: 4096,
-    };
-    const SLOW_IN_POOL: Seen = Seen::Pooled {
-        ns: 90_000,
-        bytes: 4096,
-    };
-
-    fn durable(facts: Facts) -> Facts {
-        Facts {
-            durable_writes: true,
-            ..facts
-        }
-    }
-
-    fn write() -> Op {
-        let span = Span {
-            start: std::ptr::null_mut(),
-            len: 0,
-            arena: None,
-        };
-        Op::WriteAt {
-            fd: 0,
-            span,
-            offset: 0,
-            wishes: Wishes::NONE,
-        }
-    }
-
-    fn learned(facts: Facts, is_write: bool, seen: &[(Seen, usize)]) -> Learned {
-        let learned = Learned::default();
-        for (seen, times) in seen {
-            (0..*times).for_each(|_| learned.note(facts, is_write, *seen));
-        }
-        learned
-    }
-
-    #[test]
-    fn metadata_is_asked_for_at_once() {
-        let metadata = Op::Metadata {
-            fd: 0,
-            out: std::ptr::null_mut(),
-        };
-        let road = road(&metadata, DIRECT, &Learned::default(), false);
-        assert_eq!(road, Road::Now);
-    }
-
-    #[test]
-    fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
-        let read = Op::ReadVectoredAt {
-            fd: 0,
-            iovecs: crate::op::Iovecs {
-                first: std::ptr::null_mut(),
-                count: 0,
-            },
-            offset: 0,
-            wishes: Wishes::NONE,
-        };
-        let cases: [(&[(Seen, usize)], Road); 4] = [
-            (&[], Road::Backend),
-            (&[(Seen::Hit, 100)], Road::Backend),
-            (&[(Seen::Refused, 1)], Road::Blind),
-            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
-        ];
-        for (seen, expected) in cases {
-            let learned = learned(BUFFERED, false, seen);
-            assert_eq!(road(&read, BUFFERED, &learned, false), expected, "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn what_was_preempted_says_nothing_of_the_file() {
-        for (seen, expected) in [
-            ((Seen::Hit, 100), Road::Warm),
-            ((Seen::Miss, 100), Road::Cold),
-            ((Seen::Refused, 1), Road::Blind),
-        ] {
-            let learned = learned(BUFFERED, false, &[seen, (Seen::Preempted, 100)]);
-            assert_eq!(learned.reads.road(false), expected, "{seen:?}");
-        }
-    }
-
-    #[test]
-    fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
-        let cases: [(&[(Seen, usize)], Road); 10] = [
-            (&[], Road::Copy),
-            (&[(Seen::Hit, 100)], Road::Copy),
-            (&[(Seen::Miss, 100)], Road::Copy),
-            (&[(Seen::Refused, 1), (FAST, 100)], Road::CopyBlind),
-            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Plain),
-            (&[(Seen::Refused, 1), (FAST, 7), (SLOW, 1)], Road::Plain),
-            (&[(Seen::Refused, 1), (FAST, 8), (SLOW, 1)], Road::CopyBlind),
-            (&[(Seen::Refused, 1), (FAST, 8), (SLOW, 2)], Road::Plain),
-            (
-                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 1)],
-                Road::Plain,
-            ),
-            (
-                &[(Seen::Refused, 1), (SLOW, 1), (FAST_IN_POOL, 2)],
-                Road::CopyBlind,
-            ),
-        ];
-        for (seen, expected) in cases {
-            let learned = learned(BUFFERED, true, seen);
-            let road = road(&write(), BUFFERED, &learned, true);
-            assert_eq!(road, expected, "after {seen:?}");
-        }
-        // What reads have shown says nothing of writes.
-        let learned = learned(BUFFERED, false, &[(Seen::Refused, 1)]);
-        assert_eq!(road(&write(), BUFFERED, &learned, false), Road::Copy);
-        let road = road(&write(), BUFFERED.buffered(), &learned, false);
-        assert_eq!(road, Road::Plain);
-    }
-
-    #[test]
-    fn durable_copies_share_their_flushes_in_the_pool() {
-        let road = road(&write(), durable(BUFFERED), &Learned::default(), false);
-        assert_eq!(road, Road::Pool);
-    }
-
-    #[test]
-    fn direct_writes_take_the_ring_where_it_need_not_wait_for_a_worker() {
-        let taken = learned(DIRECT, false, &[(Seen::Hit, 1)]);
-        let cases = [
-            (DIRECT, false, Road::Backend),
-            (DIRECT, true, Road::Plain),
-            (durable(DIRECT), false, Road::Backend),
-            (durable(DIRECT), true, Road::Pool),
-        ];
-        for (facts, grows, expected) in cases {
-            let road = road(&write(), facts, &taken, grows);
-            assert_eq!(road, expected, "{facts:?}, grows: {grows}");
-        }
-        let refused = learned(DIRECT, true, &[(Seen::Refused, 1)]);
-        assert_eq!(road(&write(), DIRECT, &refused, false), Road::Blind);
-        let road = road(&write(), DIRECT, &Learned::default(), false);
-        assert_eq!(road, Road::Ask);
-    }
-
-    fn after(seen: &[(Seen, usize)]) -> Warmth {
-        learned(BUFFERED, false, seen).reads
-    }
-
-    #[test]
-    fn reads_follow_what_was_seen() {
-        let cases: [(&[(Seen, usize)], Road); 12] = [
-            (&[], Road::CacheFirst),
-            (&[(Seen::Hit, 63)], Road::CacheFirst),
-            (&[(Seen::Hit, 64)], Road::Warm),
-            (&[(Seen::Hit, 64), (FAST, 5)], Road::Warm),
-            (&[(Seen::Hit, 64), (SLOW, 1)], Road::CacheFirst),
-            (&[(Seen::Hit, 64), (Seen::Miss, 32)], Road::Cold),
-            (&[(Seen::Miss, 32), (Seen::Hit, 1)], Road::CacheFirst),
-            (&[(Seen::Miss, 32), (FAST_IN_POOL, 20)], Road::Cold),
-            (&[(Seen::Refused, 1), (FAST, 1)], Road::Blind),
-            (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
-            (&[(Seen::Refused, 1), (SLOW, 1), (FAST, 1)], Road::Blind),
-            (
-                &[
-                    (Seen::Refused, 1),
-                    (SLOW, 1),
-                    (FAST_IN_POOL, 1),
-                    (SLOW_IN_POOL, 1),
-                ],
-                Road::Slow,
-            ),
-        ];
-        for (seen, expected) in cases {
-            assert_eq!(after(seen).road(false), expected, "after {seen:?}");
-        }
-    }
-
-    #[test]
-    fn direct_reads_ask_once_and_then_take_the_ring() {
-        assert_eq!(after(&[]).road(true), Road::Ask);
-        assert_eq!(after(&[(Seen::Hit, 100)]).road(true), Road::Device);
-        assert_eq!(after(&[(Seen::Miss, 1)]).road(true), Road::Device);
-        assert_eq!(after(&[(Seen::Refused, 1)]).road(true), Road::Blind);
-    }
-
-    #[test]
-    fn wishes_are_granted_where_nobody_guesses() {
-        let wished = |wishes| {
-            let Op::WriteAt {
-                fd, span, offset, ..
-            } = write()
-            else {
-                unreachable!("it is a write");
-            };
-            Op::WriteAt {
-                fd,
-                span,
-                offset,
-                wishes,
-            }
-        };
-        let cases = [
-            (Wishes::DONT_CACHE, Road::Plain),
-            (Wishes::NO_WAIT, Road::Now),
-            (Wishes::DSYNC, Road::Pool),
-            (Wishes::THEN_SYNC.with(Wishes::NO_WAIT), Road::Pool),
-        ];
-        let learned = Learned::default();
-        for (wishes, expected) in cases {
-            let road = |facts| road(&wished(wishes), facts, &learned, false);
-            assert_eq!(road(BUFFERED), expected, "{wishes:?}");
-            assert_eq!(road(DIRECT), Road::Backend, "{wishes:?}");
-            assert_eq!(road(durable(BUFFERED)), Road::Pool, "{wishes:?}");
-        }
-    }
-
-    #[test]
-    fn who_polls_does_not_wait() {
-        let step = |road, bytes| in_a_poll(road, bytes, || true);
-        let try_then = |then_pool| Step::Try { then_pool };
-        let cases = [
-            (Road::Now, Step::Call, Step::Call),
-            (Road::Copy, try_then(true), Step::Pool),
-            (Road::CopyBlind, Step::TimedCall, Step::Pool),
-            (Road::Blind, Step::TimedCall, Step::Pool),
-            (Road::Plain, Step::Pool, Step::Pool),
-            (Road::Pool, Step::Pool, Step::Pool),
-            (Road::Slow, Step::Pool, Step::Pool),
-            (Road::Warm, try_then(false), Step::Backend),
-            (Road::CacheFirst, try_then(false), Step::Backend),
-            (Road::Ask, try_then(false), Step::Backend),
-            (Road::Cold, try_then(false), Step::Backend),
-            (Road::Backend, Step::Backend, Step::Backend),
-            (Road::Device, Step::Backend, Step::Backend),
-        ];
-        for (road, small, large) in cases {
-            assert_eq!(step(road, 4096), small, "{road:?}");
-            assert_eq!(step(road, POLL_MAX_BYTES + 1), large, "{road:?}");
-        }
-        assert_eq!(in_a_poll(Road::Cold, 1, || false), Step::Backend);
-    }
-
-    #[test]
-    fn few_in_flight_are_waited_for_one_at_a_time() {
-        assert_eq!([0, 1, 15].map(wait_for), [1, 1, 1]);
-        assert!(wait_for(128) > 1 && wait_for(128) < 128);
-    }
-
-    #[test]
-    fn direct_transfers_are_split_at_what_the_device_takes() {
-        assert_eq!(limit_bytes(true, Some(131_072)), 131_072);
-        assert_eq!(limit_bytes(true, Some(127 * 1024)), 124 * 1024);
-        assert_eq!(limit_bytes(true, Some(1 << 30)), DIRECT_LIMIT_BYTES);
-        assert_eq!(limit_bytes(true, None), DIRECT_LIMIT_BYTES);
-        assert!(limit_bytes(false, Some(4096)) > 1 << 30);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::threads::pool::Bell;
+use super::threads::lane::Bell;
 
 /// Interrupts one backend; may be rung from any thread.
 #[derive(Clone)]

@@ -18,7 +18,7 @@ use alarm::Alarm;
 
 use crate::completion::Completion;
 use crate::op::Op;
-use threads::pool::Lane;
+use threads::lane::Lane;
 use uring::ring::{self, Uring};
 
 /// Who executes the operations of one proactor.

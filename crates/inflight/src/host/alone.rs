@@ -58,7 +58,7 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     }
     shared.counters.plain_call();
     if road == Road::Ask
-        && let Look::Done(answer) = look(operation, &request)
+        && let Look::Done(answer) = look(road, operation, &request)
     {
         return answer;
     }

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use super::fork;
 use super::hand_over::HandsOver;
@@ -213,7 +214,7 @@ impl Lease<'_> {
             self.proactor().submit();
         }
         // A warm read that comes here is a sample.
-        let is_warm = matches!(road, Road::Warm | Road::Blind);
+        let is_warm = matches!(road, Road::Warm | Road::Blind | Road::Memory);
         if is_warm {
             self.owned.gathered.passed(self.shared, SAMPLE_EVERY);
         }
@@ -222,14 +223,14 @@ impl Lease<'_> {
         let answer = match (road, is_sample) {
             (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
-                match look(operation, &request) {
+                match look(road, operation, &request) {
                     Look::Done(answer) => Some(answer),
                     Look::WouldWait => None,
                     // A ring would hand it to a worker of the kernel.
                     Look::Refused => Some(time(operation, &request)),
                 }
             }
-            (Road::Warm | Road::Blind | Road::Slow, true) => {
+            (Road::Warm | Road::Blind | Road::Memory | Road::Slow, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 Some(time(operation, &request))
             }
@@ -239,7 +240,7 @@ impl Lease<'_> {
                 request = request.aside();
                 None
             }
-            (Road::Backend | Road::Device | Road::Cold, _) => None,
+            (Road::Backend | Road::Device | Road::Memory | Road::Cold, _) => None,
         };
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),
@@ -379,14 +380,25 @@ impl Lease<'_> {
                 unsafe { self.proactor().push(token, &request) };
                 Start::InFlight
             }
-            Plan::Run(Road::Warm | Road::Blind, request) if !self.is_sample() => {
+            Plan::Run(road @ (Road::Warm | Road::Blind | Road::Memory), request)
+                if !self.is_sample() =>
+            {
+                let manner = match road {
+                    Road::Memory => Manner::CallOrRing,
+                    _ => Manner::Call,
+                };
                 let gathered = &mut self.owned.gathered;
-                let shown = |request| Shown::new(operation, request, Manner::Call);
+                let shown = |request| Shown::new(operation, request, manner);
                 if gathered.is_open()
                     // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
-                    && unsafe { gathered.push(self.shared, token, &request, shown) }
+                    && unsafe { gathered.push(self.shared, token, &request, manner, shown) }
                 {
                     return Start::Gathered;
+                }
+                if road == Road::Memory {
+                    // SAFETY: as above.
+                    unsafe { self.proactor().push(token, &request) };
+                    return Start::InFlight;
                 }
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);
@@ -462,17 +474,44 @@ fn give_up(shared: &Shared, mut owned: Box<Owned>) {
 }
 
 /// Makes a transfer without waiting for the device, and lets the operation learn from it.
+#[inline]
+pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
+    if road != Road::Ask || !is_read(&request.op) {
+        let (seen, look) = try_now(request);
+        operation.note(SeenOf(seen));
+        return look;
+    }
+    // How long it takes shows what the device is.
+    let begun = Instant::now();
+    let (mut seen, look) = try_now(request);
+    if let Look::Done(answer) = &look {
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bytes = answer.bytes();
+        if bytes == 0 {
+            // The end of the file shows nothing.
+            return look;
+        }
+        seen = Seen::Asked { ns, bytes };
+    }
+    operation.note(SeenOf(seen));
+    look
+}
+
+fn is_read(op: &Op) -> bool {
+    matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. })
+}
+
 #[allow(unsafe_code)]
-pub(super) fn look<O: Prepare>(operation: &mut O, request: &Request) -> Look {
+#[inline]
+fn try_now(request: &Request) -> (Seen, Look) {
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     let result = unsafe { execute_now(&request.op) };
     // SAFETY: as above.
     let wanted = unsafe { wanted_bytes(&request.op) };
-    let is_read = matches!(request.op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
-    let (seen, look) = match usize::try_from(result) {
+    match usize::try_from(result) {
         // Nothing is the end of the file, which waiting does not change.
-        Ok(moved) if moved == wanted || (is_read && moved == 0) => {
+        Ok(moved) if moved == wanted || (moved == 0 && is_read(&request.op)) => {
             (Seen::Hit, Look::Done(Answer::moved(moved)))
         }
         Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
@@ -480,9 +519,7 @@ pub(super) fn look<O: Prepare>(operation: &mut O, request: &Request) -> Look {
         }
         // The whole of it is done once more: what was moved stays as it is.
         _ => (Seen::Miss, Look::WouldWait),
-    };
-    operation.note(SeenOf(seen));
-    look
+    }
 }
 
 /// What has come of a transfer that was not to wait.

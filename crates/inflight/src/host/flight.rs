@@ -15,14 +15,16 @@ use super::crew;
 use super::lane::{self, Lane};
 use super::local::{self, Home};
 use super::mail::contain;
+use super::reads::Manner;
 use super::shared::Shared;
+use super::shares::Offer;
 use super::stopwatch::time;
 use super::syncs::sync_of;
 use super::timers::TimerKey;
 use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
-use crate::op::{Plan, Prepare, Request, Road, SyncOf};
+use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
 use crate::policy::{SAMPLE_EVERY, Step, in_a_poll};
 
 /// Where an operation is in flight.
@@ -141,26 +143,20 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     // SAFETY: the operation has just named its list of buffers.
     let bytes = unsafe { wanted_bytes(&request.op) };
     let step = in_a_poll(road, bytes, is_sample);
-    if road == Road::Warm
-        && step != Step::Backend
+    if let Some(manner) = may_share(road, step, &request.op) {
         // SAFETY: passed on from the caller.
-        && let Some((home, ticket)) = unsafe { local::share(shared, operation, &request, waker) }
-    {
-        return Tried::InFlight(Flight::Local(home, ticket));
-    }
-    #[cfg(feature = "tokio")]
-    if road == Road::Warm
-        && step != Step::Backend
-        && !local::nested::is_in_any()
-        // SAFETY: passed on from the caller.
-        && let Some((lane, ticket)) = unsafe { lane::share(shared, operation, &request, waker) }
-    {
-        return Tried::InFlight(Flight::Lane(lane, ticket));
+        match unsafe { share(shared, operation, &request, manner, waker) } {
+            Offer::Shared(flight) => return Tried::InFlight(flight),
+            Offer::Declined if manner == Manner::CallOrRing && has_own_ring(shared) => {
+                return Tried::Request(request);
+            }
+            Offer::Declined | Offer::Sample => {}
+        }
     }
     let answer = match step {
         Step::Backend => return Tried::Request(request),
         Step::Pool => return Tried::Request(request.aside()),
-        Step::Try { then_pool } => match look(operation, &request) {
+        Step::Try { then_pool } => match look(road, operation, &request) {
             Look::Done(answer) => answer,
             Look::Refused => return Tried::Request(request.aside()),
             Look::WouldWait if then_pool => return Tried::Request(request.aside()),
@@ -174,6 +170,55 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     shared.counters.plain_call();
     count_at_once(bytes);
     Tried::Answered(answer)
+}
+
+/// How a thread that serves others may have another one make a read that is a copy, if it may.
+#[inline]
+fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
+    match (road, step, op) {
+        (Road::Warm, Step::Try { .. }, _) => Some(Manner::WithoutWaiting),
+        // What cannot be asked not to wait is a plain call here as well.
+        (Road::Blind, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::Call),
+        (Road::Memory, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::CallOrRing),
+        _ => None,
+    }
+}
+
+/// Whether this thread hands over what is awaited on it, and takes the answers, itself.
+#[inline]
+fn has_own_ring(shared: &Arc<Shared>) -> bool {
+    if local::is_current(shared) {
+        return true;
+    }
+    #[cfg(feature = "tokio")]
+    if lane::is_served_here(shared) {
+        return true;
+    }
+    false
+}
+
+/// Shares a read with the run loop or the lane of this thread, if that finds it worth it.
+///
+/// # Safety
+///
+/// As for [`launch`].
+#[inline]
+unsafe fn share<O: Prepare>(
+    shared: &Arc<Shared>,
+    operation: &O,
+    request: &Request,
+    manner: Manner,
+    waker: &Waker,
+) -> Offer<Flight> {
+    // SAFETY: passed on from the caller.
+    let local = unsafe { local::share(shared, operation, request, manner, waker) };
+    #[cfg(feature = "tokio")]
+    if matches!(local, Offer::Declined) && !local::nested::is_in_any() {
+        // SAFETY: passed on from the caller.
+        let lane = unsafe { lane::share(shared, operation, request, manner, waker) };
+        return lane.map(|(lane, ticket)| Flight::Lane(lane, ticket));
+    }
+    local.map(|(home, ticket)| Flight::Local(home, ticket))
 }
 
 /// Starts an operation.

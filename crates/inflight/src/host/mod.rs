@@ -30,6 +30,7 @@ pub(crate) mod local;
 pub(crate) mod flights;
 pub(crate) mod flush;
 mod hand_over;
+mod helper;
 mod reads;
 mod share;
 #[cfg(all(test, loom))]

@@ -18,9 +18,11 @@ pub(super) const PLACES: usize = 256;
 
 /// How a read is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(crate) enum Manner {
     /// By a plain call.
     Call,
+    /// By a plain call if it is shared, else by the ring.
+    CallOrRing,
     /// By one that does not wait, for owners who must not: see [`Place::missed`].
     WithoutWaiting,
 }
@@ -111,7 +113,7 @@ impl Reads {
         place.fd.store(fd, Relaxed);
         place.twin.store(read.twin.unwrap_or(fd), Relaxed);
         place.whole.store(read.request.whole, Relaxed);
-        let must_wait = read.manner == Manner::Call;
+        let must_wait = read.manner != Manner::WithoutWaiting;
         place.must_wait.store(must_wait, Relaxed);
         weight(span.len as u64)
     }

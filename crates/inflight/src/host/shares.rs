@@ -1,6 +1,7 @@
-//! Cached reads that a host which lasts shares with a thread of the pool: what run loops and lanes
-//! have in common. Nobody waits for a device: a read that the page cache does not have goes to the
-//! proactor after all.
+//! Copies that a host which lasts shares with a thread of the pool: what run loops and lanes have
+//! in common. Nobody waits for a device: a read that the page cache does not have goes to the
+//! proactor after all. What cannot be asked to do without waiting is read by plain calls, as long
+//! as most of those that are timed are fast: one in a few is made where it is polled for that.
 //!
 //! Next: [`super::spread`].
 
@@ -9,6 +10,25 @@ use super::spread::Gathered;
 use crate::completion::Answer;
 use crate::op::Request;
 use crate::proactor::Tally;
+
+/// What has become of a read that may be shared.
+pub(crate) enum Offer<T> {
+    Shared(T),
+    /// It is to be made where it is polled, to see how that goes.
+    Sample,
+    /// Nothing is shared now, or there is no room.
+    Declined,
+}
+
+impl<T> Offer<T> {
+    pub(super) fn map<U>(self, shared: impl FnOnce(T) -> U) -> Offer<U> {
+        match self {
+            Self::Shared(read) => Offer::Shared(shared(read)),
+            Self::Sample => Offer::Sample,
+            Self::Declined => Offer::Declined,
+        }
+    }
+}
 
 /// What has become of a read that was shared.
 pub(super) enum Came {

@@ -22,17 +22,21 @@ pub(crate) enum Road {
     /// Through the proactor, also alone: it is past the page cache, where a ring serves even one
     /// request at a time as well or better (`docs/design/roads.md`).
     Device,
+    /// A direct read of a device that answers as fast as memory, because it is: a plain system call
+    /// alone, where another thread shares them, and where it is polled by a thread that has no ring
+    /// of its own (a timed one); else through the proactor.
+    Memory,
     /// A plain system call, of which one in a few is timed: the last ones were fast. Where it is
     /// awaited, one that does not wait, and the proactor if it would.
     Warm,
     /// As [`Road::Warm`], of a file that cannot be asked whether it would wait: where it is
-    /// awaited, every plain call is timed.
+    /// awaited, every plain call is timed that is not shared.
     Blind,
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,
-    /// As [`Road::CacheFirst`], once for a direct file and also alone, to learn whether it can be
-    /// asked not to wait.
+    /// As [`Road::CacheFirst`], for the first transfers of a direct file and also alone, to learn
+    /// whether it can be asked not to wait, and whether its device is memory.
     Ask,
     /// Through the proactor, but one in a few as [`Road::CacheFirst`].
     Cold,
@@ -46,6 +50,9 @@ pub(crate) enum Road {
 pub(crate) enum Seen {
     /// The page cache had it all.
     Hit,
+    /// One of the first reads of a direct file was answered, and took so many nanoseconds for so
+    /// many bytes.
+    Asked { ns: u64, bytes: usize },
     /// The page cache did not have it all.
     Miss,
     /// The file does not know transfers without waiting (`EOPNOTSUPP`, preadv2(2), `RWF_NOWAIT`).

@@ -8,6 +8,8 @@
 //!
 //! Plain data of one thread; it is told the time.
 
+use std::ops::Range;
+
 /// Who makes a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hands {
@@ -25,14 +27,26 @@ pub(crate) struct Spread {
     rest: u64,
     /// How many runs the last rest was long.
     rest_runs: u64,
+    /// Whether a ring makes those that are not shared.
+    has_ring: bool,
     trial: Trial,
 }
 
 /// Runs of each kind in a trial.
 const RUNS: usize = 16;
 
-/// The slowest of these are left out: in them the scheduler had something else to do.
-const COUNTED: usize = RUNS / 4 * 3;
+/// The same of reads that a ring makes if they are not shared: it may answer all that are in flight
+/// at a time.
+const RING_RUN_READS: u64 = 256;
+
+/// When who makes the reads of a trial changes, so many are not timed: another thread has to come,
+/// and what is in flight was asked for the other way.
+const LEAD_READS: u64 = 128;
+
+/// The slowest are left out: in them the scheduler had something else to do.
+const COUNTED: Range<usize> = 0..RUNS / 4 * 3;
+/// Of a ring the fastest as well: what they asked for was answered in the next ones.
+const COUNTED_OF_RING: Range<usize> = RUNS / 4..RUNS / 4 * 3;
 
 /// The first and the last runs of a trial are made alone, so that what changes meanwhile falls on
 /// both kinds.
@@ -42,59 +56,13 @@ const BEFORE: usize = RUNS / 2;
 /// ask what time it is, and than another thread needs to come.
 const RUN_READS: u64 = 32;
 
-/// Runs between two trials; at least so many after the choice has changed, and more and more of
-/// them as long as sharing is found to lose.
-const REST_MIN: u64 = 256;
+/// Runs between two trials. Few before the first one, because many threads live no longer than
+/// what would else be one rest, and after the choice has changed to the caller alone, because now
+/// and then that is wrong; twice as many each time that sharing is found to lose.
+const REST_MIN: u64 = 32;
 const REST_MAX: u64 = 8192;
-/// The first trial comes early: many threads live no longer than what would else be one rest.
-const REST_FIRST: u64 = 32;
 /// Where it wins, somebody else pays in processor time, so that is asked more often.
 const REST_SHARED: u64 = 1024;
-
-/// What has to be left to be read before another thread is called, in units of [`weight`]: less is
-/// over before it has come.
-const CALLED_FROM: u64 = 8 * weight(4096);
-
-/// Of reads that are few at a time, so many are shown before a thread is called that has left.
-const SHOWN_BEFORE_CALL: u32 = 64;
-
-/// So many are shown at most before one is called again that has come in vain.
-const SHOWN_MAX: u32 = 2048;
-
-/// When another thread is called. One that the scheduler has put on the caller's own processor
-/// takes the caller's place until it is elsewhere, which would be repeated for every read. So it is
-/// called again after twice as many.
-#[derive(Debug, Default)]
-pub(crate) struct Calls {
-    /// Reads shown since the last call, or since it was found to have been in vain.
-    shown: u32,
-    /// So many have to be shown, whatever is left to be read.
-    due: u32,
-    /// Whether the last call was found to have been in vain, and none has been made since.
-    in_vain: bool,
-}
-
-impl Calls {
-    /// A read is shown, and what waits for its answer has so much weight. Whether a thread is to
-    /// be called if none is there.
-    #[inline]
-    pub(crate) fn shows(&mut self, weight: u64) -> bool {
-        self.shown = self.shown.saturating_add(1);
-        self.shown >= self.due && (weight >= CALLED_FROM || self.shown >= SHOWN_BEFORE_CALL)
-    }
-
-    /// None is there, and the last one has come in vain or has not. Whether to call one now.
-    pub(crate) fn calls(&mut self, in_vain: bool) -> bool {
-        self.shown = 0;
-        if in_vain {
-            self.due = (2 * self.due).clamp(SHOWN_BEFORE_CALL, SHOWN_MAX);
-        } else if !self.in_vain {
-            self.due = 0;
-        }
-        self.in_vain = in_vain;
-        !in_vain
-    }
-}
 
 /// What a read of so many bytes costs, in what a copied byte costs: a system call costs about half
 /// as much as the copy of 4 KiB.
@@ -112,6 +80,8 @@ struct Trial {
     /// Runs that have been entered.
     entered: usize,
     reads: u64,
+    /// Whether there have been several reads to be shared at a time.
+    has_company: bool,
     /// The run that is on.
     run: Option<Run>,
 }
@@ -119,6 +89,9 @@ struct Trial {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     began_ns: u64,
+    /// Reads to be made, and whether their time counts.
+    needs: u64,
+    counts: bool,
     /// What has been read.
     reads: u64,
     weight: u64,
@@ -128,9 +101,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(now_ns: u64) -> Self {
+    fn new(now_ns: u64, needs: u64) -> Self {
         Self {
             began_ns: now_ns,
+            needs,
+            counts: true,
             reads: 0,
             weight: 0,
             pause_from_ns: None,
@@ -138,10 +113,18 @@ impl Run {
         }
     }
 
+    /// What comes before the first run that is timed, after a change.
+    fn lead(now_ns: u64) -> Self {
+        Self {
+            counts: false,
+            ..Self::new(now_ns, LEAD_READS)
+        }
+    }
+
     /// Whether nothing has to be looked at when a read is asked for.
     #[inline]
     fn goes_on(&self) -> bool {
-        self.reads < RUN_READS && self.pause_from_ns.is_none()
+        self.reads < self.needs && self.pause_from_ns.is_none()
     }
 }
 
@@ -159,8 +142,9 @@ impl Default for Spread {
     fn default() -> Self {
         Self {
             chosen: Hands::Own,
-            rest: REST_FIRST * RUN_READS,
+            rest: REST_MIN * RUN_READS,
             rest_runs: REST_MIN,
+            has_ring: false,
             trial: Trial::default(),
         }
     }
@@ -191,17 +175,37 @@ impl Spread {
         self.rests_again(Hands::Own, self.rest_runs);
     }
 
-    /// Who makes a read that is asked for now; in a trial. One that is made by the caller counts as
-    /// read.
+    /// Whether reads that are not shared are made by a ring now, or by calls, and were made the
+    /// other way before: then all that was found out about them is forgotten.
     #[inline]
-    pub(crate) fn enters(&mut self, weight: u64, now_ns: impl FnOnce() -> u64) -> Hands {
+    pub(crate) fn turns_to(&mut self, has_ring: bool) -> bool {
+        let turns = self.has_ring != has_ring;
+        if turns {
+            *self = Self {
+                has_ring,
+                ..Self::default()
+            };
+        }
+        turns
+    }
+
+    /// Who makes a read that is asked for now while so many others wait for their answers; in a
+    /// trial. One that is made by the caller counts as read.
+    #[inline]
+    pub(crate) fn enters(
+        &mut self,
+        weight: u64,
+        others: u32,
+        now_ns: impl FnOnce() -> u64,
+    ) -> Hands {
         let goes_on = self.trial.run.as_ref().is_some_and(Run::goes_on);
         if !goes_on && !self.goes_on(now_ns()) {
             return self.chosen;
         }
         let hands = self.trial.hands();
-        if hands == Hands::Own {
-            self.completes(weight);
+        match hands {
+            Hands::Own => self.completes(weight),
+            Hands::Shared => self.trial.has_company |= others > 0,
         }
         hands
     }
@@ -209,17 +213,36 @@ impl Spread {
     /// Goes on with the trial after a pause or the end of a run. False if it is over.
     #[cold]
     fn goes_on(&mut self, now_ns: u64) -> bool {
-        let mut run = self.trial.run.unwrap_or(Run::new(now_ns));
+        let needs = match self.has_ring {
+            true => RING_RUN_READS,
+            false => RUN_READS,
+        };
+        let mut run = self.trial.run.unwrap_or(match self.chosen {
+            Hands::Own => Run::new(now_ns, needs),
+            Hands::Shared => Run::lead(now_ns),
+        });
         if let Some(from_ns) = run.pause_from_ns.take() {
             run.pauses_ns += now_ns - from_ns;
         }
-        if run.reads >= RUN_READS {
-            self.enter(run, now_ns);
+        if self.trial.hands() == Hands::Shared && run.reads >= RUN_READS && !self.trial.has_company
+        {
+            // Nobody can make one read at a time faster than who waits for it.
+            self.loses();
+            return false;
+        }
+        if run.reads >= run.needs {
+            let before = self.trial.hands();
+            if run.counts {
+                self.enter(run, now_ns);
+            }
             if self.trial.entered == 2 * RUNS {
                 self.decide();
                 return false;
             }
-            run = Run::new(now_ns);
+            run = match self.trial.hands() == before {
+                true => Run::new(now_ns, needs),
+                false => Run::lead(now_ns),
+            };
         }
         self.trial.run = Some(run);
         true
@@ -234,9 +257,10 @@ impl Spread {
         }
     }
 
-    /// Everything that was asked for has been read; in a trial.
+    /// Everything that was asked for has been read; in a trial. Where a ring makes what is not
+    /// shared, that may as well be a wait for it, so it counts like everything else.
     pub(crate) fn pauses(&mut self, now_ns: u64) {
-        if let Some(run) = &mut self.trial.run {
+        if let Some(run) = self.trial.run.as_mut().filter(|_| !self.has_ring) {
             run.pause_from_ns.get_or_insert(now_ns);
         }
     }
@@ -267,9 +291,13 @@ impl Spread {
     /// Chooses by what the trial has shown: a tenth has to be won for the change to sharing, and
     /// half of that to stay with it.
     fn decide(&mut self) {
+        let counted = match self.has_ring {
+            true => COUNTED_OF_RING,
+            false => COUNTED,
+        };
         let sum = |runs: &mut [u64; RUNS]| {
             runs.sort_unstable();
-            runs[..COUNTED].iter().sum::<u64>()
+            runs[counted.clone()].iter().sum::<u64>()
         };
         let own = sum(&mut self.trial.own);
         let shared = sum(&mut self.trial.shared);
@@ -277,12 +305,19 @@ impl Spread {
             Hands::Own => own / 10,
             Hands::Shared => own / 20,
         };
-        let (chosen, rest_runs) = match (shared + margin <= own, self.chosen) {
-            (true, _) => (Hands::Shared, REST_SHARED),
-            (false, Hands::Shared) => (Hands::Own, REST_MIN),
-            (false, Hands::Own) => (Hands::Own, (2 * self.rest_runs).min(REST_MAX)),
+        match shared + margin <= own {
+            true => self.rests_again(Hands::Shared, REST_SHARED),
+            false => self.loses(),
+        }
+    }
+
+    /// Sharing is no use now.
+    fn loses(&mut self) {
+        let rest_runs = match self.chosen {
+            Hands::Shared => REST_MIN,
+            Hands::Own => (2 * self.rest_runs).min(REST_MAX),
         };
-        self.rests_again(chosen, rest_runs);
+        self.rests_again(Hands::Own, rest_runs);
     }
 
     fn rests_again(&mut self, chosen: Hands, runs: u64) {
@@ -301,38 +336,6 @@ impl Spread {
 mod tests {
     use super::*;
 
-    #[test]
-    fn who_comes_in_vain_is_called_less_and_less_and_who_helps_at_once() {
-        let mut calls = Calls::default();
-        // Shown until one is called.
-        let until_called = |calls: &mut Calls, in_vain: bool| {
-            let mut in_vain = in_vain;
-            for shown in 1..=2 * SHOWN_MAX {
-                if calls.shows(CALLED_FROM) && calls.calls(std::mem::take(&mut in_vain)) {
-                    return shown;
-                }
-            }
-            panic!("nobody is called any more");
-        };
-        assert_eq!(until_called(&mut calls, false), 1);
-        assert_eq!(until_called(&mut calls, false), 1);
-        // Until it is found to have left, and from then on.
-        let in_vain = [true; 10].map(|in_vain| until_called(&mut calls, in_vain));
-        assert_eq!(in_vain[..4], [1 + 64, 64 + 128, 128 + 256, 256 + 512]);
-        assert_eq!(in_vain[8..], [2 * SHOWN_MAX; 2]);
-        // It has helped.
-        assert_eq!(until_called(&mut calls, false), SHOWN_MAX);
-        assert_eq!(until_called(&mut calls, false), 1);
-    }
-
-    #[test]
-    fn few_at_a_time_call_a_thread_now_and_then() {
-        let mut calls = Calls::default();
-        let called =
-            (0..10 * SHOWN_BEFORE_CALL).filter(|_| calls.shows(weight(4096)) && calls.calls(false));
-        assert_eq!(called.count(), 10);
-    }
-
     /// A program that reads 32 blocks of 4 KiB at a time, and what that takes.
     #[derive(Clone, Copy)]
     struct Program {
@@ -341,6 +344,8 @@ mod tests {
         /// What it does with the blocks after a run, by whoever they were copied.
         then_ns: [u64; 2],
         blocks: u64,
+        /// Whether a ring makes what is not shared, all of it at a time.
+        has_ring: bool,
     }
 
     const USUAL: Program = Program {
@@ -348,6 +353,7 @@ mod tests {
         shared_ns: 10_000,
         then_ns: [2_000; 2],
         blocks: 32,
+        has_ring: false,
     };
 
     struct Machine {
@@ -378,27 +384,33 @@ mod tests {
         /// shared.
         fn run_once(&mut self, slow: u64, program: Program) -> u64 {
             let (spread, weight) = (&mut self.spread, weight(4096));
+            spread.turns_to(program.has_ring);
             let on_trial = spread.is_on_trial();
             self.runs += 1;
             let factor = match self.runs.is_multiple_of(slow) {
                 true => 100,
                 false => 1,
             };
-            let mut waiting = 0;
+            let (mut waiting, mut in_ring) = (0, 0);
             for _ in 0..program.blocks {
                 let hands = match (spread.is_open(), spread.is_on_trial()) {
-                    (true, true) => spread.enters(weight, || self.now_ns),
+                    (true, true) => {
+                        let others = u32::try_from(waiting).expect("a few");
+                        spread.enters(weight, others, || self.now_ns)
+                    }
                     _ => {
                         spread.passes(1);
                         spread.chosen
                     }
                 };
                 match hands {
+                    Hands::Own if program.has_ring => in_ring += 1,
                     Hands::Own => self.now_ns += factor * program.own_ns / program.blocks,
                     Hands::Shared => waiting += 1,
                 }
             }
             self.now_ns += factor * program.shared_ns * waiting / program.blocks;
+            self.now_ns += factor * program.own_ns * in_ring / program.blocks;
             (0..waiting).for_each(|_| spread.completes(weight));
             if on_trial {
                 spread.pauses(self.now_ns);
@@ -436,6 +448,51 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_answers_in_waves_is_compared_all_the_same() {
+        let waves = |shared_ns| Program {
+            own_ns: 64_000,
+            shared_ns,
+            then_ns: [0; 2],
+            blocks: 128,
+            has_ring: true,
+        };
+        let mut machine = Machine::new();
+        machine.run(200, NEVER, waves(40_000));
+        assert!(machine.run(10_000, NEVER, waves(40_000)) > 9_700);
+        let mut machine = Machine::new();
+        assert!(machine.run(20_000, NEVER, waves(62_000)) < 1_000);
+    }
+
+    #[test]
+    fn what_wins_against_calls_says_nothing_of_a_ring() {
+        let mut machine = Machine::new();
+        machine.run(500, NEVER, USUAL);
+        assert_eq!(machine.run(30, NEVER, USUAL), 30);
+        let ring = Program {
+            has_ring: true,
+            ..USUAL
+        };
+        assert_eq!(machine.run(30, NEVER, ring), 0);
+        machine.run(500, NEVER, ring);
+        assert_eq!(machine.run(30, NEVER, ring), 30);
+    }
+
+    #[test]
+    fn one_at_a_time_is_found_to_be_alone_at_once() {
+        let alone = Program {
+            own_ns: 500,
+            shared_ns: 250,
+            then_ns: [0; 2],
+            blocks: 1,
+            ..USUAL
+        };
+        let mut machine = Machine::new();
+        // As if the one that is shown were made by two.
+        let shared = machine.run(200_000, NEVER, alone);
+        assert!(shared <= 8 * RUN_READS, "{shared}");
+    }
+
+    #[test]
     fn what_is_won_by_copying_may_be_lost_by_using_it() {
         let used = Program {
             then_ns: [10_000, 16_500],
@@ -466,11 +523,14 @@ mod tests {
             shared_ns,
             then_ns: [100; 2],
             blocks: 3,
+            ..USUAL
         };
         let mut machine = Machine::new();
         machine.run(1_000, NEVER, few(1_000));
         assert!(machine.run(10_000, NEVER, few(1_000)) > 9_000);
-        // Three trials.
-        assert!(Machine::new().run(20_000, NEVER, few(1_400)) < 600);
+        // Five trials at the beginning, each after twice as many, and then few.
+        let mut machine = Machine::new();
+        assert!(machine.run(20_000, NEVER, few(1_400)) < 1_500);
+        assert!(machine.run(80_000, NEVER, few(1_400)) < 800);
     }
 }

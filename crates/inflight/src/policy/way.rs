@@ -14,6 +14,10 @@ pub enum Way {
     /// A plain system call on the thread that waits; of many, some are made by another one at the
     /// same time, where that has been measured to be faster.
     SharedCall,
+    /// As [`Way::SharedCall`]; the backend where that has not been measured to be faster. What is
+    /// awaited in a run loop, or on the only thread of a runtime that serves the engine, goes this
+    /// way too.
+    SharedCallOrBackend,
     /// A plain system call that does not wait; the backend if it would. The first one of a file
     /// that cannot be asked goes to the pool where it is awaited.
     TryThenBackend,
@@ -31,6 +35,9 @@ impl std::fmt::Display for Way {
             Self::None => "no call",
             Self::PlainCall => "a plain call",
             Self::SharedCall => "a plain call, by this thread or by one that helps it",
+            Self::SharedCallOrBackend => {
+                "a plain call, by this thread or by one that helps it, or the backend"
+            }
             Self::TryThenBackend => "a plain call that does not wait, else the backend",
             Self::TryThenPool => "a plain call that does not wait, else the pool",
             Self::Backend => "the backend",
@@ -78,6 +85,8 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Plain | Road::Now | Road::Copy | Road::CopyBlind => Way::PlainCall,
         Road::Warm | Road::Blind if is_write => Way::PlainCall,
         Road::Warm | Road::Blind => Way::SharedCall,
+        Road::Memory if is_write => Way::Backend,
+        Road::Memory => Way::SharedCallOrBackend,
         Road::CacheFirst | Road::Ask => Way::TryThenBackend,
         Road::Backend | Road::Device | Road::Cold => Way::Backend,
         Road::Pool | Road::Slow => Way::Pool,
@@ -97,10 +106,13 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Pool => "it waits for a flush, which threads share and a ring does not",
         Road::Backend => "it waits for the device",
         Road::Device => "it waits for the device, which the backend does as fast for one alone",
+        Road::Memory => "the device is memory, so whoever asks does the copying",
         Road::Warm => "the last reads were in the page cache",
         Road::CacheFirst => "some of the last reads were in the page cache, or none is known",
         Road::Cold => "the last reads were not in the page cache",
-        Road::Ask => "the first one shows whether the file can be asked not to wait",
+        Road::Ask => {
+            "the first ones show whether it can be asked not to wait, and what the device is"
+        }
         Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
         Road::Slow => "the file cannot be asked not to wait, and the last calls were slow",
     };

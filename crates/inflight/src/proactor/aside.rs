@@ -12,7 +12,8 @@ use super::slots::Role;
 use super::{Proactor, Wait};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
-use crate::backend::threads::pool::{Lane, Pool};
+use crate::backend::threads::lane::Lane;
+use crate::backend::threads::pool::Pool;
 use crate::completion::Answer;
 use crate::op::Request;
 

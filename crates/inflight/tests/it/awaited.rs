@@ -14,6 +14,7 @@ mod lanes;
 #[cfg(feature = "faulty")]
 mod left;
 mod loops;
+mod memory;
 mod moved;
 mod nested;
 mod refused;

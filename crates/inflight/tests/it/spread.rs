@@ -6,14 +6,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::thread;
+use std::os::unix::fs::MetadataExt;
 
 use inflight::fs::{File, OpenOptions, ReadAt};
 use inflight::{Batch, Engine, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{on_every_backend, pattern, say, skip, temp_file};
+use crate::support::{
+    has_several_processors, on_every_backend, path_in_memory, pattern, say, temp_file,
+};
 
 /// Large enough for another thread to come in time.
 const BLOCK: usize = 16 << 10;
@@ -28,15 +29,6 @@ fn content_file(engine: &Engine) -> File {
         engine,
         &pattern(BLOCK * usize::try_from(BLOCKS).expect("a few")),
     )
-}
-
-/// Whether another thread can come at all.
-fn has_several_processors(name: &str) -> bool {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    if processors == 1 {
-        skip(name, "there is one processor");
-    }
-    processors > 1
 }
 
 fn offset(block: u64) -> u64 {
@@ -203,15 +195,8 @@ fn descriptors_of(file: (u64, u64)) -> usize {
 
 /// A file in memory, which is opened by the library, and its device and number.
 fn file_in_memory(name: &str) -> Option<(NamedTempFile, (u64, u64))> {
-    let Ok(named) = NamedTempFile::new_in("/dev/shm") else {
-        skip(name, "there is no tmpfs at /dev/shm");
-        return None;
-    };
     let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
-    named
-        .as_file()
-        .write_all_at(&content, 0)
-        .expect("there is room");
+    let named = path_in_memory(name, &content)?;
     let of = named.as_file().metadata().expect("it is open");
     has_several_processors(name).then_some((named, (of.dev(), of.ino())))
 }

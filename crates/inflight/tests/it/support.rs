@@ -212,6 +212,25 @@ pub(crate) fn temp_path(content: &[u8]) -> NamedTempFile {
     file
 }
 
+/// Whether another thread can come to help at all.
+pub(crate) fn has_several_processors(name: &str) -> bool {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if processors == 1 {
+        skip(name, "there is one processor");
+    }
+    processors > 1
+}
+
+/// A file with this content in memory, which cannot be asked not to wait.
+pub(crate) fn path_in_memory(name: &str, content: &[u8]) -> Option<NamedTempFile> {
+    let Ok(mut file) = NamedTempFile::new_in("/dev/shm") else {
+        skip(name, "there is no tmpfs at /dev/shm");
+        return None;
+    };
+    file.write_all(content).expect("there is room");
+    Some(file)
+}
+
 /// A file with this content and no path, open for reading and writing.
 pub(crate) fn temp_file(engine: &Engine, content: &[u8]) -> File {
     let mut file = tempfile::tempfile_in(directory()).expect("the test directory can be written");

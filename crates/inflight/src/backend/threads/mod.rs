@@ -3,6 +3,7 @@
 //! It never makes an io_uring system call. Next: [`pool`], then [`execute`].
 
 pub(crate) mod execute;
+pub(crate) mod lane;
 pub(crate) mod pool;
 mod task;
 mod turns;

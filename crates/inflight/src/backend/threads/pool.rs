@@ -1,28 +1,22 @@
-//! A bounded pool of threads, and the lanes through which proactors hand it operations.
+//! A bounded pool of threads, which work for [lanes](super::lane) and others.
 //!
-//! A lane belongs to one proactor. Its owner puts operations in, helps to execute them while it
-//! waits, and collects the completions; threads of the pool are woken only for what the owner
-//! cannot do at once. The pool starts its threads when they are first needed and ends them when
-//! it is closed.
+//! The pool starts its threads when they are first needed and ends them when it is closed.
 //!
 //! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. A call
 //! may block for as long as a FIFO has no writer, so calls leave one thread to the lanes where
 //! there are two. Flushes wait for the device only, so they may take every thread.
-#![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::task::{Task, run};
+use super::lane::LaneShared;
 use super::turns::{PoolState, Work};
-use crate::backend::alarm::Alarm;
-use crate::completion::Completion;
-use crate::op::Op;
 
 /// A bounded pool of threads.
 pub(crate) struct Pool {
@@ -47,53 +41,8 @@ pub(crate) trait Run: Send + Sync {
     fn run(self: Arc<Self>);
 }
 
-/// A proactor's side of the pool.
-pub(crate) struct Lane {
-    shared: Arc<LaneShared>,
-    pool: Arc<Pool>,
-    /// Not shown to the pool yet.
-    queued: Vec<Task>,
-    /// Completions taken over from the lane, to be reaped.
-    taken: Vec<Completion>,
-    /// Whether the owner executes operations itself while it waits; one that others wait for
-    /// must not.
-    helps: bool,
-    /// Whether the owner has a ring, and wants to know how long operations take here.
-    beside: bool,
-    /// Operations for which no thread was called, because the owner was to do them.
-    uncalled: usize,
-}
-
-pub(super) struct LaneShared {
-    state: Mutex<LaneState>,
-    /// Told when `completed` has reached what the owner waits for.
-    done: Condvar,
-}
-
-struct LaneState {
-    submitted: VecDeque<Task>,
-    completed: Vec<Completion>,
-    /// How many completions the owner sleeps for; 0 when it does not sleep.
-    wanted: usize,
-    /// Whether the owner has been called away from its wait.
-    rung: bool,
-    /// What interrupts an owner that waits in a ring; rung by the next completion.
-    alarm: Option<Alarm>,
-}
-
-/// Calls the owner of a lane away from its wait.
-#[derive(Clone)]
-pub(crate) struct Bell(Arc<LaneShared>);
-
-impl Bell {
-    pub(crate) fn ring(&self) {
-        lock(&self.0.state).rung = true;
-        self.0.done.notify_one();
-    }
-}
-
 /// A lock whose data is whole after every statement, so that a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -115,7 +64,7 @@ impl Pool {
     }
 
     /// Calls up to `count` threads to a lane. False when there is none and none can be started.
-    fn call(&self, lane: &Arc<LaneShared>, count: usize) -> bool {
+    pub(super) fn call(&self, lane: &Arc<LaneShared>, count: usize) -> bool {
         let mut state = lock(&self.shared.state);
         // More entries than threads would only keep them busy finding empty lanes. One is needed
         // all the same: the others may all be for lanes that do not concern this one.
@@ -175,6 +124,50 @@ impl Pool {
     /// As for [`Pool::give`].
     pub(crate) fn give_share(&self, share: Arc<dyn Run>) -> io::Result<()> {
         self.queue(share, |state| &mut state.shares)
+    }
+
+    /// Has a new thread share the work of a caller if the one that was woken for it has not begun,
+    /// which then ends in its place. Nothing happens if all threads are busy, or none can be
+    /// started: then it is still to come. Whether one was started.
+    #[cold]
+    pub(crate) fn hurry_share(&self, share: &Arc<dyn Run>) -> bool {
+        let mut threads = self.threads_living();
+        let mut state = lock(&self.shared.state);
+        let place = state
+            .shares
+            .iter()
+            .position(|other| Arc::ptr_eq(other, share));
+        let is_awaited = state.idle > 0;
+        let Some(share) = place
+            .filter(|_| is_awaited)
+            .and_then(|at| state.shares.remove(at))
+        else {
+            return false;
+        };
+        drop(state);
+        let started = self.start_in_place(&mut threads, Arc::clone(&share));
+        let mut state = lock(&self.shared.state);
+        let is_started = started.is_ok();
+        match is_started {
+            true => state.surplus += 1,
+            false => state.shares.push_back(share),
+        }
+        // The one that was woken may have found nothing meanwhile, and sleep again.
+        self.shared.work.notify_one();
+        is_started
+    }
+
+    /// Has a new thread share the work of a caller, in place of this one, which is of the pool and
+    /// ends when there is nothing else to do.
+    ///
+    /// # Errors
+    ///
+    /// When none can be started, or the pool is closed; this one stays then.
+    #[cold]
+    pub(crate) fn replace_this(&self, share: Arc<dyn Run>) -> io::Result<()> {
+        self.start_in_place(&mut self.threads_living(), share)?;
+        IS_LEAVING.set(true);
+        Ok(())
     }
 
     fn queue(
@@ -285,6 +278,15 @@ impl Pool {
         0
     }
 
+    /// The threads there are, without those that have ended because others took their places.
+    fn threads_living(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        let mut threads = lock(&self.threads);
+        // Not joined: what is local to a thread is dropped after it counts as finished, and whoever
+        // calls this may hold what that wants.
+        threads.retain(|thread| !thread.is_finished());
+        threads
+    }
+
     /// Starts up to `count` more threads.
     ///
     /// # Errors
@@ -292,43 +294,76 @@ impl Pool {
     /// If there is no thread then.
     #[cold]
     fn start_threads(&self, count: usize) -> io::Result<()> {
-        let mut threads = lock(&self.threads);
-        let mut refusal = None;
-        for _ in 0..count.min(self.threads_max - threads.len()) {
-            let mut state = lock(&self.shared.state);
-            if state.closed {
-                break;
-            }
-            state.living += 1;
-            drop(state);
-            let shared = Arc::clone(&self.shared);
-            let name = "inflight-pool".to_owned();
-            match thread::Builder::new()
-                .name(name)
-                .spawn(move || shared.work())
-            {
-                Ok(thread) => threads.push(thread),
-                // Thread limits are met with the threads there are; the owner of the lane
-                // executes what no thread takes.
-                Err(cause) => {
-                    lock(&self.shared.state).living -= 1;
-                    refusal = Some(cause);
-                    break;
-                }
-            }
+        let mut threads = self.threads_living();
+        // Some of the threads may have ended but for what is local to them.
+        let room = self
+            .threads_max
+            .saturating_sub(lock(&self.shared.state).living);
+        let started = (0..count.min(room)).try_for_each(|_| self.start(&mut threads, None));
+        match started {
+            Err(cause) if lock(&self.shared.state).living == 0 => Err(cause),
+            // Thread limits are met with the threads there are; the owner of the lane executes what
+            // no thread takes.
+            _ => Ok(()),
         }
-        if threads.is_empty() {
-            let closed = || io::Error::other("the pool of threads is closed");
-            return Err(refusal.unwrap_or_else(closed));
+    }
+
+    /// Starts a thread in place of one that is to end, with this as the first it does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Pool::start`], and when another one is still to end.
+    fn start_in_place(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        share: Arc<dyn Run>,
+    ) -> io::Result<()> {
+        if threads.len() > self.threads_max {
+            return Err(io::Error::other("a thread that is to end has not ended"));
         }
+        self.start(threads, Some(share))
+    }
+
+    /// Starts a thread, with this as the first it does.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, or the pool is closed.
+    fn start(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        first: Option<Arc<dyn Run>>,
+    ) -> io::Result<()> {
+        let mut state = lock(&self.shared.state);
+        if state.closed {
+            return Err(io::Error::other("the pool of threads is closed"));
+        }
+        state.living += 1;
+        drop(state);
+        let shared = Arc::clone(&self.shared);
+        let name = "inflight-pool".to_owned();
+        let started = thread::Builder::new()
+            .name(name)
+            .spawn(move || shared.work(first));
+        threads.push(started.inspect_err(|_| lock(&self.shared.state).living -= 1)?);
         Ok(())
     }
 }
 
+thread_local! {
+    /// Whether another thread of the pool has taken the place of this one, which ends when there is
+    /// nothing to do.
+    static IS_LEAVING: Cell<bool> = const { Cell::new(false) };
+}
+
 impl PoolShared {
-    /// What a thread of the pool does until the pool is closed.
-    fn work(&self) {
+    /// What a thread of the pool does, this at first, until the pool is closed or another one takes
+    /// its place.
+    fn work(&self, first: Option<Arc<dyn Run>>) {
         let mut state = lock(&self.state);
+        if let Some(share) = first {
+            state = self.run(state, share);
+        }
         loop {
             match state.take(self.calls_max) {
                 Some(Work::Lane(lane)) => {
@@ -353,7 +388,7 @@ impl PoolShared {
                 Some(Work::Share(share)) => {
                     state = self.run(state, share);
                 }
-                None if state.closed => break,
+                None if state.closed || IS_LEAVING.get() => break,
                 None => {
                     state.idle += 1;
                     state = self
@@ -361,6 +396,10 @@ impl PoolShared {
                         .wait(state)
                         .unwrap_or_else(PoisonError::into_inner);
                     state.idle -= 1;
+                    if state.surplus > 0 {
+                        state.surplus -= 1;
+                        IS_LEAVING.set(true);
+                    }
                 }
             }
         }
@@ -395,206 +434,149 @@ impl PoolShared {
     }
 }
 
-impl LaneShared {
-    /// Executes operations of this lane until none is left, or something else waits. True if there
-    /// may be more.
-    fn work(&self, others_wait: &AtomicBool) -> bool {
-        let mut state = lock(&self.state);
-        while let Some(task) = state.submitted.pop_front() {
-            drop(state);
-            let completion = run(&task);
-            state = lock(&self.state);
-            state.completed.push(completion);
-            if state.wanted > 0 && state.completed.len() >= state.wanted {
-                state.wanted = 0;
-                self.done.notify_one();
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::ThreadId;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Says who does it, and first has somebody else do it.
+    struct Says {
+        to: Sender<ThreadId>,
+        replaced_by: Option<(Arc<Pool>, Arc<Says>)>,
+    }
+
+    impl Run for Says {
+        fn run(self: Arc<Self>) {
+            if let Some((pool, says)) = &self.replaced_by {
+                let replaced = pool.replace_this(Arc::clone(says) as _);
+                replaced.expect("a thread can be started");
             }
-            if let Some(alarm) = state.alarm.take() {
-                drop(state);
-                alarm.ring();
-                state = lock(&self.state);
-            }
-            if others_wait.load(Ordering::Relaxed) {
-                return !state.submitted.is_empty();
+            self.to.send(thread::current().id()).expect("it is awaited");
+        }
+    }
+
+    fn says() -> (Arc<Says>, Receiver<ThreadId>) {
+        let (to, said) = channel();
+        let replaced_by = None;
+        (Arc::new(Says { to, replaced_by }), said)
+    }
+
+    /// Who takes what is given to the pool now.
+    fn who(pool: &Pool) -> ThreadId {
+        let (says, said) = says();
+        pool.give_flush(says).expect("a thread starts");
+        said.recv().expect("it is done")
+    }
+
+    /// Something to share that is queued as if a thread had been woken for it, and waited for a
+    /// processor.
+    fn late(pool: &Pool) -> (Arc<dyn Run>, Receiver<ThreadId>) {
+        let (share, said) = says();
+        let share: Arc<dyn Run> = share;
+        let mut state = lock(&pool.shared.state);
+        state.shares.push_back(Arc::clone(&share));
+        (share, said)
+    }
+
+    fn until(pool: &Pool, is_so: impl Fn(&PoolState) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_so(&lock(&pool.shared.state)) {
+            assert!(Instant::now() < deadline, "it does not become so");
+            thread::yield_now();
+        }
+    }
+
+    /// How many calls are left when it is closed.
+    fn close(pool: &Pool) -> usize {
+        pool.close(Instant::now() + Duration::from_secs(60))
+    }
+
+    #[test]
+    fn who_replaces_a_thread_does_what_it_is_given_and_stays_in_its_place() {
+        let pool = Arc::new(Pool::new(1));
+        let first = who(&pool);
+        let (instead, said_instead) = says();
+        let (to, said) = channel();
+        let replaced_by = Some((Arc::clone(&pool), instead));
+        let share = Arc::new(Says { to, replaced_by });
+        pool.give_share(share).expect("there is a thread");
+        assert_eq!(said.recv(), Ok(first));
+        let second = said_instead.recv().expect("it is done");
+        assert_ne!(second, first);
+        until(&pool, |state| state.living == 1 && state.idle == 1);
+        assert_eq!(who(&pool), second);
+        assert_eq!(pool.threads_living().len(), 1);
+        assert_eq!(close(&pool), 0);
+    }
+
+    #[test]
+    fn who_comes_in_the_place_of_one_that_is_late_stays_and_the_late_one_ends() {
+        let pool = Pool::new(1);
+        let first = who(&pool);
+        until(&pool, |state| state.idle == 1);
+        let (share, said) = late(&pool);
+        pool.hurry_share(&share);
+        let second = said.recv().expect("it is done");
+        assert_ne!(second, first);
+        until(&pool, |state| state.living == 1 && state.idle == 1);
+        assert_eq!(lock(&pool.shared.state).surplus, 0);
+        assert_eq!(who(&pool), second);
+        assert_eq!(close(&pool), 0);
+    }
+
+    #[test]
+    fn nobody_is_hurried_who_has_begun_or_is_busy() {
+        let pool = Arc::new(Pool::new(1));
+        who(&pool);
+        until(&pool, |state| state.idle == 1);
+        let (share, _) = says();
+        pool.hurry_share(&(share as _));
+        assert_eq!(lock(&pool.shared.state).living, 1, "it is not queued");
+        let (share, said) = late(&pool);
+        lock(&pool.shared.state).idle = 0;
+        pool.hurry_share(&share);
+        assert_eq!(lock(&pool.shared.state).living, 1, "all are busy");
+        lock(&pool.shared.state).idle = 1;
+        pool.shared.work.notify_one();
+        said.recv().expect("it is done");
+        assert_eq!(close(&pool), 0);
+    }
+
+    /// Has two others start in its place, and says which of them could.
+    struct Twice {
+        pool: Arc<Pool>,
+        to: Sender<[bool; 2]>,
+    }
+
+    impl Run for Twice {
+        fn run(self: Arc<Self>) {
+            let replaced = [says(), says()].map(|(next, said)| {
+                let is_replaced = self.pool.replace_this(next).is_ok();
+                (is_replaced, said)
+            });
+            let can = replaced.each_ref().map(|(can, _)| *can);
+            self.to.send(can).expect("it is awaited");
+            // Until those have begun it is there.
+            for (_, said) in replaced {
+                let _ = said.recv();
             }
         }
-        false
     }
-}
 
-impl Lane {
-    /// A lane for at most `capacity` operations at a time.
-    pub(crate) fn new(pool: Arc<Pool>, capacity: u32) -> Self {
-        let capacity = super::execute::to_usize(capacity);
-        let state = LaneState {
-            submitted: VecDeque::with_capacity(capacity),
-            completed: Vec::with_capacity(capacity),
-            wanted: 0,
-            rung: false,
-            alarm: None,
+    #[test]
+    fn no_more_than_one_is_there_beyond_the_most_there_may_be() {
+        let pool = Arc::new(Pool::new(1));
+        let (to, can) = channel();
+        let twice = Twice {
+            pool: Arc::clone(&pool),
+            to,
         };
-        let shared = LaneShared {
-            state: Mutex::new(state),
-            done: Condvar::new(),
-        };
-        Self {
-            shared: Arc::new(shared),
-            pool,
-            queued: Vec::with_capacity(capacity),
-            taken: Vec::with_capacity(capacity),
-            helps: true,
-            beside: false,
-            uncalled: 0,
-        }
-    }
-
-    /// The lane of an owner that has a ring.
-    pub(crate) fn beside(pool: Arc<Pool>, capacity: u32) -> Self {
-        Self {
-            beside: true,
-            ..Self::new(pool, capacity)
-        }
-    }
-
-    /// Queues an operation for the next [`Lane::submit`].
-    ///
-    /// # Safety
-    ///
-    /// The addresses in the operation stay valid until its completion has been reaped.
-    #[inline]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
-        self.queued.push(Task {
-            user_data,
-            op: *op,
-            timed: self.beside,
-        });
-    }
-
-    /// What calls the owner away from its wait. From now on it leaves operations to the pool.
-    pub(crate) fn bell(&mut self) -> Bell {
-        self.helps = false;
-        Bell(Arc::clone(&self.shared))
-    }
-
-    /// Lets the pool at what is queued, for an owner that waits then or does not.
-    pub(crate) fn submit(&mut self, waits: bool) {
-        let count = self.queued.len();
-        if count == 0 {
-            return;
-        }
-        lock(&self.shared.state)
-            .submitted
-            .extend(self.queued.drain(..));
-        // An owner that helps executes one itself as soon as it waits.
-        let calls = count - usize::from(self.helps && waits);
-        if calls > 0 && !self.pool.call(&self.shared, calls) {
-            // There is nobody else.
-            self.helps = true;
-        }
-    }
-
-    /// Lets the pool at what is queued, for an owner that has a ring and helps this time or not.
-    /// False if there is nobody but the owner.
-    pub(crate) fn submit_beside(&mut self, helps: bool) -> bool {
-        let count = self.queued.len();
-        if count > 0 {
-            lock(&self.shared.state)
-                .submitted
-                .extend(self.queued.drain(..));
-        }
-        let waiting = self.uncalled + count;
-        self.uncalled = usize::from(helps).min(waiting);
-        let calls = waiting - self.uncalled;
-        if calls == 0 || self.pool.call(&self.shared, calls) {
-            return true;
-        }
-        self.uncalled = waiting;
-        false
-    }
-
-    /// Has the next completion ring the alarm. True if there is one already.
-    pub(crate) fn watch(&mut self, alarm: &Alarm) -> bool {
-        let mut state = lock(&self.shared.state);
-        let is_ready = !state.completed.is_empty();
-        state.alarm = (!is_ready).then(|| alarm.clone());
-        is_ready
-    }
-
-    /// Takes over what has completed, for [`Lane::reap`]. The alarm is not rung any more.
-    pub(crate) fn collect(&mut self) {
-        let mut state = lock(&self.shared.state);
-        state.alarm = None;
-        self.taken.append(&mut state.completed);
-    }
-
-    /// Waits until `at_least` completions can be reaped, executing operations meanwhile.
-    pub(crate) fn wait(&mut self, at_least: usize) {
-        let at_least = self.still_to_come(at_least);
-        let mut state = lock(&self.shared.state);
-        while state.completed.len() < at_least {
-            if let Some(task) = state.submitted.pop_front() {
-                drop(state);
-                let completion = run(&task);
-                state = lock(&self.shared.state);
-                state.completed.push(completion);
-            } else {
-                state.wanted = at_least;
-                state = self
-                    .shared
-                    .done
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-        state.wanted = 0;
-        self.taken.append(&mut state.completed);
-    }
-
-    /// What was taken over by an earlier wait and has not been reaped is there already: an owner
-    /// that hands over without reaping, and then waits for all that is in flight, waits for it too.
-    fn still_to_come(&self, at_least: usize) -> usize {
-        at_least.saturating_sub(self.taken.len())
-    }
-
-    /// Waits until `at_least` completions can be reaped, the bell is rung, or the time is over.
-    pub(crate) fn wait_or(&mut self, at_least: usize, at_most: Option<Duration>) {
-        let at_least = self.still_to_come(at_least);
-        let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
-        let mut state = lock(&self.shared.state);
-        while state.completed.len() < at_least && !state.rung {
-            if self.helps
-                && let Some(task) = state.submitted.pop_front()
-            {
-                drop(state);
-                let completion = run(&task);
-                state = lock(&self.shared.state);
-                state.completed.push(completion);
-                continue;
-            }
-            state.wanted = at_least;
-            state = match until {
-                None => self
-                    .shared
-                    .done
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    let waited = self.shared.done.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-        state.wanted = 0;
-        state.rung = false;
-        self.taken.append(&mut state.completed);
-    }
-
-    /// The completions that are there.
-    pub(crate) fn reap(&mut self) -> std::vec::Drain<'_, Completion> {
-        self.taken.drain(..)
+        pool.give_share(Arc::new(twice)).expect("a thread starts");
+        assert_eq!(can.recv(), Ok([true, false]));
+        until(&pool, |state| state.living == 1 && state.idle == 1);
+        assert_eq!(close(&pool), 0);
     }
 }

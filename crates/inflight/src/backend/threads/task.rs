@@ -16,7 +16,7 @@ pub(super) struct Task {
 }
 
 // SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
-// executes it: that is what [`Lane::push`](super::pool::Lane::push) asks of its caller.
+// executes it: that is what [`Lane::push`](super::lane::Lane::push) asks of its caller.
 unsafe impl Send for Task {}
 
 /// Executes it, on whatever thread this is.

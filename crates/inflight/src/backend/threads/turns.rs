@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::pool::{LaneShared, Run};
+use super::lane::LaneShared;
+use super::pool::Run;
 
 /// What waits for the threads of a pool, and who they are; under the pool's lock.
 pub(super) struct PoolState {
@@ -23,6 +24,9 @@ pub(super) struct PoolState {
     /// Whose turn it is to be looked at first.
     pub(super) turn: Kind,
     pub(super) idle: usize,
+    /// So many of the threads that are woken next are to end when there is nothing to do, because
+    /// others have been started in their place.
+    pub(super) surplus: usize,
     /// Threads that have been started and have not ended.
     pub(super) living: usize,
     pub(super) closed: bool,
@@ -68,6 +72,7 @@ impl PoolState {
             flushing: 0,
             turn: Kind::Flush,
             idle: 0,
+            surplus: 0,
             living: 0,
             closed: false,
         }

@@ -21,7 +21,7 @@ use crate::host::driver::Desk;
 use crate::host::mail::{Rouse, Rouser, contain};
 use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared;
-use crate::host::shares::{Came, take};
+use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
@@ -51,27 +51,41 @@ pub(crate) unsafe fn share<O: Prepare>(
     engine: &Arc<Shared>,
     operation: &O,
     request: &Request,
+    manner: Manner,
     waker: &Waker,
-) -> Option<(Arc<Lane>, Ticket)> {
+) -> Offer<(Arc<Lane>, Ticket)> {
     if !engine.lanes.has_any() {
-        return None;
+        return Offer::Declined;
     }
     let looked = LOOKED.get().wrapping_add(1);
     LOOKED.set(looked);
-    // One in a few is made where it is polled, which shows whether the page cache still has them.
+    // One in a few is made where it is polled, which shows whether they are as fast as they are
+    // taken to be.
     let is_sample = looked.is_multiple_of(SAMPLE_EVERY);
     if !is_sample && !IS_OPEN.get() {
-        return None;
+        return Offer::Declined;
     }
     let lane = crew::current(engine).filter(|lane| lane.is_served_here());
     if is_sample {
         IS_OPEN.set(lane.is_some_and(|lane| lane.pass_sample(engine)));
-        return None;
+        return match IS_OPEN.get() {
+            true => Offer::Sample,
+            false => Offer::Declined,
+        };
     }
-    let lane = lane?;
+    let Some(lane) = lane else {
+        return Offer::Declined;
+    };
     // SAFETY: passed on from the caller.
-    let ticket = unsafe { lane.share(engine, operation, request, waker) }?;
-    Some((lane, ticket))
+    match unsafe { lane.share(engine, operation, request, manner, waker) } {
+        Some(ticket) => Offer::Shared((lane, ticket)),
+        None => Offer::Declined,
+    }
+}
+
+/// Whether this thread serves a lane of this engine, and is the only one of its runtime.
+pub(crate) fn is_served_here(engine: &Arc<Shared>) -> bool {
+    engine.lanes.has_any() && crew::current(engine).is_some_and(|lane| lane.is_served_here())
 }
 
 impl Lane {
@@ -107,12 +121,14 @@ impl Lane {
         engine: &Shared,
         operation: &O,
         request: &Request,
+        manner: Manner,
         waker: &Waker,
     ) -> Option<Ticket> {
         // Cloned, and dropped if it is not needed, while nothing is locked: that is foreign code.
         let mut wake = Some(Wake::Waker(waker.clone()));
         // SAFETY: passed on from the caller.
-        let (ticket, rouser) = unsafe { self.try_share(engine, operation, request, &mut wake) };
+        let (ticket, rouser) =
+            unsafe { self.try_share(engine, operation, request, manner, &mut wake) };
         if let Some(rouser) = rouser {
             // The read is in flight: nothing may unwind any more.
             contain(|| rouser.ring());
@@ -133,6 +149,7 @@ impl Lane {
         engine: &Shared,
         operation: &O,
         request: &Request,
+        manner: Manner,
         wake: &mut Option<Wake>,
     ) -> (Option<Ticket>, Option<Rouser>) {
         // Somebody else may be about to take it.
@@ -143,7 +160,7 @@ impl Lane {
             return (None, None);
         };
         // The hint may be that of another lane.
-        let wants = gathered.is_open() && gathered.wants(engine, request);
+        let wants = gathered.is_open() && gathered.wants(engine, request, manner);
         IS_OPEN.set(gathered.is_open());
         if !wants {
             // In a trial it has to be known when there is nothing more to do.
@@ -155,7 +172,7 @@ impl Lane {
         let Some((token, ticket, rouser)) = self.mailbox.start(bytes, wake) else {
             return (None, None);
         };
-        let shown = Shown::new(operation, request, Manner::WithoutWaiting);
+        let shown = Shown::new(operation, request, manner);
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.
         unsafe { gathered.show(token, &shown) };

@@ -3,8 +3,8 @@
 //!
 //! A future that is polled in the loop shows its read and leaves it; when all tasks that were ready
 //! have been polled, the loop takes what the other thread has made, makes some reads itself if
-//! there is nothing, and sleeps in its proactor if the other one is at work at all of them. Nobody
-//! waits for a device: a read that the page cache does not have goes to the proactor after all.
+//! there is nothing, and sleeps in its proactor if the other one is at work at all of them. Who may
+//! have to wait for a device is told in [`crate::host::shares`].
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use crate::host::cells::{Ticket, bytes_of};
 use crate::host::mail::Rouser;
 use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared as Engine;
-use crate::host::shares::{Came, take};
+use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
 use crate::policy::SAMPLE_EVERY;
 
@@ -44,29 +44,40 @@ pub(crate) unsafe fn share<O: Prepare>(
     engine: &Arc<Engine>,
     operation: &O,
     request: &Request,
+    manner: Manner,
     waker: &Waker,
-) -> Option<(Home, Ticket)> {
-    with_current(|current| {
-        let is_open = Arc::ptr_eq(current.shared, engine) && current.is_sharing();
+) -> Offer<(Home, Ticket)> {
+    let offered = with_current(|current| {
+        if !Arc::ptr_eq(current.shared, engine) {
+            return Offer::Declined;
+        }
+        match current.is_sharing() {
+            (false, _) => return Offer::Declined,
+            (true, true) => return Offer::Sample,
+            (true, false) => {}
+        }
         // SAFETY: passed on from the caller.
-        let ticket = is_open.then(|| unsafe { current.share(operation, request, waker) })??;
-        Some((current.remote.id, ticket))
-    })?
+        match unsafe { current.share(operation, request, manner, waker) } {
+            Some(ticket) => Offer::Shared((current.remote.id, ticket)),
+            None => Offer::Declined,
+        }
+    });
+    offered.unwrap_or(Offer::Declined)
 }
 
 impl Loop<'_> {
-    /// Whether it has to be asked who makes a read of what the page cache is taken to have. One in
-    /// a few is made where it is polled, which shows whether the page cache still has them.
+    /// Whether it has to be asked who makes a read, and whether it is one of the few that are made
+    /// where they are polled, which shows whether they are as fast as they are taken to be.
     #[inline]
-    fn is_sharing(&self) -> bool {
+    fn is_sharing(&self) -> (bool, bool) {
         let looked = self.shares.looked.get().wrapping_add(1);
         self.shares.looked.set(looked);
         let mut lease = self.lease.borrow_mut();
-        if looked.is_multiple_of(SAMPLE_EVERY) {
+        let is_sample = looked.is_multiple_of(SAMPLE_EVERY);
+        if is_sample {
             lease.gathered().passed(self.shared, SAMPLE_EVERY);
-            return false;
         }
-        lease.gathered().is_open()
+        (lease.gathered().is_open(), is_sample)
     }
 
     /// Shares a read, unless it is to be made now.
@@ -78,6 +89,7 @@ impl Loop<'_> {
         &self,
         operation: &O,
         request: &Request,
+        manner: Manner,
         waker: &Waker,
     ) -> Option<Ticket> {
         let wake = self.wake_of(waker);
@@ -85,14 +97,14 @@ impl Loop<'_> {
         let bytes = unsafe { bytes_of(request) };
         let mut cells = self.cells.borrow_mut();
         let mut lease = self.lease.borrow_mut();
-        if !cells.may_start(bytes) || !lease.gathered().wants(self.shared, request) {
+        if !cells.may_start(bytes) || !lease.gathered().wants(self.shared, request, manner) {
             drop((cells, lease));
             drop(wake);
             return None;
         }
         let (token, ticket) = cells.insert_in_flight(bytes, wake);
         let gathered = lease.gathered();
-        let shown = Shown::new(operation, request, Manner::WithoutWaiting);
+        let shown = Shown::new(operation, request, manner);
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.
         unsafe { gathered.show(token, &shown) };

@@ -13,11 +13,13 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::thread;
 
-use inflight::fs::File;
-use inflight::{Batch, Engine, local};
+use inflight::fs::{File, ReadAt};
+use inflight::{Batch, Engine, Pending, local};
 
 use super::hands::{Watchdog, drained, poll_once, until_turned};
-use crate::support::{on_every_backend, open, pattern, say, skip, temp_path};
+use crate::support::{
+    has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_path,
+};
 
 /// Large enough for another thread to come in time.
 const BLOCK: usize = 16 << 10;
@@ -28,14 +30,6 @@ const ROUNDS_MAX: u64 = 400;
 
 /// Blocks that another thread has copied when it has been seen enough of.
 pub(super) const ENOUGH: u64 = 500;
-
-pub(super) fn has_several_processors(name: &str) -> bool {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    if processors == 1 {
-        skip(name, "there is one processor");
-    }
-    processors > 1
-}
 
 fn content() -> Vec<u8> {
     pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
@@ -65,6 +59,27 @@ async fn read_all(file: &Rc<File>, content: &Rc<Vec<u8>>, tasks: u64, round: u64
     let running: Vec<_> = (0..tasks).map(task).collect();
     for task in running {
         task.await;
+    }
+}
+
+type Begun<'f> = Pending<ReadAt<'f, Vec<u8>>>;
+
+/// Reads of every block, as far as they are not answered when they are polled first.
+fn begun(file: &File) -> Vec<(u64, Begun<'_>)> {
+    let read = |block| {
+        let buf = vec![0; BLOCK];
+        file.read_at(buf, block * BLOCK as u64).into_future()
+    };
+    let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
+    reads.retain_mut(|(_, read)| poll_once(read).is_pending());
+    reads
+}
+
+async fn check(reads: Vec<(u64, Begun<'_>)>, content: &[u8]) {
+    for (block, read) in reads {
+        let (result, buf) = read.await;
+        assert_eq!(result.expect("it is read"), BLOCK);
+        assert!(buf == expected(content, block), "block {block}");
     }
 }
 
@@ -120,20 +135,9 @@ fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
         let run = engine.run(async {
             for round in 0..40 {
                 read_all(&file, &content, 4, round).await;
-                let read = |block| {
-                    let buf = vec![0; BLOCK];
-                    file.read_at(buf, block * BLOCK as u64).into_future()
-                };
-                let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
-                reads.retain_mut(|(_, read)| poll_once(read).is_pending());
+                let reads = begun(&file);
                 pending += reads.len();
-                let inner = engine.run(async {
-                    for (block, read) in reads {
-                        let (result, buf) = read.await;
-                        assert_eq!(result.expect("it is read"), BLOCK);
-                        assert!(buf == expected(&content, block), "block {block}");
-                    }
-                });
+                let inner = engine.run(check(reads, &content));
                 inner.expect("nothing is demanded");
             }
         });
@@ -141,6 +145,40 @@ fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
         let helped = engine.stats().helped_reads;
         say(&format!("{name}: {pending} reads awaited, {helped} helped"));
         assert_eq!(engine.stats().in_flight, 0);
+    });
+}
+
+/// A loop shows such reads in each trial, whether or not another thread comes.
+#[test]
+fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
+    let name = "reads of memory that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let content = Rc::new(content());
+        let Some(path) = path_in_memory(name, &content) else {
+            return;
+        };
+        let file = Rc::new(open(engine, path.path()));
+        let run = engine.run(async {
+            for round in 0..ROUNDS_MAX {
+                read_all(&file, &content, 16, round).await;
+                let pooled = engine.stats().pool_calls;
+                let reads = begun(&file);
+                let pending = reads.len() as u64;
+                check(reads, &content).await;
+                // What was slow has gone to the pool, and one in 128 lets others have their turn.
+                let others = engine.stats().pool_calls - pooled + BLOCKS / 64;
+                if pending > others {
+                    return true;
+                }
+            }
+            false
+        });
+        assert!(run.expect("nothing is demanded"), "nothing is shared");
+        drained(engine);
+        assert_eq!((engine.stats().in_flight, engine.stats().strays), (0, 0));
     });
 }
 

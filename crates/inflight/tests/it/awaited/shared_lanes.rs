@@ -19,8 +19,10 @@ use tokio::runtime::Runtime;
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use super::lanes::{runtimes, served};
 use super::refused::{in_forked_child, in_own_process_of, is_forked};
-use super::shared::{ENOUGH, evict, has_several_processors};
-use crate::support::{given_up, open, pattern, say, temp_path, uring_or_skip};
+use super::shared::{ENOUGH, evict};
+use crate::support::{
+    given_up, has_several_processors, open, path_in_memory, pattern, say, temp_path, uring_or_skip,
+};
 
 /// So large that copying takes longer than all else, also where nothing is optimised.
 const BLOCK: usize = 64 << 10;
@@ -52,12 +54,20 @@ struct Site {
 impl Site {
     /// `None` where there are no rings, or one processor.
     fn new(name: &'static str) -> Option<Self> {
+        Self::with(name, |content| Some(temp_path(content)))
+    }
+
+    /// With a file of this content.
+    fn with(
+        name: &'static str,
+        path_of: impl FnOnce(&[u8]) -> Option<NamedTempFile>,
+    ) -> Option<Self> {
         if !has_several_processors(name) {
             return None;
         }
         let engine = uring_or_skip(name)?;
         let content = Arc::new(content());
-        let path = temp_path(&content);
+        let path = path_of(&content)?;
         let file = Arc::new(open(&engine, path.path()));
         Some(Self {
             name,
@@ -184,6 +194,29 @@ fn every_block_of_a_lane_is_right_whoever_copied_it() {
         assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
         assert!(stats.lane_operations >= stats.helped_reads);
     }
+}
+
+#[test]
+fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
+    let name = "reads of memory that a lane shares";
+    let Some(site) = Site::with(name, |content| path_in_memory(name, content)) else {
+        return;
+    };
+    let are_shared = site.single().block_on(async {
+        for _ in 0..ROUNDS_MAX {
+            let pooled = site.engine.stats().pool_calls;
+            let reads = site.shared().await;
+            let in_flight = site.engine.drain(Duration::ZERO) as u64;
+            site.check(reads).await;
+            // What was slow has gone to the pool.
+            if in_flight > site.engine.stats().pool_calls - pooled || site.is_taken_over() {
+                return true;
+            }
+        }
+        false
+    });
+    assert!(are_shared, "nothing is shared");
+    site.is_over();
 }
 
 /// Its task is woken for each of them, so nobody has to take it over. On a busy machine that may

@@ -1,0 +1,159 @@
+//! Direct reads that meet no device, as of a file system on memory: they are copies, and shared
+//! like those of cached data. A hole of a sparse file is read as fast, so it stands for such a
+//! device.
+
+use std::future::IntoFuture;
+use std::io;
+use std::rc::Rc;
+
+use inflight::fs::{File, OpenOptions};
+use inflight::{AlignedBuf, Direct, Engine, Operation, Stats, Way, local};
+use tempfile::NamedTempFile;
+
+use super::hands::{drained, poll_once};
+use crate::support::{has_several_processors, say, skip, temp_path, uring_of_depth_or_skip};
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 4096;
+
+/// The first trial is over after so many reads.
+const READS: u64 = 12_000;
+
+/// Of so many files one should be found to be memory, whatever else this machine does.
+const FILES_MAX: u32 = 100;
+
+/// An engine, a file of it whose direct reads have been found to meet no device, and its path.
+fn memory(name: &str) -> Option<(Engine, File, NamedTempFile)> {
+    let engine = uring_of_depth_or_skip(name, 16)?;
+    let path = temp_path(b"");
+    let bytes = BLOCKS * BLOCK as u64;
+    path.as_file()
+        .set_len(bytes)
+        .expect("a sparse file is made");
+    let direct = OpenOptions::new().read(true).direct(Direct::Required);
+    let direct = direct.engine(&engine);
+    for _ in 0..FILES_MAX {
+        let Ok(file) = direct.open(path.path()) else {
+            skip(name, "the file system has no direct I/O");
+            return None;
+        };
+        for block in 0..8 {
+            let buf = file.aligned_buf(BLOCK).expect("it is direct");
+            let (result, _) = file.read_at(buf, block * BLOCK as u64).wait();
+            assert_eq!(result.expect("it is read"), BLOCK);
+        }
+        if is_memory(&file) {
+            return Some((engine, file, path));
+        }
+    }
+    skip(name, "holes are not read as fast as memory here");
+    None
+}
+
+fn is_memory(file: &File) -> bool {
+    let buf = file.aligned_buf(BLOCK).expect("it is direct");
+    file.read_at(buf, 0).explain().batched == Way::SharedCallOrBackend
+}
+
+fn dirty(file: &File) -> AlignedBuf {
+    let mut buf = file.aligned_buf(BLOCK).expect("it is direct");
+    buf.fill(0xff);
+    buf
+}
+
+fn check(result: io::Result<usize>, buf: &[u8]) {
+    assert_eq!(result.expect("it is read"), BLOCK);
+    assert!(buf.iter().all(|byte| *byte == 0), "a hole is zeros");
+}
+
+/// Reads made by plain calls, by this thread or another.
+fn calls(stats: &Stats) -> u64 {
+    stats.plain_calls + stats.helped_reads
+}
+
+/// In a trial some thousands are shared, whether or not another thread comes; samples are 1 in 16.
+fn is_shared(name: &str, file: &File, before: &Stats, after: &Stats) {
+    assert_eq!(after.operations - before.operations, READS);
+    let calls = calls(after) - calls(before);
+    say(&format!("{name}: {calls} of {READS} by calls"));
+    match is_memory(file) {
+        true => assert!(calls > READS / 4, "{calls} by calls"),
+        false => say("this machine is too busy"),
+    }
+}
+
+#[test]
+fn a_queue_shares_direct_reads_that_meet_no_device() {
+    let name = "direct reads of memory in a queue";
+    let Some((engine, file, _path)) = memory(name).filter(|_| has_several_processors(name)) else {
+        return;
+    };
+    let before = engine.stats();
+    let queue = engine.queue(16, |queue| {
+        let (mut next, mut taken) = (0, 0);
+        let mut bufs: Vec<_> = (0..16).map(|_| dirty(&file)).collect();
+        while taken < READS {
+            while next < READS
+                && let Some(buf) = bufs.pop()
+            {
+                let offset = next % BLOCKS * BLOCK as u64;
+                queue
+                    .push(next, file.read_at(buf, offset))
+                    .expect("there is room");
+                next += 1;
+            }
+            let (_, (result, mut buf)) = queue.next().expect("some are in flight");
+            check(result, &buf);
+            buf.fill(0xff);
+            bufs.push(buf);
+            taken += 1;
+        }
+    });
+    queue.expect("there is a ring");
+    is_shared(name, &file, &before, &engine.stats());
+}
+
+#[test]
+fn a_loop_shares_direct_reads_that_meet_no_device() {
+    let name = "direct reads of memory in a loop";
+    let Some((engine, file, _path)) = memory(name).filter(|_| has_several_processors(name)) else {
+        return;
+    };
+    let (file, before) = (Rc::new(file), engine.stats());
+    let run = engine.run(async {
+        let task = |number| {
+            let file = Rc::clone(&file);
+            local::spawn(async move {
+                for at in 0..READS / 16 {
+                    let block = (at * 16 + number) % BLOCKS;
+                    let buf = dirty(&file);
+                    let (result, buf) = file.read_at(buf, block * BLOCK as u64).await;
+                    check(result, &buf);
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..16).map(task).collect();
+        for task in tasks {
+            task.await;
+        }
+    });
+    run.expect("there is a loop");
+    drained(&engine);
+    is_shared(name, &file, &before, &engine.stats());
+}
+
+#[test]
+fn without_a_loop_they_are_read_where_they_are_polled() {
+    let name = "direct reads of memory on no runtime";
+    let Some((engine, file, _path)) = memory(name) else {
+        return;
+    };
+    let before = engine.stats();
+    let mut read = file.read_at(dirty(&file), 0).into_future();
+    assert!(poll_once(&mut read).is_ready());
+    assert_eq!(calls(&engine.stats()) - calls(&before), 1);
+    let before = engine.stats();
+    let (result, buf) = file.read_at(dirty(&file), 0).wait();
+    check(result, &buf);
+    assert_eq!(calls(&engine.stats()) - calls(&before), 1);
+}
