@@ -260,11 +260,14 @@ impl Lane {
             return;
         }
         let lane = Arc::clone(self);
+        let reason = why.to_owned();
         let run = move || {
             let desk = lock(&lane.desk).take();
             let Some(mut taken) = desk else {
                 return;
             };
+            // Before anything is answered: whoever has an answer may ask who gave it.
+            lane.tell_of(vec![reason]);
             // The task notes nothing any more.
             lane.crowd.note(lane.place, 0);
             let proactor = &mut taken.desk.proactor;
@@ -281,16 +284,12 @@ impl Lane {
             lane.rouse_nobody();
         };
         let named = thread::Builder::new().name("inflight-driver".to_owned());
-        let reason = match named.spawn(run) {
-            Ok(started) => {
-                *thread = Some(started);
-                why.to_owned()
-            }
-            // The desk stays where it is, and the keeper tries again.
-            Err(cause) => format!("{why}, and no driver can be started: {cause}"),
-        };
+        let started = named.spawn(run);
+        let failed = started.map(|started| *thread = Some(started)).err();
         drop(thread);
-        self.tell_of(vec![reason]);
+        // The desk stays where it is then, and the keeper tries again.
+        let failed = failed.map(|cause| format!("{why}, and no driver can be started: {cause}"));
+        self.tell_of(failed.into_iter().collect());
     }
 
     /// Ends the lane once nothing is in flight, but waits no longer than until `deadline`.
