@@ -4,8 +4,12 @@
 //! and works itself whenever it wants an answer. Everybody, the owner too, claims places in the
 //! order in which they were shown, so the owner never waits for somebody who has not come: only
 //! when nothing is left to be claimed does it wait for an answer, of a place that another has
-//! claimed. One number says what is left; whoever has changed it has a claim on the places that are
-//! shown now, however long ago it looked. A place is used again when its answer has been taken.
+//! claimed. A place is used again when its answer has been taken.
+//!
+//! What is shown is counted in numbers that never come again. One says where it ends; the owner
+//! alone writes it, so to show a place takes no locked instruction, which would have to wait until
+//! the other processor has let go of all that was written before. The other says what is claimed,
+//! and only grows; so whoever has changed it has a claim on what had been shown when it looked.
 //!
 //! What deliberately is not here: what the work is, who is called, and whether that pays. Next:
 //! [`super::spread`].
@@ -58,9 +62,10 @@ pub(super) struct Share<W: Work> {
     table: W,
     /// Of each place, its answer once another thread has worked at it.
     answers: Box<[AtomicI64]>,
-    /// What nobody has claimed, in numbers that count the work shown: where it ends above, where it
-    /// begins below. Both wrap around.
-    left: Line<AtomicU64>,
+    /// The number of the next work that is shown.
+    end: Line<AtomicU64>,
+    /// The number of the first work that nobody has claimed.
+    first: Line<AtomicU64>,
     /// Whether the owner sleeps until somebody has done more.
     sleeps: Line<AtomicBool>,
     /// Held by an owner that falls asleep, and by whoever wakes it: what it sleeps on, if that is
@@ -70,7 +75,7 @@ pub(super) struct Share<W: Work> {
 }
 
 /// Most places claimed at a time.
-const CLAIM_MAX: u32 = 8;
+const CLAIM_MAX: u64 = 8;
 
 /// How often the owner looks whether others are done before it sleeps: they have claimed what takes
 /// a few microseconds, and waking up takes longer than that.
@@ -83,7 +88,8 @@ impl<W: Work> Share<W> {
         Self {
             table,
             answers: (0..places).map(|_| AtomicI64::new(NONE)).collect(),
-            left: Line(AtomicU64::new(0)),
+            end: Line(AtomicU64::new(0)),
+            first: Line(AtomicU64::new(0)),
             sleeps: Line(AtomicBool::new(false)),
             sleep: Mutex::new(None),
             told: Condvar::new(),
@@ -94,30 +100,29 @@ impl<W: Work> Share<W> {
         &self.table
     }
 
-    fn place(&self, number: u32) -> usize {
-        to_usize(number) & (self.answers.len() - 1)
+    fn place(&self, number: u64) -> usize {
+        let last = self.answers.len() as u64 - 1;
+        usize::try_from(number & last).expect("less than there are places")
     }
 
-    /// Claims some of what is left: half of it, so that in the end nobody waits long for another.
+    /// Claims some of what is left before this number, which has been shown: half of it, so that in
+    /// the end nobody waits long for another.
     #[inline]
-    fn claim(&self) -> Option<Claim> {
-        let mut seen = self.left.0.load(Ordering::Relaxed);
+    fn claim(&self, end: u64) -> Option<Claim> {
+        let mut first = self.first.0.load(Ordering::Relaxed);
         loop {
-            let (first, end) = parts(seen);
-            if first == end {
-                return None;
-            }
-            let count = end.wrapping_sub(first).div_ceil(2).min(CLAIM_MAX);
-            let next = first.wrapping_add(count);
-            let claimed = self.left.0.compare_exchange_weak(
-                seen,
-                number_of(next, end),
-                Ordering::Acquire,
+            // Others may have claimed what has been shown since.
+            let left = end.checked_sub(first).filter(|left| *left > 0)?;
+            let next = first + left.div_ceil(2).min(CLAIM_MAX);
+            let claimed = self.first.0.compare_exchange_weak(
+                first,
+                next,
+                Ordering::Relaxed,
                 Ordering::Relaxed,
             );
             match claimed {
                 Ok(_) => return Some(Claim { first, end: next }),
-                Err(now) => seen = now,
+                Err(now) => first = now,
             }
         }
     }
@@ -126,7 +131,8 @@ impl<W: Work> Share<W> {
     /// is left.
     #[inline]
     pub(super) fn help(&self, mut each: impl FnMut(usize)) -> bool {
-        let Some(claim) = self.claim() else {
+        // Whoever claims a place sees the table as it was when the place was shown.
+        let Some(claim) = self.claim(self.end.0.load(Ordering::Acquire)) else {
             return false;
         };
         let mut claimed = Claimed { share: self, claim };
@@ -142,29 +148,20 @@ impl<W: Work> Share<W> {
     }
 }
 
-fn parts(left: u64) -> (u32, u32) {
-    let half = |number: u64| u32::try_from(number).expect("half of a number of 64 bits");
-    (half(left & 0xffff_ffff), half(left >> 32))
-}
-
-fn number_of(first: u32, end: u32) -> u64 {
-    u64::from(end) << 32 | u64::from(first)
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Work that somebody has claimed, by numbers that wrap around.
+/// Work that somebody has claimed.
 #[derive(Clone, Copy)]
 struct Claim {
-    first: u32,
-    end: u32,
+    first: u64,
+    end: u64,
 }
 
 impl Claim {
     fn len(self) -> u32 {
-        self.end.wrapping_sub(self.first)
+        u32::try_from(self.end - self.first).expect("no more than there are places")
     }
 
     fn is_empty(self) -> bool {
@@ -183,7 +180,7 @@ impl<W: Work> Claimed<'_, W> {
     #[inline]
     fn answer(&mut self, answer: i64) {
         let place = self.share.place(self.claim.first);
-        self.claim.first = self.claim.first.wrapping_add(1);
+        self.claim.first += 1;
         // From here on the place is the owner's, and what it names.
         self.share.answers[place].store(answer, Ordering::Release);
     }
@@ -214,9 +211,9 @@ impl<W: Work> Drop for Claimed<'_, W> {
 #[derive(Default)]
 pub(super) struct Owner {
     /// The number of the next work that is shown.
-    end: u32,
+    end: u64,
     /// Of what comes before this number it is known who has claimed it.
-    known: u32,
+    known: u64,
     /// What others have claimed, in order, without what has been taken.
     theirs: VecDeque<Claim>,
 }
@@ -240,7 +237,11 @@ impl Owner {
     #[inline]
     pub(super) fn len(&self) -> u32 {
         let oldest = self.theirs.front().map_or(self.known, |claim| claim.first);
-        self.end.wrapping_sub(oldest)
+        let awaited = Claim {
+            first: oldest,
+            end: self.end,
+        };
+        awaited.len()
     }
 
     /// The place that is shown next, which the owner may write to; `None` until the oldest answer
@@ -260,9 +261,8 @@ impl Owner {
     pub(super) unsafe fn show<W: Work>(&mut self, share: &Share<W>) {
         let place = share.place(self.end);
         share.answers[place].store(NONE, Ordering::Relaxed);
-        self.end = self.end.wrapping_add(1);
-        // Whoever claims the place sees the table as it is now. What is carried falls off above.
-        share.left.0.fetch_add(1 << 32, Ordering::Release);
+        self.end += 1;
+        share.end.0.store(self.end, Ordering::Release);
     }
 
     /// Takes the answers that others have, each with its place. Returns how many.
@@ -288,7 +288,7 @@ impl Owner {
 
     /// The oldest whose answer has not been taken: if nobody has claimed it, it has none.
     #[inline]
-    fn oldest(&self) -> Option<u32> {
+    fn oldest(&self) -> Option<u64> {
         match self.theirs.front() {
             Some(claim) => Some(claim.first),
             None => (self.known != self.end).then_some(self.known),
@@ -298,10 +298,10 @@ impl Owner {
     #[inline]
     fn forget_oldest(&mut self) {
         let Some(claim) = self.theirs.front_mut() else {
-            self.known = self.known.wrapping_add(1);
+            self.known += 1;
             return;
         };
-        claim.first = claim.first.wrapping_add(1);
+        claim.first += 1;
         if claim.is_empty() {
             self.theirs.pop_front();
         }
@@ -315,14 +315,14 @@ impl Owner {
         share: &Share<W>,
         each: &mut impl FnMut(usize, i64),
     ) -> u32 {
-        let Some(claim) = share.claim() else {
+        let Some(claim) = share.claim(self.end) else {
             self.learn(self.end);
             return 0;
         };
         self.learn(claim.first);
         self.known = claim.end;
-        for number in 0..claim.len() {
-            let place = share.place(claim.first.wrapping_add(number));
+        for number in claim.first..claim.end {
+            let place = share.place(number);
             // SAFETY: it has been claimed by this thread alone, and is valid until this returns.
             let answer = unsafe { share.table.work(place, Side::Near) };
             each(place, answer);
@@ -332,7 +332,7 @@ impl Owner {
 
     /// What the owner has not claimed before this number has been claimed by others.
     #[inline]
-    fn learn(&mut self, until: u32) {
+    fn learn(&mut self, until: u64) {
         let first = std::mem::replace(&mut self.known, until);
         if first != until {
             self.theirs.push_back(Claim { first, end: until });
@@ -390,8 +390,7 @@ impl Owner {
 
     /// Takes back what nobody has claimed, and waits for the rest; the answers are dropped.
     pub(super) fn withdraw<W: Work>(&mut self, share: &Share<W>) {
-        let end = number_of(self.end, self.end);
-        let (first, _) = parts(share.left.0.swap(end, Ordering::Relaxed));
+        let first = share.first.0.swap(self.end, Ordering::Relaxed);
         self.learn(first);
         self.known = self.end;
         while !self.theirs.is_empty() {
@@ -475,15 +474,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn numbers_wrap_around_while_somebody_helps() {
-        const SHOWN: u32 = 2000;
+    fn everything_is_answered_once_while_somebody_helps() {
+        const SHOWN: i64 = 2000;
         const LOOKS_MAX: u32 = 1 << 20;
         let share = Share::new(Table::default(), PLACES);
-        let begin = u32::MAX - SHOWN / 2;
-        let left = number_of(begin, begin);
-        share.left.0.store(left, Ordering::Relaxed);
         let mut owner = Owner::new(PLACES);
-        (owner.end, owner.known) = (begin, begin);
         let mut answers = Vec::new();
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -500,7 +495,7 @@ pub(super) mod tests {
                 while owner.next_place(&share).is_none() {
                     take(&share, &mut owner, &mut answers);
                 }
-                show(&share, &mut owner, i64::from(number));
+                show(&share, &mut owner, number);
             }
             while !owner.is_empty() {
                 take(&share, &mut owner, &mut answers);
@@ -508,6 +503,6 @@ pub(super) mod tests {
             is_over.store(true, Ordering::Relaxed);
         });
         answers.sort_unstable();
-        assert!(answers.into_iter().eq((0..SHOWN).map(i64::from)));
+        assert!(answers.into_iter().eq(0..SHOWN));
     }
 }

@@ -119,8 +119,8 @@ fn run(reads: usize, helpers: usize, times: usize) {
 
 /// Somebody comes while places are shown, and used again.
 ///
-/// Fails if the claim or what it sees is not ordered (`Relaxed` in `claim` or in `show`: work at
-/// the memory of another read), if the answer is not (`Relaxed` in `Claimed::answer` or in `take`:
+/// Fails if what is shown is not ordered (`Relaxed` in `help` or in `show`: work at the memory of
+/// another read), if the answer is not (`Relaxed` in `Claimed::answer` or in `take`:
 /// an access that is not ordered), if a place still has the answer of before when it is shown (the
 /// same), if nobody wakes the owner, if it says that it sleeps before it has the lock, or if what
 /// it says is not ordered (`Relaxed` in either `swap`: deadlocks all).
