@@ -1,6 +1,7 @@
 //! What a queue has in flight, on the calling thread.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::task::Waker;
 
 use super::caller::{Lease, Start, Want};
@@ -57,19 +58,41 @@ impl<'s, O: Prepare> Flights<'s, O> {
     }
 
     /// Takes an operation, or gives it back when there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
-        if !self.has_room() {
-            return Err(operation);
-        }
-        // Taken off the list when the operation has been started: its buffer may panic before.
-        let token = *self.free.last().expect("there is room");
-        let (_, operation) = self.table[to_usize(token)].insert((tag, operation));
+        // Nothing unwinds before it is in its place, so it may be put together there: to copy what
+        // has just been written waits for everything that was written before.
+        let operation = ManuallyDrop::new(operation);
+        let Some(token) = self.vacate() else {
+            return Err(ManuallyDrop::into_inner(operation));
+        };
+        let Some(place) = self.table.get_mut(to_usize(token)) else {
+            return Err(ManuallyDrop::into_inner(operation));
+        };
+        // There is nothing in it.
+        let entry = (tag, ManuallyDrop::into_inner(operation));
+        std::mem::forget(place.replace(entry));
+        let (_, operation) = place.as_mut().expect("it has just been put there");
         if let Some(plan) = self.lease.begin(token, operation) {
             self.start(token, plan);
         }
+        // Not before it has been started: its buffer may panic.
         self.free.pop();
         Ok(())
+    }
+
+    /// A place that is free, with nothing in it; `None` if there is no room.
+    #[inline(always)]
+    fn vacate(&mut self) -> Option<u32> {
+        if !self.has_room() {
+            return None;
+        }
+        let token = *self.free.last()?;
+        let place = self.table.get_mut(to_usize(token))?;
+        if place.is_some() {
+            abandon(place);
+        }
+        Some(token)
     }
 
     /// Starts an operation that is not simply for the backend.
@@ -94,9 +117,23 @@ impl<'s, O: Prepare> Flights<'s, O> {
     }
 
     /// The next result, waiting for one if need be; `None` when nothing is in flight.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
-        let (token, answer) = loop {
+        let (token, answer) = self.next_answer()?;
+        let (tag, operation) = self.table[to_usize(token)]
+            .take()
+            .expect("it was in flight");
+        self.free.push(token);
+        if self.free.len() == self.table.len() {
+            self.lease.pauses();
+        }
+        Some((tag, operation.finish(answer)))
+    }
+
+    /// Of the next operation that is over.
+    #[inline(never)]
+    fn next_answer(&mut self) -> Option<(u32, Answer)> {
+        loop {
             // Those that are answered at once must not keep the others waiting for ever.
             if self.ready.is_empty() || self.taken >= self.table.len() {
                 self.turn();
@@ -106,18 +143,10 @@ impl<'s, O: Prepare> Flights<'s, O> {
             let place = self.table[to_usize(token)].as_mut();
             let (_, operation) = place.expect("it was in flight");
             if !operation.proceed(answer) {
-                break (token, answer);
+                return Some((token, answer));
             }
             self.go_on(token);
-        };
-        let (tag, operation) = self.table[to_usize(token)]
-            .take()
-            .expect("it was in flight");
-        self.free.push(token);
-        if self.free.len() == self.table.len() {
-            self.lease.pauses();
         }
-        Some((tag, operation.finish(answer)))
     }
 
     /// Starts the next request of an operation that has several.
@@ -219,6 +248,12 @@ impl<'s, O: Prepare> Flights<'s, O> {
             answer.is_none()
         });
     }
+}
+
+/// Drops an operation whose buffer has panicked when it was pushed.
+#[cold]
+fn abandon<O>(place: &mut Option<(u64, O)>) {
+    *place = None;
 }
 
 impl<O: Prepare> Drop for Flights<'_, O> {
