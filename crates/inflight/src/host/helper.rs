@@ -252,7 +252,7 @@ mod tests {
             };
             // There is no such file.
             let read = Request::simple(Op::ReadAt {
-                fd: -1,
+                fd: i32::MAX,
                 span,
                 offset: 0,
                 wishes: Wishes::NONE,

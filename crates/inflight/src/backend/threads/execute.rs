@@ -6,10 +6,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
 
+use rustix::io::ReadWriteFlags;
+
+use super::transfers::{Said, read_at, read_list, read_one, write_at, write_list, write_one};
 use crate::completion::Answer;
-use crate::op::{Iovecs, Op, Request, Span, TRANSFER_MAX_BYTES};
+use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
 
 /// Executes one operation and returns a byte count or a negated errno, as a ring would.
 ///
@@ -22,17 +24,14 @@ use crate::op::{Iovecs, Op, Request, Span, TRANSFER_MAX_BYTES};
 pub(crate) unsafe fn execute(op: &Op) -> i32 {
     loop {
         // SAFETY: passed on from the caller.
-        let result = unsafe { call(op) };
-        if result >= 0 {
+        match unsafe { call(op) } {
             // At most TRANSFER_MAX_BYTES were asked for.
-            return i32::try_from(result).expect("a transfer is at most MAX_RW_COUNT");
-        }
-        let errno = io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO);
-        // An allocation begins anew each time, so under a timer it would never end.
-        if errno != libc::EINTR || matches!(op, Op::Allocate { .. }) {
-            return -errno;
+            Ok(moved) => return i32::try_from(moved).expect("a transfer is at most MAX_RW_COUNT"),
+            // An allocation begins anew each time, so under a timer it would never end.
+            Err(errno) if errno != libc::EINTR || matches!(op, Op::Allocate { .. }) => {
+                return -errno;
+            }
+            Err(_) => {}
         }
     }
 }
@@ -127,44 +126,14 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
 /// # Safety
 ///
 /// As for [`execute`].
+#[inline]
 pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
-    let (fd, offset, is_write) = match *op {
-        Op::ReadAt { fd, offset, .. } | Op::ReadVectoredAt { fd, offset, .. } => {
-            (fd, signed(offset), false)
-        }
-        Op::WriteAt { fd, offset, .. } | Op::WriteVectoredAt { fd, offset, .. } => {
-            (fd, signed(offset), true)
-        }
-        Op::Nop
-        | Op::Sync { .. }
-        | Op::Allocate { .. }
-        | Op::Metadata { .. }
-        | Op::Truncate { .. } => {
-            return -libc::EOPNOTSUPP;
-        }
-    };
-    let single = op.span().map(|span| libc::iovec {
-        iov_base: span.start.cast(),
-        iov_len: span.len.min(to_usize(TRANSFER_MAX_BYTES)),
-    });
-    let (list, count) = match (&single, op) {
-        (Some(single), _) => (std::ptr::from_ref(single), 1),
-        (None, Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) => {
-            (iovecs.first.cast_const(), signed_count(*iovecs))
-        }
-        (None, _) => unreachable!("a transfer has a span or a list"),
-    };
-    let call = match is_write {
-        true => libc::SYS_pwritev2,
-        false => libc::SYS_preadv2,
-    };
-    // SAFETY: the list is valid, and the caller vouches for what it points to.
-    match i32::try_from(unsafe { listed_now(call, fd, list, count, offset) }) {
-        Ok(moved) if moved >= 0 => moved,
-        _ => -io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
-    }
+    // SAFETY: passed on from the caller.
+    let moved = unsafe { with_flags(op, ReadWriteFlags::NOWAIT) };
+    moved.map_or_else(
+        |errno| -errno,
+        |moved| i32::try_from(moved).expect("a transfer is at most MAX_RW_COUNT"),
+    )
 }
 
 /// Bytes that a transfer moves if it is not short; 0 for any other operation.
@@ -238,56 +207,66 @@ pub(crate) fn to_usize(number: u32) -> usize {
     usize::try_from(number).expect("usize has 32 bits or more")
 }
 
-/// The system call itself; -1 leaves the reason in `errno`.
+/// What a function of the C library says: -1 leaves the reason in `errno`.
+fn said(result: isize) -> Said {
+    usize::try_from(result).map_err(|_| last_errno())
+}
+
+fn last_errno() -> i32 {
+    let failed = io::Error::last_os_error();
+    failed.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// The system call itself.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
 #[inline(always)]
-unsafe fn call(op: &Op) -> isize {
+unsafe fn call(op: &Op) -> Said {
     if !op.wishes().is_none() {
         // SAFETY: passed on from the caller.
         return unsafe { wished(op) };
     }
     match *op {
-        Op::Nop => 0,
+        Op::Nop => Ok(0),
         Op::ReadAt {
             fd, span, offset, ..
         } => {
-            // SAFETY: as for `positioned`.
-            unsafe { positioned(libc::SYS_pread64, fd, span, offset) }
+            // SAFETY: passed on from the caller.
+            unsafe { read_at(fd, span, offset) }
         }
         Op::WriteAt {
             fd, span, offset, ..
         } => {
-            // SAFETY: as for `positioned`.
-            unsafe { positioned(libc::SYS_pwrite64, fd, span, offset) }
+            // SAFETY: as above.
+            unsafe { write_at(fd, span, offset) }
         }
         Op::ReadVectoredAt {
             fd, iovecs, offset, ..
         } => {
-            // SAFETY: the caller vouches for the list and for what it points to.
-            unsafe { libc::preadv64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
+            // SAFETY: as above.
+            unsafe { read_list(fd, iovecs, offset, ReadWriteFlags::empty()) }
         }
         Op::WriteVectoredAt {
             fd, iovecs, offset, ..
         } => {
             // SAFETY: as above.
-            unsafe { libc::pwritev64(fd, iovecs.first, signed_count(iovecs), signed(offset)) }
+            unsafe { write_list(fd, iovecs, offset, ReadWriteFlags::empty()) }
         }
         Op::Sync {
             fd,
             data_only: true,
         } => {
             // SAFETY: no memory is involved.
-            widen(unsafe { libc::fdatasync(fd) })
+            said(widen(unsafe { libc::fdatasync(fd) }))
         }
         Op::Sync {
             fd,
             data_only: false,
         } => {
             // SAFETY: no memory is involved.
-            widen(unsafe { libc::fsync(fd) })
+            said(widen(unsafe { libc::fsync(fd) }))
         }
         Op::Allocate {
             fd,
@@ -296,71 +275,22 @@ unsafe fn call(op: &Op) -> isize {
             len,
         } => {
             // SAFETY: no memory is involved.
-            widen(unsafe { libc::fallocate64(fd, mode.0, signed(offset), signed(len)) })
+            said(widen(unsafe {
+                libc::fallocate64(fd, mode.0, signed(offset), signed(len))
+            }))
         }
         Op::Truncate { fd, len } => {
             // SAFETY: no memory is involved.
-            widen(unsafe { libc::ftruncate64(fd, signed(len)) })
+            said(widen(unsafe { libc::ftruncate64(fd, signed(len)) }))
         }
         Op::Metadata { fd, out } => {
             let (flags, mask) = (libc::AT_EMPTY_PATH, METADATA_MASK);
             // SAFETY: the path is a constant, and the caller vouches for `out`.
-            widen(unsafe { libc::statx(fd, c"".as_ptr(), flags, mask, out) })
+            said(widen(unsafe {
+                libc::statx(fd, c"".as_ptr(), flags, mask, out)
+            }))
         }
     }
-}
-
-/// pread or pwrite, not by way of the C library's functions, which are cancellation points
-/// (pthreads(7)) and pay for that in a process with threads.
-///
-/// # Safety
-///
-/// The caller vouches for `span`.
-#[inline]
-#[cfg(not(miri))]
-unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> isize {
-    let len = span.len.min(to_usize(TRANSFER_MAX_BYTES));
-    // SAFETY: passed on from the caller. Each argument has the width of a register.
-    let result = unsafe { libc::syscall(call, i64::from(fd), span.start, len, signed(offset)) };
-    isize::try_from(result).expect("isize has 64 bits")
-}
-
-/// As above; Miri knows these calls by the names of their functions only.
-///
-/// # Safety
-///
-/// The caller vouches for `span`.
-#[cfg(miri)]
-unsafe fn positioned(call: libc::c_long, fd: RawFd, span: Span, offset: u64) -> isize {
-    let (start, len, offset) = (span.start.cast(), span.len, signed(offset));
-    if call == libc::SYS_pread64 {
-        // SAFETY: passed on from the caller.
-        unsafe { libc::pread64(fd, start, len, offset) }
-    } else {
-        // SAFETY: passed on from the caller.
-        unsafe { libc::pwrite64(fd, start, len, offset) }
-    }
-}
-
-/// preadv2 or pwritev2 with `RWF_NOWAIT`, made as in `positioned`.
-///
-/// # Safety
-///
-/// As for [`execute`].
-#[inline]
-unsafe fn listed_now(
-    call: libc::c_long,
-    fd: RawFd,
-    list: *const libc::iovec,
-    count: libc::c_int,
-    offset: libc::off64_t,
-) -> isize {
-    let (fd, count, flags) = (i64::from(fd), i64::from(count), i64::from(libc::RWF_NOWAIT));
-    // SAFETY: passed on from the caller. Each argument has the width of a register; the upper half
-    // of the position, which is an argument of its own, is not looked at where a register has
-    // 64 bits (preadv2(2)).
-    let result = unsafe { libc::syscall(call, fd, list, count, offset, 0_i64, flags) };
-    isize::try_from(result).expect("isize has 64 bits")
 }
 
 /// A transfer with flags, and with a priority if it has one: the kernel takes that of the thread,
@@ -370,91 +300,70 @@ unsafe fn listed_now(
 ///
 /// As for [`execute`].
 #[cold]
-unsafe fn wished(op: &Op) -> isize {
+unsafe fn wished(op: &Op) -> Said {
     let before = match op.wishes().ioprio() {
         0 => None,
-        ioprio => match swap_ioprio(ioprio) {
-            Ok(before) => Some(before),
-            // It is said to be refused; the caller tries without.
-            Err(()) => return -1,
-        },
+        // Where it is refused, that is said, and the caller tries without.
+        ioprio => Some(swap_ioprio(ioprio)?),
     };
+    let flags = ReadWriteFlags::from_bits_retain(op.wishes().rwf().cast_unsigned());
     // SAFETY: passed on from the caller.
-    let result = unsafe { with_flags(op) };
-    let Some(before) = before else {
-        return result;
-    };
-    let errno = io::Error::last_os_error().raw_os_error();
-    // What was set before without a privilege can be set again.
-    let _ = set_ioprio(before);
-    if let (Some(errno), true) = (errno, result < 0) {
-        // SAFETY: the C library tells where this thread's errno is.
-        let place = unsafe { libc::__errno_location() };
-        // SAFETY: it belongs to this thread.
-        unsafe { *place = errno };
+    let result = unsafe { with_flags(op, flags) };
+    if let Some(before) = before {
+        // What was set before without a privilege can be set again.
+        let _ = set_ioprio(before);
     }
     result
 }
 
-/// preadv2 or pwritev2, for a transfer.
+/// A transfer with these flags; EOPNOTSUPP if it is none.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
-unsafe fn with_flags(op: &Op) -> isize {
-    let flags = op.wishes().rwf();
-    let list_of = |span: Span| libc::iovec {
-        iov_base: span.start.cast(),
-        iov_len: span.len.min(to_usize(TRANSFER_MAX_BYTES)),
-    };
+#[inline]
+unsafe fn with_flags(op: &Op, flags: ReadWriteFlags) -> Said {
     match *op {
         Op::ReadAt {
             fd, span, offset, ..
         } => {
-            let list = list_of(span);
-            // SAFETY: the list is ours, and the caller vouches for what it points to.
-            unsafe { libc::preadv2(fd, &raw const list, 1, signed(offset), flags) }
+            // SAFETY: passed on from the caller.
+            unsafe { read_one(fd, span, offset, flags) }
         }
         Op::WriteAt {
             fd, span, offset, ..
         } => {
-            let list = list_of(span);
             // SAFETY: as above.
-            unsafe { libc::pwritev2(fd, &raw const list, 1, signed(offset), flags) }
+            unsafe { write_one(fd, span, offset, flags) }
         }
         Op::ReadVectoredAt {
             fd, iovecs, offset, ..
         } => {
-            let (count, offset) = (signed_count(iovecs), signed(offset));
-            // SAFETY: the caller vouches for the list and for what it points to.
-            unsafe { libc::preadv2(fd, iovecs.first, count, offset, flags) }
+            // SAFETY: as above.
+            unsafe { read_list(fd, iovecs, offset, flags) }
         }
         Op::WriteVectoredAt {
             fd, iovecs, offset, ..
         } => {
-            let (count, offset) = (signed_count(iovecs), signed(offset));
             // SAFETY: as above.
-            unsafe { libc::pwritev2(fd, iovecs.first, count, offset, flags) }
+            unsafe { write_list(fd, iovecs, offset, flags) }
         }
         Op::Nop
         | Op::Sync { .. }
         | Op::Allocate { .. }
         | Op::Metadata { .. }
-        | Op::Truncate { .. } => {
-            unreachable!("only transfers have wishes")
-        }
+        | Op::Truncate { .. } => Err(libc::EOPNOTSUPP),
     }
 }
 
-/// Gives this thread a priority, and returns the one it had. The reason of a refusal is in
-/// `errno`.
-fn swap_ioprio(ioprio: u16) -> Result<libc::c_long, ()> {
+/// Gives this thread a priority, and returns the one it had.
+fn swap_ioprio(ioprio: u16) -> Result<libc::c_long, i32> {
     /// `IOPRIO_CLASS_BE` above `IOPRIO_CLASS_SHIFT`, ioprio_set(2).
     const BEST_EFFORT: libc::c_long = 2 << 13;
     // SAFETY: no memory is involved.
     let before = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, THIS) };
     if before < 0 {
-        return Err(());
+        return Err(last_errno());
     }
     // Without a class it follows the nice value, and the level says nothing (ioprio_set(2), NOTES).
     let before = if before < 1 << 13 { 0 } else { before };
@@ -466,10 +375,14 @@ fn swap_ioprio(ioprio: u16) -> Result<libc::c_long, ()> {
     set_ioprio(libc::c_long::from(ioprio)).map(|()| before)
 }
 
-fn set_ioprio(ioprio: libc::c_long) -> Result<(), ()> {
+fn set_ioprio(ioprio: libc::c_long) -> Result<(), i32> {
     // SAFETY: no memory is involved.
     let answer = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, THIS, ioprio) };
-    if answer < 0 { Err(()) } else { Ok(()) }
+    if answer < 0 {
+        Err(last_errno())
+    } else {
+        Ok(())
+    }
 }
 
 /// ioprio_set(2).
@@ -485,18 +398,14 @@ fn widen(result: i32) -> isize {
 }
 
 /// Offsets above `i64::MAX` are refused before an operation is made; the kernel refuses -1 too.
-fn signed(offset: u64) -> i64 {
+pub(super) fn signed(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(-1)
-}
-
-fn signed_count(iovecs: Iovecs) -> i32 {
-    i32::try_from(iovecs.count).expect("at most IOVECS_MAX")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::Wishes;
+    use crate::op::{Span, Wishes};
 
     fn lens(iovecs: &[libc::iovec]) -> Vec<usize> {
         iovecs.iter().map(|iovec| iovec.iov_len).collect()
@@ -549,11 +458,9 @@ mod tests {
         let thread = std::thread::spawn(move || {
             // As somebody may have set it before: best effort, level 6.
             let own = 2 << 13 | 6;
-            if set_ioprio(own).is_err() {
-                return eprintln!(
-                    "skipped: priorities are refused: {}",
-                    io::Error::last_os_error()
-                );
+            if let Err(errno) = set_ioprio(own) {
+                let cause = io::Error::from_raw_os_error(errno);
+                return eprintln!("skipped: priorities are refused: {cause}");
             }
             let latency = Wishes::NONE.with_priority(crate::op::Priority::Latency);
             assert_eq!(swap_ioprio(latency.ioprio()), Ok(own));
@@ -566,7 +473,8 @@ mod tests {
                 arena: None,
             };
             let op = Op::ReadAt {
-                fd: -1,
+                // There is no such file.
+                fd: i32::MAX,
                 span,
                 offset: 0,
                 wishes: latency,

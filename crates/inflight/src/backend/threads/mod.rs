@@ -6,4 +6,5 @@ pub(crate) mod execute;
 pub(crate) mod lane;
 pub(crate) mod pool;
 mod task;
+mod transfers;
 mod turns;
