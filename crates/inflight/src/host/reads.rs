@@ -23,7 +23,8 @@ pub(crate) enum Manner {
     Call,
     /// By a plain call if it is shared, else by the ring.
     CallOrRing,
-    /// By one that does not wait, for owners who must not: see [`Place::missed`].
+    /// By one that does not wait, for owners who must not: see [`Place::missed`]. A thread that
+    /// helps may, and a plain call is faster.
     WithoutWaiting,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct Place {
     /// The descriptor for who is not the owner.
     twin: AtomicI32,
     whole: AtomicBool,
-    must_wait: AtomicBool,
+    owner_may_wait: AtomicBool,
 }
 
 impl Reads {
@@ -113,8 +114,8 @@ impl Reads {
         place.fd.store(fd, Relaxed);
         place.twin.store(read.twin.unwrap_or(fd), Relaxed);
         place.whole.store(read.request.whole, Relaxed);
-        let must_wait = read.manner != Manner::WithoutWaiting;
-        place.must_wait.store(must_wait, Relaxed);
+        let may_wait = read.manner != Manner::WithoutWaiting;
+        place.owner_may_wait.store(may_wait, Relaxed);
         weight(span.len as u64)
     }
 }
@@ -178,11 +179,11 @@ impl Place {
         }
     }
 
-    /// The read, if it was not to wait and this answer says that it would have. The whole of it has
-    /// to be done once more.
+    /// The read, if its owner was not to wait for it and this answer says that it would have to.
+    /// The whole of it has to be done once more.
     #[inline]
     pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
-        let has_missed = answer == MISSED && !self.must_wait.load(Relaxed);
+        let has_missed = answer == MISSED && !self.owner_may_wait.load(Relaxed);
         has_missed.then(|| self.request(Side::Near))
     }
 }
@@ -197,7 +198,8 @@ impl Work for Reads {
     unsafe fn work(&self, place: usize, by: Side) -> i64 {
         let place = &self.0[place];
         let request = place.request(by);
-        let answer = match place.must_wait.load(Relaxed) {
+        let may_wait = by == Side::Far || place.owner_may_wait.load(Relaxed);
+        let answer = match may_wait {
             // SAFETY: passed on from the caller.
             true => unsafe { execute_request(&request) },
             // SAFETY: as above.
