@@ -195,7 +195,9 @@ impl<'f, B: IoBufMut> Ask<'f, B> for AnyOp<'f, B> {
 
 impl Block for PoolBuf {
     fn cut(&mut self, bytes: usize) {
-        self.set_len(bytes);
+        if self.len() != bytes {
+            self.set_len(bytes);
+        }
     }
 
     fn bytes(&mut self) -> &mut [u8] {

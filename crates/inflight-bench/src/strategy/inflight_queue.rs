@@ -79,7 +79,9 @@ impl<'f, O: Ask<'f, B>, B: Block + IoBufMut> Several<'_, '_, '_, 'f, O, B> {
         }
         let file = &self.means.files[step.file_index()];
         let (operation, aside) = O::ask(file, &step, block);
-        slot.aside = aside;
+        if aside.is_some() {
+            slot.aside = aside;
+        }
         let pushed = self.queue.push(tag, operation);
         pushed
             .ok()
