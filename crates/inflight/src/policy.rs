@@ -76,6 +76,8 @@ pub(crate) struct Warmth {
     /// Hits in a row, or misses in a row below zero. Of a file that refuses `RWF_NOWAIT`: fast
     /// calls since the last slow one; below zero, how many have yet to be fast.
     streak: AtomicI32,
+    /// How often hits were followed by a miss, at most [`WARY_MAX`].
+    wary: AtomicU8,
 }
 
 const UNKNOWN: u8 = 0;
@@ -94,8 +96,14 @@ const ASKED_MAX_BYTES: usize = 8 << 10;
 const ASK_AGAIN_NS: u64 = 30_000;
 const ASKED_MAX: i32 = 4;
 
-/// After so many hits in a row the next read is taken for a hit.
+/// After so many hits in a row the next read is taken for a hit. A single miss costs a thousand
+/// times what is saved by not asking, so after a miss behind [`MIXED_FROM`] hits or more it takes
+/// eight times as many, up to [`WARY_MAX`] times.
 const WARM_AT: i32 = 64;
+const MIXED_FROM: i32 = 8;
+const WARY_MAX: u8 = 2;
+/// After so many in a row that is forgotten.
+const WARM_MAX: i32 = 8192;
 /// After so many misses in a row the next read is taken for a miss.
 const COLD_AT: i32 = -32;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
@@ -117,12 +125,18 @@ impl Warmth {
             UNKNOWN => Road::CacheFirst,
             MEMORY if direct => Road::Memory,
             TAKEN if direct => Road::Device,
-            TAKEN if streak >= WARM_AT => Road::Warm,
+            TAKEN if streak >= self.warm_at() => Road::Warm,
             TAKEN if streak <= COLD_AT => Road::Cold,
             TAKEN => Road::CacheFirst,
             _ if streak >= 0 => Road::Blind,
             _ => Road::Slow,
         }
+    }
+
+    /// Hits in a row after which the next read is taken for a hit.
+    #[inline(always)]
+    fn warm_at(&self) -> i32 {
+        WARM_AT << (3 * self.wary.load(Ordering::Relaxed))
     }
 
     /// The road of a write into the page cache.
@@ -142,7 +156,7 @@ impl Warmth {
         let nowait = self.nowait.load(Ordering::Relaxed);
         let refuses = nowait == REFUSED;
         let next = match seen {
-            Seen::Hit => (streak.max(0) + 1).min(WARM_AT),
+            Seen::Hit => (streak.max(0) + 1).min(WARM_MAX),
             Seen::Asked { .. } => streak.max(0) + 1,
             Seen::Miss => (streak.min(0) - 1).max(COLD_AT),
             Seen::Refused => 0,
@@ -158,6 +172,9 @@ impl Warmth {
                 true => (streak + 1).min(FORGIVEN_AT),
                 false => streak - FORGIVEN_AT / 2,
             },
+            Seen::Took { ns, bytes } if is_fast(ns, bytes) && streak >= WARM_AT => {
+                (streak + 1).min(WARM_MAX)
+            }
             Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
             Seen::Took { .. } => 0,
             Seen::Pooled { .. } | Seen::Preempted => streak,
@@ -174,6 +191,12 @@ impl Warmth {
             Seen::Refused => REFUSED,
             Seen::Took { .. } | Seen::Pooled { .. } | Seen::Preempted => nowait,
         };
+        let wary = self.wary.load(Ordering::Relaxed);
+        if seen == Seen::Miss && streak >= MIXED_FROM && wary < WARY_MAX {
+            self.wary.store(wary + 1, Ordering::Relaxed);
+        } else if next == WARM_MAX && wary > 0 {
+            self.wary.store(0, Ordering::Relaxed);
+        }
         // In the steady state nothing changes, and the cache line stays shared.
         if next != streak {
             self.streak.store(next, Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! it: that is what makes borrowed buffers sound. A thread that ends drops its proactors.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -13,6 +14,7 @@ use super::fork;
 use super::hand_over::HandsOver;
 use super::reads::{Manner, Shown};
 use super::shared::Shared;
+use super::shares::{Came, take};
 use super::spread::Gathered;
 use super::stopwatch::time;
 use crate::backend::alarm::Alarm;
@@ -59,6 +61,8 @@ struct Owned {
     /// Reads that this thread has had to decide on, for taking samples.
     looked: u32,
     gathered: Gathered,
+    /// Reads that were shared, which the page cache did not have.
+    missed: VecDeque<(u32, Request)>,
     hands_over: HandsOver,
 }
 
@@ -145,6 +149,7 @@ fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
             fork_generation: fork::generation(),
             looked: 0,
             gathered: Gathered::new(),
+            missed: VecDeque::new(),
             hands_over: HandsOver::new(),
         })),
         Err(refusal) => {
@@ -215,8 +220,10 @@ impl Lease<'_> {
         }
         // A warm read that comes here is a sample.
         let is_warm = matches!(road, Road::Warm | Road::Blind | Road::Memory);
-        if is_warm {
-            self.owned.gathered.passed(self.shared, SAMPLE_EVERY);
+        match road {
+            _ if is_warm => self.owned.gathered.passed(self.shared, SAMPLE_EVERY),
+            Road::CacheFirst => self.owned.gathered.passed(self.shared, 1),
+            _ => {}
         }
         let is_sample = is_warm || self.is_sample();
         let mut request = request;
@@ -266,7 +273,7 @@ impl Lease<'_> {
     /// Whether reads are shared whose answers have not been taken.
     #[inline(always)]
     pub(super) fn has_gathered(&self) -> bool {
-        !self.owned.gathered.is_empty()
+        !self.owned.gathered.is_empty() || !self.owned.missed.is_empty()
     }
 
     /// Whether answers have to be taken before more reads are shared.
@@ -275,27 +282,37 @@ impl Lease<'_> {
     }
 
     /// Takes answers of reads that are shared, and hands each to `each`.
+    #[allow(unsafe_code)]
     #[inline]
     pub(super) fn take_gathered(&mut self, want: Want, mut each: impl FnMut(u32, Answer)) {
         let Owned {
-            gathered, proactor, ..
+            gathered,
+            missed,
+            proactor,
+            ..
         } = &mut **self.owned;
         if proactor.has_queued() {
             // The device works while this thread copies.
             proactor.submit();
         }
-        let mut each = |token, answer, _: &_| each(token, answer);
-        let mut made = match want {
-            Want::Now => gathered.take_now(&mut each),
-            Want::Some | Want::All => gathered.take_some(&mut each),
+        let mut each = |token, came| match came {
+            Came::Answer(answer) => each(token, answer),
+            Came::Missed(request) => missed.push_back((token, request)),
         };
-        while gathered.is_full() || want == Want::All && !gathered.is_empty() {
-            made += gathered.take_some(&mut each);
+        let mut waits = want != Want::Now;
+        loop {
+            take(gathered, waits, &mut each).count(proactor.tally());
+            if !gathered.is_full() && (want != Want::All || gathered.is_empty()) {
+                break;
+            }
+            waits = true;
         }
-        let tally = proactor.tally();
-        tally.answered.add(u64::from(made.own + made.helped));
-        tally.helped_reads.add(u64::from(made.helped));
-        tally.plain_calls.add(u64::from(made.own));
+        while proactor.has_room()
+            && let Some((token, request)) = missed.pop_front()
+        {
+            // SAFETY: as in `start`. Nobody is at work at it any more: its answer has been taken.
+            unsafe { proactor.push(token, &request) };
+        }
     }
 
     /// After a turn of the proactor that may have waited.
@@ -406,6 +423,20 @@ impl Lease<'_> {
                 // SAFETY: as above; it is over when this returns.
                 Start::Answered(unsafe { execute_request(&request) })
             }
+            Plan::Run(Road::CacheFirst, request)
+                if self.owned.gathered.is_open() && !self.is_sample() =>
+            {
+                let gathered = &mut self.owned.gathered;
+                let shown = |request| Shown::new(operation, request, Manner::Asking);
+                // SAFETY: as above.
+                if unsafe { gathered.push(self.shared, token, &request, Manner::Asking, shown) } {
+                    return Start::Gathered;
+                }
+                match self.start_here(token, operation, Road::CacheFirst, request) {
+                    Some(answer) => Start::Answered(answer),
+                    None => Start::InFlight,
+                }
+            }
             Plan::Sync(request) => Start::Sync(request),
             Plan::Run(road, request) => match self.start_here(token, operation, road, request) {
                 Some(answer) => Start::Answered(answer),
@@ -433,6 +464,7 @@ impl Drop for Lease<'_> {
             return;
         }
         owned.gathered.withdraw();
+        owned.missed.clear();
         #[cfg(feature = "faulty")]
         if self.shared.config.undrained {
             return;

@@ -26,6 +26,8 @@ pub(crate) enum Manner {
     /// By one that does not wait, for owners who must not: see [`Place::missed`]. A thread that
     /// helps may, and a plain call is faster.
     WithoutWaiting,
+    /// By one that does not wait, whoever makes it: what waits is best left to the ring.
+    Asking,
 }
 
 /// Reads that have been made.
@@ -85,6 +87,7 @@ pub(super) struct Place {
     twin: AtomicI32,
     whole: AtomicBool,
     owner_may_wait: AtomicBool,
+    helper_may_wait: AtomicBool,
 }
 
 impl Reads {
@@ -114,8 +117,13 @@ impl Reads {
         place.fd.store(fd, Relaxed);
         place.twin.store(read.twin.unwrap_or(fd), Relaxed);
         place.whole.store(read.request.whole, Relaxed);
-        let may_wait = read.manner != Manner::WithoutWaiting;
-        place.owner_may_wait.store(may_wait, Relaxed);
+        let (owner, helper) = match read.manner {
+            Manner::Call | Manner::CallOrRing => (true, true),
+            Manner::WithoutWaiting => (false, true),
+            Manner::Asking => (false, false),
+        };
+        place.owner_may_wait.store(owner, Relaxed);
+        place.helper_may_wait.store(helper, Relaxed);
         weight(span.len as u64)
     }
 }
@@ -183,13 +191,23 @@ impl Place {
     /// The whole of it has to be done once more.
     #[inline]
     pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
-        let has_missed = answer == MISSED && !self.owner_may_wait.load(Relaxed);
-        has_missed.then(|| self.request(Side::Near))
+        if self.owner_may_wait.load(Relaxed) {
+            return None;
+        }
+        match answer {
+            MISSED => Some(self.request(Side::Near)),
+            // A ring would hand it to a worker of the kernel.
+            REFUSED => Some(self.request(Side::Near).aside()),
+            _ => None,
+        }
     }
 }
 
 /// What is answered when the page cache does not have all of a read that must not wait.
 const MISSED: Answer = Answer::from_number(-(libc::EAGAIN as i64));
+
+/// What is answered when the file cannot be asked not to wait.
+const REFUSED: Answer = Answer::from_number(-(libc::EOPNOTSUPP as i64));
 
 impl Work for Reads {
     type Alarm = Rouser;
@@ -198,8 +216,11 @@ impl Work for Reads {
     unsafe fn work(&self, place: usize, by: Side) -> i64 {
         let place = &self.0[place];
         let request = place.request(by);
-        let may_wait = by == Side::Far || place.owner_may_wait.load(Relaxed);
-        let answer = match may_wait {
+        let may_wait = match by {
+            Side::Near => &place.owner_may_wait,
+            Side::Far => &place.helper_may_wait,
+        };
+        let answer = match may_wait.load(Relaxed) {
             // SAFETY: passed on from the caller.
             true => unsafe { execute_request(&request) },
             // SAFETY: as above.
@@ -221,6 +242,7 @@ unsafe fn without_waiting(request: &Request) -> Answer {
     match usize::try_from(result) {
         // Nothing is the end of the file, which waiting does not change.
         Ok(moved) if moved == wanted || moved == 0 => Answer::moved(moved),
+        Err(_) if result == -libc::EOPNOTSUPP => REFUSED,
         // Errors are left to the call that may wait, as everywhere.
         _ => MISSED,
     }

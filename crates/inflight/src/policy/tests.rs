@@ -104,6 +104,44 @@ fn what_was_preempted_says_nothing_of_the_file() {
 }
 
 #[test]
+fn what_hits_mostly_has_to_hit_longer_to_be_taken_for_warm() {
+    let (warm, miss) = ((Seen::Hit, 64), (Seen::Miss, 1));
+    let cases: [(&[(Seen, usize)], Road); 9] = [
+        (&[warm], Road::Warm),
+        // One that was slow may have been preempted.
+        (&[warm, (SLOW, 1), (Seen::Hit, 63)], Road::CacheFirst),
+        (&[warm, (SLOW, 1), warm], Road::Warm),
+        (&[(Seen::Hit, 7), miss, warm], Road::Warm),
+        (&[warm, miss, (Seen::Hit, 511)], Road::CacheFirst),
+        (&[warm, miss, (Seen::Hit, 512)], Road::Warm),
+        (
+            &[warm, miss, (Seen::Hit, 8), miss, (Seen::Hit, 4095)],
+            Road::CacheFirst,
+        ),
+        (
+            &[warm, miss, (Seen::Hit, 8), miss, miss, (Seen::Hit, 4096)],
+            Road::Warm,
+        ),
+        // It is forgotten after a while, also by samples that were fast.
+        (
+            &[
+                warm,
+                miss,
+                (Seen::Hit, 512),
+                (FAST, 7680),
+                miss,
+                (Seen::Hit, 512),
+            ],
+            Road::Warm,
+        ),
+    ];
+    for (seen, expected) in cases {
+        let learned = learned(BUFFERED, false, seen);
+        assert_eq!(learned.reads.road(false), expected, "after {seen:?}");
+    }
+}
+
+#[test]
 fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
     let cases: [(&[(Seen, usize)], Road); 10] = [
         (&[], Road::Copy),

@@ -6,14 +6,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use inflight::fs::{File, OpenOptions, ReadAt};
 use inflight::{Batch, Engine, Queue};
 use tempfile::NamedTempFile;
 
 use crate::support::{
-    has_several_processors, on_every_backend, path_in_memory, pattern, say, temp_file,
+    evict, has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_file,
+    temp_path,
 };
 
 /// Large enough for another thread to come in time.
@@ -181,6 +182,46 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
             }
         });
     }
+}
+
+/// Reads that another thread may make are of what the page cache is taken to have, or asked first;
+/// what it has not is read by the backend, which has fewer places than there are reads.
+#[test]
+fn what_the_page_cache_has_not_is_read_all_the_same() {
+    let name = "shared reads of what is not cached";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+        let path = temp_path(&content);
+        let warm = open(engine, path.path());
+        let mut rounds = until_helped(name, engine, &warm, 64);
+        let mut bufs = buffers();
+        for round in 0..64 {
+            // Of a new file nothing is known, so it is asked.
+            let file = open(engine, path.path());
+            // All but one in 32 are cached, or none.
+            evict(path.as_file());
+            let cached = (0..BLOCKS).filter(|block| round >= 4 && !block.is_multiple_of(32));
+            for block in cached {
+                let read = path.as_file().read_at(&mut bufs[0], offset(block));
+                assert_eq!(read.expect("it is there"), BLOCK);
+            }
+            match round % 2 {
+                0 => read_all(&mut Batch::on(engine), &mut bufs, &file, &content, round),
+                _ => {
+                    let run =
+                        |queue: &mut Queue<'_, '_, _>| read_queue(queue, &file, &content, (64, 1));
+                    engine.queue(64, run).expect("nothing is demanded");
+                }
+            }
+            rounds += 1;
+        }
+        let stats = engine.stats();
+        assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
+        assert_eq!((stats.in_flight, stats.strays), (0, 0));
+    });
 }
 
 /// In so many batches the first trial has begun and ended.

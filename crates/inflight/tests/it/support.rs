@@ -1,6 +1,7 @@
 //! What the tests share: engines of every kind, files, skips, and this binary as a child.
 
 use std::env;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation, SetupError};
+use rustix::fs::Advice;
 use tempfile::NamedTempFile;
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
@@ -321,4 +323,12 @@ pub(crate) fn rerun(test: &str, variable: &str) -> Command {
 /// Whether this is the child that [`rerun`] has started.
 pub(crate) fn is_rerun(variable: &str) -> bool {
     env::var_os(variable).is_some()
+}
+
+/// Drops what the page cache has of a file, and has it read from then on what is asked for only.
+pub(crate) fn evict(file: &fs::File) {
+    file.sync_all().expect("it is written");
+    for advice in [Advice::DontNeed, Advice::Random] {
+        rustix::fs::fadvise(file, 0, None, advice).expect("it can be advised");
+    }
 }

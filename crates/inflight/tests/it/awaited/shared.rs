@@ -3,13 +3,9 @@
 //!
 //! Whether another thread comes is up to the scheduler and to what the library measures, so these
 //! tests go on until it has come, within bounds.
-#![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::fs::File as StdFile;
 use std::future::IntoFuture;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::thread;
 
@@ -18,7 +14,7 @@ use inflight::{Batch, Engine, Pending, local};
 
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use crate::support::{
-    has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_path,
+    evict, has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_path,
 };
 
 /// Large enough for another thread to come in time.
@@ -218,16 +214,6 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
     });
 }
 
-/// Drops what the page cache has of a file, all of which is on the disk.
-pub(super) fn evict(file: &StdFile) -> io::Result<()> {
-    file.sync_all()?;
-    // SAFETY: no memory is involved.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
-}
-
 /// What is shared is what the page cache is taken to have; it may have lost it meanwhile.
 #[test]
 fn what_the_page_cache_has_lost_is_read_all_the_same() {
@@ -242,7 +228,7 @@ fn what_the_page_cache_has_lost_is_read_all_the_same() {
             until_helped(name, engine, &file, 64).await;
             let content = Rc::new(content());
             for round in 0..32 {
-                evict(path.as_file()).expect("it can be advised");
+                evict(path.as_file());
                 // The first of them miss, and what is read then is cached for the next round.
                 read_all(&file, &content, 64, round).await;
                 read_all(&file, &content, 64, round).await;

@@ -19,9 +19,10 @@ use tokio::runtime::Runtime;
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use super::lanes::{runtimes, served};
 use super::refused::{in_forked_child, in_own_process_of, is_forked};
-use super::shared::{ENOUGH, evict};
+use super::shared::ENOUGH;
 use crate::support::{
-    given_up, has_several_processors, open, path_in_memory, pattern, say, temp_path, uring_or_skip,
+    evict, given_up, has_several_processors, open, path_in_memory, pattern, say, temp_path,
+    uring_or_skip,
 };
 
 /// So large that copying takes longer than all else, also where nothing is optimised.
@@ -434,7 +435,7 @@ fn what_the_page_cache_has_lost_is_read_all_the_same() {
     site.single().block_on(async {
         site.until_helped(64).await;
         for round in 0..32 {
-            evict(site.path.as_file()).expect("it can be advised");
+            evict(site.path.as_file());
             // The first of them miss, and what is read then is cached for the next round.
             site.read_all(64, round).await;
             site.read_all(64, round).await;
