@@ -1,7 +1,8 @@
 //! Copies that a host which lasts shares with a thread of the pool: what run loops and lanes have
-//! in common. Nobody waits for a device: a read that the page cache does not have goes to the
-//! proactor after all. What cannot be asked to do without waiting is read by plain calls, as long
-//! as most of those that are timed are fast: one in a few is made where it is polled for that.
+//! in common. A host does not wait for a device: a read of its own that the page cache does not
+//! have goes to the proactor after all. What cannot be asked to do without waiting is read by plain
+//! calls, as long as most of those that are timed are fast: one in a few is made where it is polled
+//! for that.
 //!
 //! Next: [`super::spread`].
 
