@@ -125,7 +125,7 @@ impl Gathered {
         manner: Manner,
         shown: impl FnOnce(&'r Request) -> Shown<'r>,
     ) -> bool {
-        let wants = self.wants(shared, request, manner);
+        let wants = self.wants(shared, request, manner) && !self.is_full();
         if wants {
             // SAFETY: passed on from the caller.
             unsafe { self.show(token, &shown(request)) };
@@ -133,17 +133,17 @@ impl Gathered {
         wants
     }
 
-    /// Whether a read is to be shown, for which there is a place then; else the caller is to make
-    /// it now.
+    /// Whether a read is to be shown; else the caller is to make it now.
     #[inline]
     pub(super) fn wants(&mut self, shared: &Shared, request: &Request, manner: Manner) -> bool {
         let Op::ReadAt { span, .. } = request.op else {
             return false;
         };
-        self.hands(shared, weight(span.len as u64), manner) == Hands::Shared && !self.is_full()
+        self.hands(shared, weight(span.len as u64), manner) == Hands::Shared
     }
 
-    /// Shows a read that is [wanted](Gathered::wants).
+    /// Shows a read that is [wanted](Gathered::wants) and for which there is a place: see
+    /// [`Gathered::is_full`].
     ///
     /// # Safety
     ///

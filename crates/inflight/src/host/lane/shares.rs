@@ -156,9 +156,10 @@ impl Lane {
         let Ok(mut desk) = self.desk.try_lock() else {
             return (None, None);
         };
-        let Some(Movable { gathered, .. }) = desk.as_mut() else {
+        let Some(movable) = desk.as_mut() else {
             return (None, None);
         };
+        let gathered = &mut movable.gathered;
         // The hint may be that of another lane.
         let wants = gathered.is_open() && gathered.wants(engine, request, manner);
         IS_OPEN.set(gathered.is_open());
@@ -169,10 +170,18 @@ impl Lane {
         }
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(request) };
-        let Some((token, ticket, rouser)) = self.mailbox.start(bytes, wake) else {
-            return (None, None);
+        if gathered.is_full() {
+            // Else the task would make its read now, and the next one, while what is shown waits.
+            movable.take_some(false);
+        }
+        let has_place = !movable.gathered.is_full();
+        let started = has_place.then(|| self.mailbox.start(bytes, wake)).flatten();
+        let Some((token, ticket, rouser)) = started else {
+            // What has been taken is to be told.
+            return (None, self.mailbox.rouse());
         };
         let shown = Shown::new(operation, request, manner);
+        let gathered = &mut movable.gathered;
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.
         unsafe { gathered.show(token, &shown) };

@@ -95,14 +95,19 @@ impl Loop<'_> {
         let wake = self.wake_of(waker);
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(request) };
-        let mut cells = self.cells.borrow_mut();
+        let may_start = self.cells.borrow().may_start(bytes);
         let mut lease = self.lease.borrow_mut();
-        if !cells.may_start(bytes) || !lease.gathered().wants(self.shared, request, manner) {
-            drop((cells, lease));
+        let is_wanted = may_start && lease.gathered().wants(self.shared, request, manner);
+        if is_wanted && lease.gathered().is_full() {
+            // Else the task would make its read now, and the next one, while what is shown waits.
+            self.take_some(&mut lease, false);
+        }
+        if !is_wanted || lease.gathered().is_full() {
+            drop(lease);
             drop(wake);
             return None;
         }
-        let (token, ticket) = cells.insert_in_flight(bytes, wake);
+        let (token, ticket) = self.cells.borrow_mut().insert_in_flight(bytes, wake);
         let gathered = lease.gathered();
         let shown = Shown::new(operation, request, manner);
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
