@@ -10,6 +10,7 @@
 //! The figures behind the rules are in `docs/design/roads.md`.
 
 mod calls;
+mod device;
 mod durable;
 mod flush;
 mod hand_over;
@@ -18,11 +19,13 @@ mod spread;
 mod step;
 mod way;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::op::{Op, Road, Seen, Wishes};
 
 pub(crate) use calls::{Calls, LATE};
+pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
@@ -122,7 +125,7 @@ impl Warmth {
         let streak = self.streak.load(Ordering::Relaxed);
         match self.nowait.load(Ordering::Relaxed) {
             UNKNOWN if direct => Road::Ask,
-            UNKNOWN => Road::CacheFirst,
+            UNKNOWN => Road::First,
             MEMORY if direct => Road::Memory,
             TAKEN if direct => Road::Device,
             TAKEN if streak >= self.warm_at() => Road::Warm,
@@ -223,9 +226,28 @@ pub(crate) struct Learned {
     reads: Warmth,
     /// Writes through the page cache.
     copies: Warmth,
+    /// What is below a direct file, and what other files have shown of it.
+    device: Option<Arc<Device>>,
 }
 
 impl Learned {
+    /// Of a file on this device.
+    pub(crate) fn on(device: Option<Arc<Device>>) -> Self {
+        Self {
+            device,
+            ..Self::default()
+        }
+    }
+
+    /// The road of a read, or of a direct write.
+    #[inline(always)]
+    fn road(&self, direct: bool) -> Road {
+        match self.reads.road(direct) {
+            Road::Ask if self.device.as_ref().is_some_and(|device| device.waits()) => Road::Device,
+            road => road,
+        }
+    }
+
     /// What transfers of a kind have shown.
     fn of(&self, facts: Facts, is_write: bool) -> &Warmth {
         match is_write && !facts.direct {
@@ -246,6 +268,9 @@ impl Learned {
     #[inline]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
         self.of(facts, is_write).note(seen);
+        if let (Seen::Asked { ns, bytes }, Some(device)) = (seen, &self.device) {
+            device.asked(ns, bytes);
+        }
     }
 }
 
@@ -256,9 +281,9 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { .. } if facts.learns => learned.reads.road(facts.direct),
+        Op::ReadAt { .. } if facts.learns => learned.road(facts.direct),
         // They do not learn, but what has been learned of a file that refuses counts for them.
-        Op::ReadVectoredAt { .. } if facts.learns => match learned.reads.road(facts.direct) {
+        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct) {
             road @ (Road::Blind | Road::Slow) => road,
             _ => Road::Backend,
         },
@@ -305,7 +330,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
         (true, true) if grows => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
-        (true, _) => match learned.reads.road(true) {
+        (true, _) => match learned.road(true) {
             // Nothing is known of single ones by which a ring would be better.
             Road::Device | Road::Memory => Road::Backend,
             road => road,

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Major and minor number.
-type Device = (u32, u32);
+pub(super) type Device = (u32, u32);
 
 /// What has been read of a device, and when.
 type Known = BTreeMap<Device, (Instant, Option<u32>)>;
@@ -22,13 +22,17 @@ const KNOWN_FOR: Duration = Duration::from_secs(1);
 /// Most devices remembered.
 const KNOWN_MAX: usize = 64;
 
-/// What the device below a file takes in one request, in bytes, if sysfs tells.
-pub(super) fn device_limit_bytes(statx: &libc::statx) -> Option<u32> {
+/// The device that a file is, or that its file system is on.
+pub(super) fn device_of(statx: &libc::statx) -> Device {
     let is_device = u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFBLK;
-    let device = match is_device {
+    match is_device {
         true => (statx.stx_rdev_major, statx.stx_rdev_minor),
         false => (statx.stx_dev_major, statx.stx_dev_minor),
-    };
+    }
+}
+
+/// What a device takes in one request, in bytes, if sysfs tells.
+pub(super) fn device_limit_bytes(device: Device) -> Option<u32> {
     // In the child of a fork it may be held by a thread that is not there.
     match KNOWN.try_lock() {
         Ok(mut known) => recall(&mut known, device, Instant::now(), || ask(device)),

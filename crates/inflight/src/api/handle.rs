@@ -62,6 +62,8 @@ pub(super) struct Opened {
     pub(super) buffered: Option<OwnedFd>,
     pub(super) twin: Wanted,
     pub(super) facts: Facts,
+    /// The numbers of what is below a direct file.
+    pub(super) device: Option<(u32, u32)>,
     pub(super) alignment: Alignment,
     pub(super) required: bool,
     pub(super) has_positions: bool,
@@ -89,7 +91,7 @@ impl Handle {
             has_positions: opened.has_positions,
             is_storage: opened.is_storage,
             mapping: opened.mapping,
-            learned: Learned::default(),
+            learned: Learned::on(opened.device.and_then(|number| shared.devices.of(number))),
             len: AtomicU64::new(opened.len),
             any_range: match opened.facts.direct {
                 true => opened.any_range,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::bounce::AnyRange;
 use super::calls::Call;
-use super::device::device_limit_bytes;
+use super::device::{device_limit_bytes, device_of};
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Handle, Opened};
@@ -379,15 +379,11 @@ fn describe(
     }
     let direct = flags & libc::O_DIRECT != 0;
     let statx = statx(fd.as_raw_fd())?;
-    let device = if direct {
-        device_limit_bytes(&statx)
-    } else {
-        None
-    };
+    let device = direct.then(|| device_of(&statx));
     let facts = Facts {
         direct,
         durable_writes: flags & libc::O_DSYNC != 0,
-        limit_bytes: policy::limit_bytes(direct, device),
+        limit_bytes: policy::limit_bytes(direct, device.and_then(device_limit_bytes)),
         learns: true,
     };
     // SAFETY: no memory is involved.
@@ -399,6 +395,7 @@ fn describe(
         buffered,
         twin: Wanted::No,
         facts,
+        device,
         alignment,
         required,
         has_positions: position >= 0,

@@ -222,13 +222,13 @@ impl Lease<'_> {
         let is_warm = matches!(road, Road::Warm | Road::Blind | Road::Memory);
         match road {
             _ if is_warm => self.owned.gathered.passed(self.shared, SAMPLE_EVERY),
-            Road::CacheFirst => self.owned.gathered.passed(self.shared, 1),
+            Road::CacheFirst | Road::First => self.owned.gathered.passed(self.shared, 1),
             _ => {}
         }
         let is_sample = is_warm || self.is_sample();
         let mut request = request;
         let answer = match (road, is_sample) {
-            (Road::CacheFirst | Road::Ask, _) | (Road::Cold, true) => {
+            (Road::CacheFirst | Road::First | Road::Ask, _) | (Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 match look(road, operation, &request) {
                     Look::Done(answer) => Some(answer),
@@ -527,6 +527,38 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
     }
     operation.note(SeenOf(seen));
     look
+}
+
+/// Bytes that show as much as all of a large read. The device needs no more for one request.
+const PROBED_BYTES: usize = 4096;
+
+/// Reads the beginning of what is wanted without waiting for the page cache, and lets the operation
+/// learn from it. True if the file cannot be asked.
+#[allow(unsafe_code)]
+pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> bool {
+    let mut first = *request;
+    let Op::ReadAt { span, .. } = &mut first.op else {
+        return false;
+    };
+    span.len = span.len.min(PROBED_BYTES);
+    let begun = Instant::now();
+    // SAFETY: the addresses point into what the operation owns, and it is over when this returns.
+    let result = unsafe { execute_now(&first.op) };
+    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let seen = match usize::try_from(result) {
+        Ok(bytes @ PROBED_BYTES) if road == Road::Ask => Seen::Asked { ns, bytes },
+        Ok(PROBED_BYTES) => Seen::Hit,
+        // The end of the file shows nothing.
+        Ok(_) => return false,
+        Err(_) => match -result {
+            libc::EOPNOTSUPP | libc::ENOSYS => Seen::Refused,
+            libc::EAGAIN => Seen::Miss,
+            // It needs larger pieces, or fails; all of it tells how.
+            _ => return false,
+        },
+    };
+    operation.note(SeenOf(seen));
+    seen == Seen::Refused
 }
 
 fn is_read(op: &Op) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::caller::{Look, look};
+use super::caller::{Look, look, probe};
 use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
 use super::crew;
@@ -155,6 +155,13 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     }
     let answer = match step {
         Step::Backend => return Tried::Request(request),
+        Step::Probe => {
+            return Tried::Request(match probe(road, operation, &request) {
+                // A ring would hand it to a worker of the kernel.
+                true => request.aside(),
+                false => request,
+            });
+        }
         Step::Pool => return Tried::Request(request.aside()),
         Step::Try { then_pool } => match look(road, operation, &request) {
             Look::Done(answer) => answer,

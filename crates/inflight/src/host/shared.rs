@@ -23,6 +23,7 @@ use crate::buf::Bounces;
 use crate::completion::Refusal;
 use crate::error::SetupError;
 use crate::op::KINDS;
+use crate::policy::Devices;
 use crate::proactor::Proactor;
 use crate::stats::Counters;
 
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     /// Aligned memory for what does not fit direct I/O.
     pub(crate) bounces: Arc<Bounces>,
+    /// What is below direct files.
+    pub(crate) devices: Devices,
     /// Who makes batches of copies.
     pub(crate) callers: Callers,
     /// Forks counted when the engine was made.
@@ -120,6 +123,7 @@ impl Shared {
             chosen,
             counters,
             bounces: Arc::default(),
+            devices: Devices::default(),
             callers: Callers::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),

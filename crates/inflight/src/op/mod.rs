@@ -263,6 +263,10 @@ pub(crate) struct Request {
     pub(crate) aside: bool,
 }
 
+/// What one thread of the pool does at a time of a request with a limit: to hand it over takes a
+/// small part of the time that so much takes.
+const ASIDE_BYTES: u32 = 512 << 10;
+
 impl Request {
     /// A request that is not a transfer.
     pub(crate) fn simple(op: Op) -> Self {
@@ -281,10 +285,12 @@ impl Request {
         matches!(self.op, Op::ReadAt { .. }) && self.limit_bytes == TRANSFER_MAX_BYTES
     }
 
-    /// The same request, for a thread of the pool.
+    /// The same request, for a thread of the pool, or for several: the kernel splits it for the
+    /// device.
     pub(crate) fn aside(self) -> Self {
         Self {
             aside: true,
+            limit_bytes: self.limit_bytes.max(ASIDE_BYTES),
             ..self
         }
     }

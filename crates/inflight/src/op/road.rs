@@ -35,6 +35,9 @@ pub(crate) enum Road {
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,
+    /// As [`Road::CacheFirst`], of a file of which nothing is known: whoever makes it learns from
+    /// it, so no other thread does.
+    First,
     /// As [`Road::CacheFirst`], for the first transfers of a direct file and also alone, to learn
     /// whether it can be asked not to wait, and whether its device is memory.
     Ask,

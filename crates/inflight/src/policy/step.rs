@@ -11,6 +11,9 @@ pub(crate) enum Step {
     TimedCall,
     /// A plain call that does not wait, and what comes then if it would.
     Try { then_pool: bool },
+    /// As [`Step::Try`], but only the beginning of what is wanted, to learn from it; then all of it
+    /// goes to the proactor.
+    Probe,
     /// The request goes to the proactor, for a thread of the pool.
     Pool,
     /// The request goes to the proactor.
@@ -32,9 +35,11 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::Memory if is_large => Step::Backend,
         Road::CopyBlind | Road::Blind | Road::Memory => Step::TimedCall,
         Road::Plain | Road::Pool | Road::Slow => Step::Pool,
-        Road::Warm | Road::CacheFirst | Road::Ask if !is_large => Step::Try { then_pool: false },
+        Road::First | Road::Ask if is_large => Step::Probe,
+        Road::First | Road::Ask => Step::Try { then_pool: false },
+        Road::Warm | Road::CacheFirst if !is_large => Step::Try { then_pool: false },
         Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
-        Road::Warm | Road::CacheFirst | Road::Ask | Road::Cold => Step::Backend,
+        Road::Warm | Road::CacheFirst | Road::Cold => Step::Backend,
         Road::Backend | Road::Device => Step::Backend,
     }
 }

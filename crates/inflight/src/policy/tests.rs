@@ -205,7 +205,7 @@ fn after(seen: &[(Seen, usize)]) -> Warmth {
 #[test]
 fn reads_follow_what_was_seen() {
     let cases: [(&[(Seen, usize)], Road); 12] = [
-        (&[], Road::CacheFirst),
+        (&[], Road::First),
         (&[(Seen::Hit, 63)], Road::CacheFirst),
         (&[(Seen::Hit, 64)], Road::Warm),
         (&[(Seen::Hit, 64), (FAST, 5)], Road::Warm),
@@ -334,7 +334,8 @@ fn who_polls_does_not_wait() {
         (Road::Slow, Step::Pool, Step::Pool),
         (Road::Warm, try_then(false), Step::Backend),
         (Road::CacheFirst, try_then(false), Step::Backend),
-        (Road::Ask, try_then(false), Step::Backend),
+        (Road::First, try_then(false), Step::Probe),
+        (Road::Ask, try_then(false), Step::Probe),
         (Road::Cold, try_then(false), Step::Backend),
         (Road::Backend, Step::Backend, Step::Backend),
         (Road::Device, Step::Backend, Step::Backend),

@@ -87,7 +87,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Warm | Road::Blind => Way::SharedCall,
         Road::Memory if is_write => Way::Backend,
         Road::Memory => Way::SharedCallOrBackend,
-        Road::CacheFirst | Road::Ask => Way::TryThenBackend,
+        Road::CacheFirst | Road::First | Road::Ask => Way::TryThenBackend,
         Road::Backend | Road::Device | Road::Cold => Way::Backend,
         Road::Pool | Road::Slow => Way::Pool,
     };
@@ -96,7 +96,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Step::Try { then_pool: true } => Way::TryThenPool,
         Step::Try { then_pool: false } => Way::TryThenBackend,
         Step::Pool => Way::Pool,
-        Step::Backend => Way::Backend,
+        Step::Backend | Step::Probe => Way::Backend,
     };
     let why = match road {
         Road::Plain => "it may wait, and a ring would hand it to a worker of the kernel",
@@ -108,7 +108,8 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Device => "it waits for the device, which the backend does as fast for one alone",
         Road::Memory => "the device is memory, so whoever asks does the copying",
         Road::Warm => "the last reads were in the page cache",
-        Road::CacheFirst => "some of the last reads were in the page cache, or none is known",
+        Road::CacheFirst => "some of the last reads were in the page cache",
+        Road::First => "nothing is known of the file yet",
         Road::Cold => "the last reads were not in the page cache",
         Road::Ask => {
             "the first ones show whether it can be asked not to wait, and what the device is"

@@ -15,7 +15,7 @@ use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
 use crate::completion::Answer;
-use crate::op::Request;
+use crate::op::{Op, Request};
 
 /// As many tries as there are: what a plain call has answered stands.
 pub(super) const SETTLED: u8 = u8::MAX;
@@ -66,9 +66,19 @@ impl Proactor {
         let len = request.op.span().map_or(0, |span| span.len);
         let expected = u32::try_from(len).expect("at most the limit");
         let user_data = self.slots.insert(&request.op, token, expected, role);
+        // SAFETY: passed on from the caller.
+        unsafe { self.queue_aside(user_data, &request.op) };
+    }
+
+    /// Queues the operation of a slot for a thread of the pool.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::queue`].
+    pub(super) unsafe fn queue_aside(&mut self, user_data: u64, op: &Op) {
         let Some(pool) = &self.aside.pool else {
             // SAFETY: passed on from the caller; slots bound what is in flight.
-            return unsafe { self.queue(user_data, &request.op) };
+            return unsafe { self.queue(user_data, op) };
         };
         self.queued += 1;
         let index = self.slots.find(user_data).expect("it is in flight");
@@ -77,7 +87,7 @@ impl Proactor {
         let pool = || Lane::beside(Arc::clone(pool), capacity);
         let lane = self.aside.lane.get_or_insert_with(pool);
         // SAFETY: passed on from the caller.
-        unsafe { lane.push(user_data, &request.op) };
+        unsafe { lane.push(user_data, op) };
         self.aside.in_flight += 1;
         self.tally.pool_calls.add(1);
     }
@@ -127,7 +137,8 @@ impl Proactor {
             let wanted = unsafe { wanted_bytes(&slot.op) };
             let moved = usize::try_from(completion.result).ok();
             let has_wishes = !slot.op.wishes().is_none();
-            match moved.filter(|moved| *moved == wanted && !has_wishes) {
+            let is_part = slot.role == Role::Part;
+            match moved.filter(|moved| *moved == wanted && !has_wishes && !is_part) {
                 Some(moved) => {
                     let token = slot.token;
                     self.slots.free(index);

@@ -185,7 +185,12 @@ impl Proactor {
                 let index = self.slots.find(user_data).expect("it is in flight");
                 self.slots.get_mut(index).split = number;
                 self.slots.set_done(index, from);
-                self.requeue(index);
+                match split.is_aside() {
+                    // SAFETY: whoever pushed the request keeps its memory valid until its answer
+                    // has been delivered.
+                    true => unsafe { self.queue_aside(user_data, &op) },
+                    false => self.requeue(index),
+                }
             }
             let has_more = split.has_more();
             self.splits[place] = Some(split);

@@ -47,6 +47,11 @@ impl Split {
         }
     }
 
+    /// Whether threads of the pool do it.
+    pub(super) fn is_aside(&self) -> bool {
+        self.request.aside
+    }
+
     /// The next part: its operation, where it begins and its length. `None` when all are issued.
     pub(super) fn issue(&mut self) -> Option<(Op, usize, u32)> {
         let limit = self.request.limit_bytes.max(1);

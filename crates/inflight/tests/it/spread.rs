@@ -224,6 +224,38 @@ fn what_the_page_cache_has_not_is_read_all_the_same() {
     });
 }
 
+/// Of a file of which nothing is known it is not known either that it cannot be asked not to wait.
+#[test]
+fn new_files_that_cannot_be_asked_need_no_thread_of_the_pool() {
+    let name = "new files that are shared";
+    if !has_several_processors(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
+        let Some(path) = path_in_memory(name, &content) else {
+            return;
+        };
+        let warm = open(engine, path.path());
+        // Then reads are shared, or about to be.
+        until_helped(name, engine, &warm, 500);
+        let before = engine.stats().pool_calls;
+        for round in 0..8 {
+            let files: Vec<File> = (0..BLOCKS).map(|_| open(engine, path.path())).collect();
+            let mut batch = Batch::on(engine);
+            for (block, file) in (0..).zip(&files) {
+                batch.push(file.read_at(vec![0; BLOCK], offset(block)));
+            }
+            for (block, (result, buf)) in (0..).zip(batch.wait()) {
+                assert_eq!(result.expect("it is read"), BLOCK);
+                assert!(buf == expected(&content, block), "{block}, round {round}");
+            }
+        }
+        let pooled = engine.stats().pool_calls - before;
+        assert_eq!(pooled, 0, "they are read where they are asked");
+    });
+}
+
 /// In so many batches the first trial has begun and ended.
 const TRIAL_BATCHES: u64 = 64;
 

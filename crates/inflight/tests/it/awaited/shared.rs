@@ -15,6 +15,7 @@ use inflight::{Batch, Engine, Pending, local};
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use crate::support::{
     evict, has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_path,
+    uring_or_skip,
 };
 
 /// Large enough for another thread to come in time.
@@ -186,6 +187,31 @@ fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
 }
 
 /// A batch begins its reads before anybody is to be told of them.
+/// Too much to be copied where it is polled, so it was never asked whether the file can be asked.
+#[test]
+fn large_first_reads_of_what_cannot_be_asked_go_to_the_pool() {
+    const LARGE: usize = 3 << 20;
+    let name = "large reads of memory";
+    let Some(engine) = uring_or_skip(name) else {
+        return;
+    };
+    let content = pattern(LARGE);
+    let Some(path) = path_in_memory(name, &content) else {
+        return;
+    };
+    let run = engine.run(async {
+        for _ in 0..4 {
+            let file = open(&engine, path.path());
+            let (result, buf) = file.read_at(vec![0; LARGE], 0).await;
+            assert_eq!(result.expect("it is read"), LARGE);
+            assert!(buf == content);
+        }
+    });
+    run.expect("nothing is demanded");
+    drained(&engine);
+    assert_eq!(engine.stats().pool_calls, 4);
+}
+
 #[test]
 fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
     let name = "awaited batches that are shared";
