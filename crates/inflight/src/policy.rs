@@ -28,7 +28,7 @@ pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
-pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, loop_flushes};
+pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_short_flush, loop_flushes};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};

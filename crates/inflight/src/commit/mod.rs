@@ -66,6 +66,9 @@ pub(crate) trait Flush: Send + Sync {
     /// How long to wait for those who were here the last time, when that flush has taken so long.
     fn gathers_for(&self, took: Duration) -> Option<Gather>;
 
+    /// Whether a flush that has taken so long has waited for nothing.
+    fn is_short(&self, took: Duration) -> bool;
+
     /// So many syncs have been served by one flush.
     fn count(&self, served: usize);
 
@@ -122,7 +125,14 @@ struct State {
     expected: usize,
     /// How long the last flush of a round has taken, if there was one.
     took: Option<Duration>,
+    /// How many of the last ones, in a row, were short.
+    short: u32,
 }
+
+/// After so many short flushes in a row the next one is made where it is asked for, in a poll too:
+/// there is no device behind the file. Where there is one after all, a flush in so many waits for
+/// it there.
+const SHORT_MIN: u32 = if cfg!(loom) { 1 } else { 32 };
 
 /// How a thread that can wait goes about a sync.
 pub(crate) enum Turn {
@@ -198,6 +208,25 @@ impl Commit {
         let seat = state.sit(self, data_only, file, None);
         self.tell_who_gathers(&state);
         Turn::Wait(seat)
+    }
+
+    /// Makes the flush at once, if it is known to take no time and nobody else is concerned.
+    pub(crate) fn at_once(self: &Arc<Self>, data_only: bool) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        let is_alone = !state.is_led && state.waiting() == 0;
+        if !is_alone || state.short < SHORT_MIN {
+            return None;
+        }
+        state.is_led = true;
+        // Nobody counts on it any more.
+        state.promised = None;
+        drop(state);
+        let (answer, took) = self.timed(data_only);
+        self.flush.count(1);
+        let mut state = lock(&self.state);
+        self.learn(&mut state, took);
+        self.hand_on(state);
+        Some(answer)
     }
 
     /// Has the leader make the flush. Where there is none, `host` may promise to lead; else a
@@ -342,9 +371,7 @@ impl Commit {
         let Some((data_only, kept)) = round.begin() else {
             return true;
         };
-        let begun = Instant::now();
-        let answer = self.checked(|| self.flush.flush(data_only));
-        let took = begun.elapsed();
+        let (answer, took) = self.timed(data_only);
         // Before anybody is told: who drops the file then may count on its being closed.
         drop(kept);
         let (served, mut wakers) = round.tell(answer);
@@ -352,7 +379,7 @@ impl Commit {
         let mut state = lock(&self.state);
         let expected = served + state.waiting();
         state.expected = if expected > 1 { expected } else { 0 };
-        state.took = Some(took);
+        self.learn(&mut state, took);
         state.is_waking = wakers.iter().any(Option::is_some);
         let taken = state.taken;
         drop(state);
@@ -370,6 +397,21 @@ impl Commit {
         // Else the flag is that of another leader.
         state.is_waking &= !leads;
         leads
+    }
+
+    /// Makes a flush, and tells how long that took.
+    fn timed(&self, data_only: bool) -> (Answer, Duration) {
+        let begun = Instant::now();
+        let answer = self.checked(|| self.flush.flush(data_only));
+        (answer, begun.elapsed())
+    }
+
+    fn learn(&self, state: &mut State, took: Duration) {
+        state.took = Some(took);
+        state.short = match self.flush.is_short(took) {
+            true => state.short.saturating_add(1),
+            false => 0,
+        };
     }
 
     /// The answer of a flush, which is not made if one has failed before.
@@ -442,6 +484,10 @@ mod tests {
 
         fn gathers_for(&self, _took: Duration) -> Option<Gather> {
             None
+        }
+
+        fn is_short(&self, _took: Duration) -> bool {
+            false
         }
 
         fn count(&self, _served: usize) {}

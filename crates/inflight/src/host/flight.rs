@@ -130,6 +130,10 @@ pub(crate) unsafe fn try_here<O: Prepare>(
                 file,
                 data_only,
             } = sync_of(operation);
+            if let Some(answer) = commit.at_once(data_only) {
+                count_at_once(0);
+                return Tried::Answered(answer);
+            }
             let host = local::may_promise(shared, commit, waker);
             let seat = commit.join(data_only, file, waker, host);
             return Tried::InFlight(Flight::Sync(seat));

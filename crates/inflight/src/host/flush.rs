@@ -18,7 +18,7 @@ use crate::backend::threads::pool::{Pool, Run};
 use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-use crate::policy::{can_sleep, gather_for};
+use crate::policy::{can_sleep, gather_for, is_short_flush};
 use crate::stats::SyncTally;
 
 /// An open file. Whoever flushes it keeps its descriptor open.
@@ -87,6 +87,10 @@ impl Flush for Disk {
             at_most,
             sleeps: can_sleep(at_most),
         })
+    }
+
+    fn is_short(&self, took: Duration) -> bool {
+        is_short_flush(took)
     }
 
     fn count(&self, served: usize) {

@@ -98,6 +98,10 @@ impl Flush for Disk {
         None
     }
 
+    fn is_short(&self, _took: Duration) -> bool {
+        true
+    }
+
     fn count(&self, served: usize) {
         assert!(served <= 3, "nobody is counted twice");
     }
@@ -197,6 +201,19 @@ impl Client {
         self.check(asked, seat.wait());
     }
 
+    /// A host whose future is dropped before it keeps its promise.
+    fn promise_and_leave(&self) {
+        let host = HostId::new();
+        let (asked, seat) = (
+            self.asks(),
+            self.commit.join(true, &Nothing, Waker::noop(), Some(host)),
+        );
+        if let (Some(answer), _) = seat.leave() {
+            self.check(asked, answer);
+        }
+        self.commit.keep_promise(host, |_| true);
+    }
+
     /// A future of a host that is polled by somebody else, and of which the host knows nothing.
     fn promise_and_move(&self) {
         let host = HostId::new();
@@ -204,6 +221,16 @@ impl Client {
         let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
         let answer = self.poll_until_answered(&seat);
         self.check(asked, answer);
+    }
+
+    /// A task whose flush has been short, and that asks again.
+    fn again_at_once(&self) {
+        self.wait_awake();
+        let asked = self.asks();
+        match self.commit.at_once(true) {
+            Some(answer) => self.check(asked, answer),
+            None => self.wait_awake(),
+        }
     }
 
     /// A future that is dropped.
@@ -335,6 +362,30 @@ fn a_host_that_has_promised_leads() {
             |host| host.promise(false),
             Client::wait_awake,
         );
+    });
+}
+
+/// A flush that takes no time is made where it is asked for, as long as that concerns nobody else.
+///
+/// Fails if `at_once` does not see that somebody leads or waits, or leaves a promise standing (two
+/// flushes at a time), or does not pass the lead on (deadlock).
+#[test]
+fn a_short_flush_is_made_at_once() {
+    explore("a_short_flush_is_made_at_once, beside a thread", 2, || {
+        run(Site::default(), Client::again_at_once, Client::wait);
+    });
+    explore("a_short_flush_is_made_at_once, beside a task", 2, || {
+        run(Site::default(), Client::again_at_once, Client::wait_awake);
+    });
+    explore("a_short_flush_is_made_at_once, beside a host", 2, || {
+        run(Site::default(), Client::again_at_once, |host| {
+            host.promise(true);
+        });
+    });
+    explore("a_short_flush_is_made_at_once, for who leaves", 2, || {
+        run(Site::default(), Client::again_at_once, |host| {
+            host.promise_and_leave();
+        });
     });
 }
 

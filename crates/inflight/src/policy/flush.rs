@@ -32,6 +32,14 @@ pub(crate) fn loop_flushes(took: Option<Duration>) -> bool {
     took.is_some_and(|took| took <= LOOP_FLUSH_MAX)
 }
 
+/// Whether a flush has waited for nothing: drives take 20 us and more to tell that they have
+/// written, file systems in memory half a microsecond.
+pub(crate) fn is_short_flush(took: Duration) -> bool {
+    took <= SHORT_FLUSH_MAX
+}
+
+const SHORT_FLUSH_MAX: Duration = Duration::from_micros(5);
+
 /// The longest that a run loop is to be away.
 pub(crate) const LOOP_FLUSH_MAX: Duration = Duration::from_millis(1);
 
@@ -46,6 +54,12 @@ mod tests {
         assert_eq!(gather_for(us(100)), Some(us(25)));
         assert!(!can_sleep(us(25)) && can_sleep(us(100)));
         assert_eq!(gather_for(us(1_000_000)), Some(us(5_000)));
+    }
+
+    #[test]
+    fn a_flush_of_memory_is_short_and_one_of_a_drive_is_not() {
+        assert!(is_short_flush(Duration::from_nanos(600)));
+        assert!(!is_short_flush(Duration::from_micros(20)));
     }
 
     #[test]

@@ -70,8 +70,8 @@ pub(crate) fn explain_sync() -> Guide {
         alone: Way::PlainCall,
         batched: Way::Backend,
         awaited: Way::Pool,
-        why: "one flush serves all syncs of the file that wait for it, and a run loop with nothing \
-              else to do makes a short one itself",
+        why: "one flush serves all syncs of the file that wait for it; a run loop with nothing else \
+              to do makes a short one itself, and so does any task where they take no time at all",
     }
 }
 

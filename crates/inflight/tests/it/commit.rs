@@ -5,6 +5,7 @@ mod disk;
 mod durable;
 mod promises;
 mod rounds;
+mod short;
 
 use std::future::Future;
 use std::pin::Pin;
