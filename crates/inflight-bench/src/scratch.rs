@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -143,6 +144,22 @@ pub(crate) fn check_space(directory: &Path, size_bytes: u64) -> Result<()> {
         human(usable_bytes),
     )))
 }
+
+/// As [`check_space`], for space that files take which have just been removed: the kernel ends rings
+/// in the background (io_uring_register(2), fixed files), and they hold their files until then.
+pub(crate) fn await_space(directory: &Path, size_bytes: u64) -> Result<()> {
+    let until = Instant::now() + SPACE_WITHIN;
+    loop {
+        let checked = check_space(directory, size_bytes);
+        if checked.is_ok() || Instant::now() >= until || signals::interrupted() {
+            return checked;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Longer than it has been seen to take.
+const SPACE_WITHIN: Duration = Duration::from_secs(5);
 
 fn fill(
     file: &mut File,

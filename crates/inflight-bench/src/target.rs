@@ -184,8 +184,9 @@ impl TestData {
         };
         let kind = Kind::of(profile);
         if !self.sets.iter().any(|set| set.kind == kind) {
-            if !self.keep {
+            if !self.keep && !self.sets.is_empty() {
                 self.sets.clear();
+                scratch::await_space(&directory, self.size_of(kind))?;
             }
             let files = self.write(&directory, kind, progress)?;
             self.sets.push(Set { kind, files });
@@ -195,12 +196,18 @@ impl TestData {
         Ok(files.iter().map(|file| file.path.clone()).collect())
     }
 
-    fn write(&self, directory: &Path, kind: Kind, progress: &Progress) -> Result<Vec<Scratch>> {
+    /// What all files of a kind take when they are made.
+    fn size_of(&self, kind: Kind) -> u64 {
         let each_bytes = match kind.grows {
             true => self.block_bytes,
             false => self.size_bytes / u64::from(kind.files),
         };
-        let all_bytes = each_bytes * u64::from(kind.files);
+        each_bytes * u64::from(kind.files)
+    }
+
+    fn write(&self, directory: &Path, kind: Kind, progress: &Progress) -> Result<Vec<Scratch>> {
+        let all_bytes = self.size_of(kind);
+        let each_bytes = all_bytes / u64::from(kind.files);
         scratch::check_space(directory, all_bytes)?;
         progress.writing(all_bytes, directory, self.keep);
         let first_seed =
