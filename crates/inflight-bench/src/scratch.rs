@@ -145,8 +145,8 @@ pub(crate) fn check_space(directory: &Path, size_bytes: u64) -> Result<()> {
     )))
 }
 
-/// As [`check_space`], for space that files take which have just been removed: the kernel ends rings
-/// in the background (io_uring_register(2), fixed files), and they hold their files until then.
+/// As [`check_space`], for the space of files that have just been removed: the kernel ends rings in
+/// the background, and until then they hold their fixed files (io_uring_register(2)).
 pub(crate) fn await_space(directory: &Path, size_bytes: u64) -> Result<()> {
     let until = Instant::now() + SPACE_WITHIN;
     loop {

@@ -124,20 +124,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         }
         Plan::Run(road, request) => (road, request),
         Plan::Cover => unreachable!("it has been asked for"),
-        Plan::Sync(_) => {
-            let SyncOf {
-                commit,
-                file,
-                data_only,
-            } = sync_of(operation);
-            if let Some(answer) = commit.at_once(data_only) {
-                count_at_once(0);
-                return Tried::Answered(answer);
-            }
-            let host = local::may_promise(shared, commit, waker);
-            let seat = commit.join(data_only, file, waker, host);
-            return Tried::InFlight(Flight::Sync(seat));
-        }
+        Plan::Sync(_) => return try_sync(shared, sync_of(operation), waker),
     };
     #[cfg(feature = "faulty")]
     if shared.is_faulty() && road != Road::Now {
@@ -181,6 +168,21 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     shared.counters.plain_call();
     count_at_once(bytes);
     Tried::Answered(answer)
+}
+
+/// A sync joins the others of its file, unless its flush takes no time.
+fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
+    let SyncOf {
+        commit,
+        file,
+        data_only,
+    } = sync;
+    if let Some(answer) = commit.at_once(data_only) {
+        count_at_once(0);
+        return Tried::Answered(answer);
+    }
+    let host = local::may_promise(shared, commit, waker);
+    Tried::InFlight(Flight::Sync(commit.join(data_only, file, waker, host)))
 }
 
 /// How a thread that serves others may have another one make a read that is a copy, if it may.

@@ -23,7 +23,8 @@ pub enum Way {
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,
-    /// The ring; on an engine without rings, the pool.
+    /// The ring; on an engine without rings, the pool. The first few that a thread waits for by
+    /// themselves are plain calls all the same, because they do not pay for a ring.
     Backend,
     /// A thread of the pool.
     Pool,
@@ -70,8 +71,8 @@ pub(crate) fn explain_sync() -> Guide {
         alone: Way::PlainCall,
         batched: Way::Backend,
         awaited: Way::Pool,
-        why: "one flush serves all syncs of the file that wait for it; a run loop with nothing else \
-              to do makes a short one itself, and so does any task where they take no time at all",
+        why: "one flush serves all syncs of the file that wait for it; a run loop with nothing \
+              else to do makes a short one itself, and any task one that takes no time at all",
     }
 }
 
