@@ -64,6 +64,17 @@ impl Facts {
 /// One operation in so many is looked at, where looking at all of them would cost too much.
 pub(crate) const SAMPLE_EVERY: u32 = 16;
 
+/// Whether the operation with this number is one of those. They are not equally far apart: of a
+/// program that uses its files by turns, the same one would be looked at for ever.
+#[inline(always)]
+pub(crate) fn is_sampled(number: u32) -> bool {
+    // One of each sixteen, at a place that their number is mixed to (multiplications and a shift, as
+    // in hash functions).
+    let group = (number / SAMPLE_EVERY).wrapping_mul(0x9e37_79b9);
+    let mixed = (group ^ group >> 15).wrapping_mul(0x85eb_ca6b);
+    number % SAMPLE_EVERY == mixed >> (u32::BITS - SAMPLE_EVERY.ilog2())
+}
+
 /// How the transfers of one kind on a file were served last: reads, or writes through the page
 /// cache. Direct writes go with the reads.
 ///
@@ -161,7 +172,7 @@ impl Warmth {
         let next = match seen {
             Seen::Hit => (streak.max(0) + 1).min(WARM_MAX),
             Seen::Asked { .. } => streak.max(0) + 1,
-            Seen::Miss => (streak.min(0) - 1).max(COLD_AT),
+            Seen::Miss | Seen::Short => (streak.min(0) - 1).max(COLD_AT),
             Seen::Refused => 0,
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
                 match (is_fast(ns, bytes), seen) {
@@ -184,13 +195,13 @@ impl Warmth {
         };
         let known = match seen {
             Seen::Took { .. } if nowait == MEMORY && next < 0 => TAKEN,
-            Seen::Hit | Seen::Miss | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
+            Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
             Seen::Asked { ns, bytes } if bytes <= ASKED_MAX_BYTES => match ns {
                 _ if ns <= MEMORY_NS + bytes as u64 / 2 => MEMORY,
                 _ if ns <= ASK_AGAIN_NS && next < ASKED_MAX => UNKNOWN,
                 _ => TAKEN,
             },
-            Seen::Hit | Seen::Miss | Seen::Asked { .. } => TAKEN,
+            Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } => TAKEN,
             Seen::Refused => REFUSED,
             Seen::Took { .. } | Seen::Pooled { .. } | Seen::Preempted => nowait,
         };

@@ -4,7 +4,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::caller::{Lease, Look, lease, look};
+use super::caller::{Lease, lease};
+use super::look::{Look, look};
 use super::shared::Shared;
 use super::syncs::{sync_alone, sync_of};
 use crate::backend::threads::execute::execute_request;

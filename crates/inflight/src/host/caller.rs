@@ -8,20 +8,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use super::fork;
 use super::hand_over::HandsOver;
+use super::look::{Look, look};
 use super::reads::{Manner, Shown};
 use super::shared::Shared;
 use super::shares::{Came, take};
 use super::spread::Gathered;
 use super::stopwatch::time;
 use crate::backend::alarm::Alarm;
-use crate::backend::threads::execute::{execute_now, execute_request, to_usize, wanted_bytes};
+use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
-use crate::op::{Op, Plan, Prepare, Request, Road, Seen, SeenOf};
-use crate::policy::SAMPLE_EVERY;
+use crate::op::{Plan, Prepare, Request, Road};
+use crate::policy::{SAMPLE_EVERY, is_sampled};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -261,7 +261,7 @@ impl Lease<'_> {
     #[inline(always)]
     fn is_sample(&mut self) -> bool {
         self.owned.looked = self.owned.looked.wrapping_add(1);
-        self.owned.looked.is_multiple_of(SAMPLE_EVERY)
+        is_sampled(self.owned.looked)
     }
 
     /// What this lease shares, for a host that lasts.
@@ -295,14 +295,24 @@ impl Lease<'_> {
             // The device works while this thread copies.
             proactor.submit();
         }
+        let has_any = Cell::new(false);
         let mut each = |token, came| match came {
-            Came::Answer(answer) => each(token, answer),
+            Came::Answer(answer) => {
+                has_any.set(true);
+                each(token, answer);
+            }
             Came::Missed(request) => missed.push_back((token, request)),
         };
         let mut waits = want != Want::Now;
         loop {
             take(gathered, waits, &mut each).count(proactor.tally());
-            if !gathered.is_full() && (want != Want::All || gathered.is_empty()) {
+            let has_enough = match want {
+                Want::Now => true,
+                // What was missed is no answer yet.
+                Want::Some => has_any.get() || gathered.is_empty(),
+                Want::All => gathered.is_empty(),
+            };
+            if has_enough && !gathered.is_full() {
                 break;
             }
             waits = true;
@@ -503,93 +513,4 @@ fn give_up(shared: &Shared, mut owned: Box<Owned>) {
     if let Some(cause) = owned.proactor.take_broken() {
         shared.give_up_rings(cause);
     }
-}
-
-/// Makes a transfer without waiting for the device, and lets the operation learn from it.
-#[inline]
-pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
-    if road != Road::Ask || !is_read(&request.op) {
-        let (seen, look) = try_now(request);
-        operation.note(SeenOf(seen));
-        return look;
-    }
-    // How long it takes shows what the device is.
-    let begun = Instant::now();
-    let (mut seen, look) = try_now(request);
-    if let Look::Done(answer) = &look {
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let bytes = answer.bytes();
-        if bytes == 0 {
-            // The end of the file shows nothing.
-            return look;
-        }
-        seen = Seen::Asked { ns, bytes };
-    }
-    operation.note(SeenOf(seen));
-    look
-}
-
-/// Bytes that show as much as all of a large read. The device needs no more for one request.
-const PROBED_BYTES: usize = 4096;
-
-/// Reads the beginning of what is wanted without waiting for the page cache, and lets the operation
-/// learn from it. True if the file cannot be asked.
-#[allow(unsafe_code)]
-pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> bool {
-    let mut first = *request;
-    let Op::ReadAt { span, .. } = &mut first.op else {
-        return false;
-    };
-    span.len = span.len.min(PROBED_BYTES);
-    let begun = Instant::now();
-    // SAFETY: the addresses point into what the operation owns, and it is over when this returns.
-    let result = unsafe { execute_now(&first.op) };
-    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let seen = match usize::try_from(result) {
-        Ok(bytes @ PROBED_BYTES) if road == Road::Ask => Seen::Asked { ns, bytes },
-        Ok(PROBED_BYTES) => Seen::Hit,
-        // The end of the file shows nothing.
-        Ok(_) => return false,
-        Err(_) => match -result {
-            libc::EOPNOTSUPP | libc::ENOSYS => Seen::Refused,
-            libc::EAGAIN => Seen::Miss,
-            // It needs larger pieces, or fails; all of it tells how.
-            _ => return false,
-        },
-    };
-    operation.note(SeenOf(seen));
-    seen == Seen::Refused
-}
-
-fn is_read(op: &Op) -> bool {
-    matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. })
-}
-
-#[allow(unsafe_code)]
-#[inline]
-fn try_now(request: &Request) -> (Seen, Look) {
-    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
-    // when this returns.
-    let result = unsafe { execute_now(&request.op) };
-    // SAFETY: as above.
-    let wanted = unsafe { wanted_bytes(&request.op) };
-    match usize::try_from(result) {
-        // Nothing is the end of the file, which waiting does not change.
-        Ok(moved) if moved == wanted || (moved == 0 && is_read(&request.op)) => {
-            (Seen::Hit, Look::Done(Answer::moved(moved)))
-        }
-        Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
-            (Seen::Refused, Look::Refused)
-        }
-        // The whole of it is done once more: what was moved stays as it is.
-        _ => (Seen::Miss, Look::WouldWait),
-    }
-}
-
-/// What has come of a transfer that was not to wait.
-pub(super) enum Look {
-    Done(Answer),
-    WouldWait,
-    /// The file cannot be asked.
-    Refused,
 }

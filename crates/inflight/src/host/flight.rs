@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::caller::{Look, look, probe};
 use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
 use super::crew;
 #[cfg(feature = "tokio")]
 use super::lane::{self, Lane};
 use super::local::{self, Home};
+use super::look::{Look, look, probe};
 use super::mail::contain;
 use super::reads::Manner;
 use super::shared::Shared;
@@ -25,7 +25,7 @@ use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::{SAMPLE_EVERY, Step, in_a_poll};
+use crate::policy::{Step, in_a_poll, is_sampled};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ thread_local! {
 fn is_sample() -> bool {
     LOOKED.with(|looked| {
         looked.set(looked.get().wrapping_add(1));
-        looked.get().is_multiple_of(SAMPLE_EVERY)
+        is_sampled(looked.get())
     })
 }
 

@@ -60,8 +60,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Takes an operation, or gives it back when there is no room.
     #[inline(always)]
     pub(crate) fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
-        // Nothing unwinds before it is in its place, so it may be put together there: to copy what
-        // has just been written waits for everything that was written before.
+        // Put together in its place: to copy what has just been written waits for everything that
+        // was written before. If a buffer that a panic has left there panics once more when it is
+        // dropped, this operation is leaked.
         let operation = ManuallyDrop::new(operation);
         let Some(token) = self.vacate() else {
             return Err(ManuallyDrop::into_inner(operation));

@@ -70,6 +70,8 @@ struct Movable {
     gathered: Gathered,
     /// Answers of that, which have yet to be left in the mailbox.
     made: Vec<(u32, Answer)>,
+    /// What of that the page cache did not have. Empty but while answers are taken.
+    missed: Vec<(u32, Request)>,
     hands_over: HandsOver,
 }
 
@@ -150,6 +152,7 @@ pub(super) fn make(
             desk: Desk::new(proactor),
             gathered: Gathered::new(),
             made: Vec::new(),
+            missed: Vec::new(),
             hands_over: HandsOver::new(),
         })),
         is_taken: AtomicBool::new(false),

@@ -31,6 +31,7 @@ pub(crate) mod flights;
 pub(crate) mod flush;
 mod hand_over;
 mod helper;
+mod look;
 mod reads;
 mod share;
 #[cfg(all(test, loom))]

@@ -285,6 +285,15 @@ impl Request {
         matches!(self.op, Op::ReadAt { .. }) && self.limit_bytes == TRANSFER_MAX_BYTES
     }
 
+    /// The same request, for the backend wherever it came from.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn by_the_backend(self) -> Self {
+        Self {
+            aside: false,
+            ..self
+        }
+    }
+
     /// The same request, for a thread of the pool, or for several: the kernel splits it for the
     /// device.
     pub(crate) fn aside(self) -> Self {

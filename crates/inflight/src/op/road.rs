@@ -59,6 +59,8 @@ pub(crate) enum Seen {
     Asked { ns: u64, bytes: usize },
     /// The page cache did not have it all.
     Miss,
+    /// It had some, which may have been all that there is: the end of the file.
+    Short,
     /// The file does not know transfers without waiting (`EOPNOTSUPP`, preadv2(2), `RWF_NOWAIT`).
     Refused,
     /// A plain call took so many nanoseconds for so many bytes.

@@ -23,7 +23,7 @@ use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared;
 use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
-use crate::policy::SAMPLE_EVERY;
+use crate::policy::{SAMPLE_EVERY, is_sampled};
 
 pub(super) use crate::host::shares::Taken;
 
@@ -61,7 +61,7 @@ pub(crate) unsafe fn share<O: Prepare>(
     LOOKED.set(looked);
     // One in a few is made where it is polled, which shows whether they are as fast as they are
     // taken to be.
-    let is_sample = looked.is_multiple_of(SAMPLE_EVERY);
+    let is_sample = is_sampled(looked);
     if !is_sample && !IS_OPEN.get() {
         return Offer::Declined;
     }
@@ -221,8 +221,12 @@ impl Movable {
         }
         let took = take(&mut self.gathered, waits, |token, came| match came {
             Came::Answer(answer) => self.made.push((token, answer)),
-            Came::Missed(request) => taken.requests.push((token, request)),
+            // Nobody would tell the task of what a thread of the pool has done.
+            Came::Missed(request) => self.missed.push((token, request.by_the_backend())),
         });
+        // The first one is last there, and these are behind all others.
+        let missed = self.missed.drain(..).rev();
+        taken.requests.splice(..0, missed);
         took.count(proactor.tally());
         took.is_some()
     }

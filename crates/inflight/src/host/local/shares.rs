@@ -20,7 +20,7 @@ use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared as Engine;
 use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
-use crate::policy::SAMPLE_EVERY;
+use crate::policy::{SAMPLE_EVERY, is_sampled};
 
 pub(super) use crate::host::shares::Taken;
 
@@ -73,7 +73,7 @@ impl Loop<'_> {
         let looked = self.shares.looked.get().wrapping_add(1);
         self.shares.looked.set(looked);
         let mut lease = self.lease.borrow_mut();
-        let is_sample = looked.is_multiple_of(SAMPLE_EVERY);
+        let is_sample = is_sampled(looked);
         if is_sample {
             lease.gathered().passed(self.shared, SAMPLE_EVERY);
         }

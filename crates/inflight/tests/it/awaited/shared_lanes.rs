@@ -486,3 +486,29 @@ fn a_lane_that_shares_hears_of_everything_else() {
     });
     site.is_over();
 }
+
+/// A read of nothing does not show that a file can be asked not to wait, and what is refused on a
+/// lane is answered all the same.
+#[test]
+fn files_that_cannot_be_asked_are_read_after_a_read_of_nothing() {
+    let Some(site) = Site::new("reads of nothing in memory") else {
+        return;
+    };
+    let content = pattern(BLOCK);
+    site.single().block_on(async {
+        for _ in 0..8 {
+            // Then reads are shared, or about to be.
+            site.until_helped(16).await;
+            let Some(path) = path_in_memory(site.name, &content) else {
+                return;
+            };
+            let file = open(&site.engine, path.path());
+            let (result, _) = file.read_at(Vec::new(), 0).await;
+            assert_eq!(result.expect("it is nothing"), 0);
+            let (result, buf) = file.read_at(vec![0; BLOCK], 0).await;
+            assert_eq!(result.expect("it is read"), BLOCK);
+            assert!(buf == content);
+        }
+    });
+    site.is_over();
+}

@@ -1,0 +1,103 @@
+//! Transfers that do not wait for the device, and what is learned from how they are answered.
+#![allow(unsafe_code)]
+
+use std::time::Instant;
+
+use crate::backend::threads::execute::{execute_now, wanted_bytes};
+use crate::completion::Answer;
+use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
+
+/// Makes a transfer without waiting for the device, and lets the operation learn from it.
+#[inline]
+pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
+    if road != Road::Ask || !is_read(&request.op) {
+        let (seen, look) = try_now(request);
+        if let Some(seen) = seen {
+            operation.note(SeenOf(seen));
+        }
+        return look;
+    }
+    // How long it takes shows what the device is.
+    let begun = Instant::now();
+    let (seen, look) = try_now(request);
+    let Some(mut seen) = seen else {
+        return look;
+    };
+    if let Look::Done(answer) = &look {
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bytes = answer.bytes();
+        if bytes == 0 {
+            // The end of the file shows nothing.
+            return look;
+        }
+        seen = Seen::Asked { ns, bytes };
+    }
+    operation.note(SeenOf(seen));
+    look
+}
+
+/// Bytes that show as much as all of a large read. The device needs no more for one request.
+const PROBED_BYTES: usize = 4096;
+
+/// Reads the beginning of what is wanted without waiting for the page cache, and lets the operation
+/// learn from it. True if the file cannot be asked.
+pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> bool {
+    let mut first = *request;
+    let Op::ReadAt { span, .. } = &mut first.op else {
+        return false;
+    };
+    span.len = span.len.min(PROBED_BYTES);
+    let begun = Instant::now();
+    // SAFETY: the addresses point into what the operation owns, and it is over when this returns.
+    let result = unsafe { execute_now(&first.op) };
+    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let seen = match usize::try_from(result) {
+        Ok(bytes @ PROBED_BYTES) if road == Road::Ask => Seen::Asked { ns, bytes },
+        Ok(PROBED_BYTES) => Seen::Hit,
+        // The end of the file shows nothing.
+        Ok(_) => return false,
+        Err(_) => match -result {
+            libc::EOPNOTSUPP | libc::ENOSYS => Seen::Refused,
+            libc::EAGAIN => Seen::Miss,
+            // It needs larger pieces, or fails; all of it tells how.
+            _ => return false,
+        },
+    };
+    operation.note(SeenOf(seen));
+    seen == Seen::Refused
+}
+
+fn is_read(op: &Op) -> bool {
+    matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. })
+}
+
+#[inline]
+fn try_now(request: &Request) -> (Option<Seen>, Look) {
+    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
+    // when this returns.
+    let result = unsafe { execute_now(&request.op) };
+    // SAFETY: as above.
+    let wanted = unsafe { wanted_bytes(&request.op) };
+    let (seen, look) = match usize::try_from(result) {
+        // Nothing is the end of the file, which waiting does not change.
+        Ok(moved) if moved == wanted || (moved == 0 && is_read(&request.op)) => {
+            (Seen::Hit, Look::Done(Answer::moved(moved)))
+        }
+        Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
+            (Seen::Refused, Look::Refused)
+        }
+        // The whole of it is done once more: what was moved stays as it is.
+        Ok(_) => (Seen::Short, Look::WouldWait),
+        Err(_) => (Seen::Miss, Look::WouldWait),
+    };
+    // The kernel does not look at the file for a transfer of no bytes.
+    ((wanted > 0).then_some(seen), look)
+}
+
+/// What has come of a transfer that was not to wait.
+pub(super) enum Look {
+    Done(Answer),
+    WouldWait,
+    /// The file cannot be asked.
+    Refused,
+}
