@@ -15,6 +15,7 @@ mod durable;
 mod flush;
 mod hand_over;
 mod pairs;
+mod samples;
 mod spread;
 mod step;
 mod way;
@@ -30,6 +31,7 @@ pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_short_flush, loop_flushes};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
+pub(crate) use samples::{SAMPLE_EVERY, Samples};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
@@ -59,20 +61,6 @@ impl Facts {
             ..self
         }
     }
-}
-
-/// One operation in so many is looked at, where looking at all of them would cost too much.
-pub(crate) const SAMPLE_EVERY: u32 = 16;
-
-/// Whether the operation with this number is one of those. They are not equally far apart: of a
-/// program that uses its files by turns, the same one would be looked at for ever.
-#[inline(always)]
-pub(crate) fn is_sampled(number: u32) -> bool {
-    // One of each sixteen, at a place that their number is mixed to (multiplications and a shift, as
-    // in hash functions).
-    let group = (number / SAMPLE_EVERY).wrapping_mul(0x9e37_79b9);
-    let mixed = (group ^ group >> 15).wrapping_mul(0x85eb_ca6b);
-    number % SAMPLE_EVERY == mixed >> (u32::BITS - SAMPLE_EVERY.ilog2())
 }
 
 /// How the transfers of one kind on a file were served last: reads, or writes through the page

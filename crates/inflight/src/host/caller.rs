@@ -21,7 +21,7 @@ use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Plan, Prepare, Request, Road};
-use crate::policy::{SAMPLE_EVERY, is_sampled};
+use crate::policy::{SAMPLE_EVERY, Samples};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -59,7 +59,7 @@ struct Owned {
     proactor: ManuallyDrop<Proactor>,
     fork_generation: u32,
     /// Reads that this thread has had to decide on, for taking samples.
-    looked: u32,
+    samples: Samples,
     gathered: Gathered,
     /// Reads that were shared, which the page cache did not have.
     missed: VecDeque<(u32, Request)>,
@@ -147,7 +147,7 @@ fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
             engine: Arc::downgrade(shared),
             proactor: ManuallyDrop::new(proactor),
             fork_generation: fork::generation(),
-            looked: 0,
+            samples: Samples::new(),
             gathered: Gathered::new(),
             missed: VecDeque::new(),
             hands_over: HandsOver::new(),
@@ -260,8 +260,7 @@ impl Lease<'_> {
     /// True once in [`SAMPLE_EVERY`] reads.
     #[inline(always)]
     fn is_sample(&mut self) -> bool {
-        self.owned.looked = self.owned.looked.wrapping_add(1);
-        is_sampled(self.owned.looked)
+        self.owned.samples.takes_next()
     }
 
     /// What this lease shares, for a host that lasts.

@@ -25,7 +25,7 @@ use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::{Step, in_a_poll, is_sampled};
+use crate::policy::{Samples, Step, in_a_poll};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub(crate) enum Launch {
 
 thread_local! {
     /// Reads that this thread has had to decide on, for taking samples.
-    static LOOKED: Cell<u32> = const { Cell::new(0) };
+    static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
     /// Operations of this thread that were answered when they were first polled.
     static AT_ONCE: Cell<u32> = const { Cell::new(0) };
     /// Which driver serves this thread.
@@ -66,10 +66,10 @@ thread_local! {
 }
 
 fn is_sample() -> bool {
-    LOOKED.with(|looked| {
-        looked.set(looked.get().wrapping_add(1));
-        is_sampled(looked.get())
-    })
+    let mut samples = SAMPLES.get();
+    let is_sample = samples.takes_next();
+    SAMPLES.set(samples);
+    is_sample
 }
 
 /// So many operations are answered at once before one has to let the other tasks have their turn:

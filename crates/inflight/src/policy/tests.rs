@@ -104,20 +104,6 @@ fn what_was_preempted_says_nothing_of_the_file() {
 }
 
 #[test]
-fn files_that_are_used_by_turns_are_all_looked_at() {
-    let numbers = 0..SAMPLE_EVERY * 4096;
-    let sampled = numbers.clone().filter(|number| is_sampled(*number));
-    assert_eq!(sampled.count(), 4096);
-    for files in 1..=64_usize {
-        for file in 0..files {
-            let of_file = numbers.clone().skip(file).step_by(files);
-            let sampled = of_file.take(16 * 32).filter(|number| is_sampled(*number));
-            assert!(sampled.count() >= 8, "file {file} of {files}");
-        }
-    }
-}
-
-#[test]
 fn what_hits_mostly_has_to_hit_longer_to_be_taken_for_warm() {
     let (warm, miss) = ((Seen::Hit, 64), (Seen::Miss, 1));
     let cases: [(&[(Seen, usize)], Road); 11] = [

@@ -23,13 +23,13 @@ use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared;
 use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
-use crate::policy::{SAMPLE_EVERY, is_sampled};
+use crate::policy::{SAMPLE_EVERY, Samples};
 
 pub(super) use crate::host::shares::Taken;
 
 thread_local! {
     /// Reads of this thread of what the page cache is taken to have, for taking samples.
-    static LOOKED: Cell<u32> = const { Cell::new(0) };
+    static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
     /// Whether the lane that this thread has asked last shares reads, or may. A hint.
     static IS_OPEN: Cell<bool> = const { Cell::new(false) };
     /// Its address is that of no other thread that lives.
@@ -57,11 +57,11 @@ pub(crate) unsafe fn share<O: Prepare>(
     if !engine.lanes.has_any() {
         return Offer::Declined;
     }
-    let looked = LOOKED.get().wrapping_add(1);
-    LOOKED.set(looked);
+    let mut samples = SAMPLES.get();
     // One in a few is made where it is polled, which shows whether they are as fast as they are
     // taken to be.
-    let is_sample = is_sampled(looked);
+    let is_sample = samples.takes_next();
+    SAMPLES.set(samples);
     if !is_sample && !IS_OPEN.get() {
         return Offer::Declined;
     }

@@ -20,17 +20,25 @@ use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared as Engine;
 use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
-use crate::policy::{SAMPLE_EVERY, is_sampled};
+use crate::policy::{SAMPLE_EVERY, Samples};
 
 pub(super) use crate::host::shares::Taken;
 
 /// What a loop shares beside its lease.
-#[derive(Default)]
 pub(super) struct Shared {
     /// Reads that it has been asked about, for taking samples.
-    looked: Cell<u32>,
+    samples: Cell<Samples>,
     /// Reads that the page cache did not have, and for which the proactor has had no room.
     missed: RefCell<VecDeque<(u32, Request)>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            samples: Cell::new(Samples::new()),
+            missed: RefCell::default(),
+        }
+    }
 }
 
 /// Shares a read of what the page cache is taken to have with the loop of this thread, if it is of
@@ -70,10 +78,10 @@ impl Loop<'_> {
     /// where they are polled, which shows whether they are as fast as they are taken to be.
     #[inline]
     fn is_sharing(&self) -> (bool, bool) {
-        let looked = self.shares.looked.get().wrapping_add(1);
-        self.shares.looked.set(looked);
+        let mut samples = self.shares.samples.get();
+        let is_sample = samples.takes_next();
+        self.shares.samples.set(samples);
         let mut lease = self.lease.borrow_mut();
-        let is_sample = is_sampled(looked);
         if is_sample {
             lease.gathered().passed(self.shared, SAMPLE_EVERY);
         }
