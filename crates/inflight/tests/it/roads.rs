@@ -8,7 +8,8 @@ use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Sta
 use tempfile::NamedTempFile;
 
 use super::support::{
-    directory, is_rerun, open, pattern, read_write, rerun, say, skip, temp_path, uring_or_skip,
+    directory, given_up, is_rerun, open, pattern, read_write, rerun, say, skip,
+    skip_for_want_of_a_ring, temp_path, uring_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -294,9 +295,12 @@ fn what_is_in_the_ring_and_in_the_pool_comes_back_alike() {
     engine.run(awaited()).expect("there is a loop");
     pollster::block_on(awaited());
     let after = engine.stats();
+    assert_eq!((after.in_flight, after.strays), (0, 0));
+    if !given_up(&engine, "a thread has no ring").is_empty() {
+        return skip_for_want_of_a_ring(name, "one of the hosts found no memory for it");
+    }
     assert_eq!(after.pool_calls - before.pool_calls, 3 * 4 * 32);
     assert!(after.enters > before.enters);
-    assert_eq!((after.in_flight, after.strays), (0, 0));
 }
 
 #[test]

@@ -155,7 +155,8 @@ pub(crate) fn engine_with_memory() -> Engine {
     })
 }
 
-fn skip_for_want_of_a_ring(name: &str, reason: &str) {
+/// Skips a test that needs a ring, unless rings are required.
+pub(crate) fn skip_for_want_of_a_ring(name: &str, reason: &str) {
     let required = env::var("INFLIGHT_REQUIRE").is_ok_and(|backend| backend == "uring");
     assert!(!required, "{name} needs a ring, and has none: {reason}");
     skip(name, reason);

@@ -29,6 +29,23 @@ fn settle(engine: &Engine) {
     pollster::block_on(metadata("/").on(engine).into_future()).expect("there is a root");
 }
 
+/// Waits until a thread of this process is in `open(2)`: one that has only taken the call does not
+/// make it once its future is gone.
+fn is_in_open() {
+    let is_there = || {
+        let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
+        tasks.flatten().any(|task| {
+            let call = fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_openat))
+        })
+    };
+    let until = Instant::now() + AT_MOST;
+    while !is_there() {
+        assert!(Instant::now() < until, "no thread opens a file");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn nothing_happens_before_the_first_poll() {
     on_every_backend_with_two_threads(|engine| {
@@ -122,7 +139,7 @@ fn a_file_is_closed_whose_opening_nobody_waits_for() {
                 // A thread makes the call when the future is dropped.
                 let mut running = fifo.opening(engine).into_future();
                 assert!(poll_once(&mut running).is_pending());
-                settle(engine);
+                is_in_open();
                 drop(running);
                 comes_to(engine, 1);
                 fifo.release();
@@ -326,7 +343,7 @@ fn an_engine_waits_for_the_calls_that_are_being_made() {
             let engine = Engine::builder().threads(3).build().unwrap();
             let mut open = fifo.opening(&engine).into_future();
             assert!(poll_once(&mut open).is_pending());
-            settle(&engine);
+            is_in_open();
             drop(open);
             let begun = Instant::now();
             thread::scope(|scope| {
@@ -353,7 +370,7 @@ fn an_engine_does_not_wait_for_ever() {
         let engine = builder.drain_for(Duration::from_millis(5)).build().unwrap();
         let mut open = fifo.opening(&engine).into_future();
         assert!(poll_once(&mut open).is_pending());
-        settle(&engine);
+        is_in_open();
         drop(open);
         comes_to(&engine, 1);
         drop(engine);
