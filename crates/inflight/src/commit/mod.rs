@@ -259,11 +259,12 @@ impl Commit {
     }
 
     /// Keeps the promise of a host, if it still stands: makes the flush on this thread if `leads`,
-    /// given how long the last one took; else has the pool make it. True if it was made here.
+    /// given how long the last one took and how many wait for this one; else has the pool make it.
+    /// True if it was made here.
     pub(crate) fn keep_promise(
         self: &Arc<Self>,
         host: HostId,
-        leads: impl FnOnce(Option<Duration>) -> bool,
+        leads: impl FnOnce(Option<Duration>, usize) -> bool,
     ) -> bool {
         let mut state = lock(&self.state);
         if state.promised != Some(host) {
@@ -273,7 +274,7 @@ impl Commit {
         state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;
-        let round = match leads(state.took) {
+        let round = match leads(state.took, state.waiting()) {
             true => state.next.take(),
             false => None,
         };

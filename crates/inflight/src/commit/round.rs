@@ -116,7 +116,7 @@ impl Seat {
     /// Makes the flush that its host has promised, if it still has to be made.
     pub(crate) fn lead(&self, host: HostId) {
         if let Some(commit) = self.round.commit.upgrade() {
-            commit.keep_promise(host, |_| true);
+            commit.keep_promise(host, |_, _| true);
         }
     }
 

@@ -12,7 +12,7 @@ use super::cells::{Kept, Left, Ticket};
 use super::crew;
 #[cfg(feature = "tokio")]
 use super::lane::{self, Lane};
-use super::local::{self, Home};
+use super::local::{self, Home, OfLoop};
 use super::look::{Look, look, probe};
 use super::mail::contain;
 use super::reads::Manner;
@@ -38,7 +38,7 @@ pub(crate) enum Flight {
     #[cfg(feature = "tokio")]
     Lane(Arc<Lane>, Ticket),
     /// With other syncs of its file.
-    Sync(Seat),
+    Sync(Seat, Option<OfLoop>),
 }
 
 /// What has become of an operation that could not be refused at once.
@@ -181,8 +181,9 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
         count_at_once(0);
         return Tried::Answered(answer);
     }
-    let host = local::may_promise(shared, commit, waker);
-    Tried::InFlight(Flight::Sync(commit.join(data_only, file, waker, host)))
+    let (host, of_loop) = local::may_promise(shared, commit, waker);
+    let seat = commit.join(data_only, file, waker, host);
+    Tried::InFlight(Flight::Sync(seat, of_loop))
 }
 
 /// How a thread that serves others may have another one make a read that is a copy, if it may.
@@ -306,7 +307,7 @@ impl Flight {
             return Some(Answer::refused(Refusal::Forked));
         }
         match *self {
-            Self::Sync(ref seat) => seat.poll(waker),
+            Self::Sync(ref seat, _) => seat.poll(waker),
             Self::Local(home, ticket) => local::poll(home, ticket, waker),
             #[cfg(feature = "tokio")]
             Self::Lane(ref lane, ticket) => lane.poll(ticket, waker),
@@ -329,7 +330,7 @@ impl Flight {
             return Left::Withdrawn;
         }
         match self {
-            Self::Sync(seat) => {
+            Self::Sync(seat, _) => {
                 let (answer, waker) = seat.leave();
                 contain(|| drop(waker));
                 // The flush needs nothing of the operation.

@@ -187,7 +187,7 @@ impl Client {
         let host = HostId::new();
         let asked = self.asks();
         let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
-        self.commit.keep_promise(host, |_| leads);
+        self.commit.keep_promise(host, |_, _| leads);
         self.check(asked, seat.wait());
     }
 
@@ -211,7 +211,7 @@ impl Client {
         if let (Some(answer), _) = seat.leave() {
             self.check(asked, answer);
         }
-        self.commit.keep_promise(host, |_| true);
+        self.commit.keep_promise(host, |_, _| true);
     }
 
     /// A future of a host that is polled by somebody else, and of which the host knows nothing.

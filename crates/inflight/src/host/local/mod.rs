@@ -39,7 +39,7 @@ use tasks::{MAIN, Tasks};
 
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, is_entered};
-pub(crate) use promise::may_promise;
+pub(crate) use promise::{OfLoop, may_promise};
 pub(crate) use shares::share;
 
 thread_local! {

@@ -15,20 +15,28 @@ use crate::policy::{LOOP_FLUSH_MAX, loop_flushes};
 pub(super) struct Promise {
     host: HostId,
     commit: RefCell<Option<Arc<Commit>>>,
+    /// As many besides this one as syncs of the loop's tasks are waited for.
+    syncs: OfLoop,
 }
 
-/// Who may promise to make a flush that this waker waits for: the loop of this thread, if the waker
-/// is of the task that it polls. One that blocks the thread does not wake by way of the loop.
+/// Goes with a sync of a task of a loop as long as it is waited for, wherever it is polled and
+/// dropped.
+pub(crate) type OfLoop = Arc<()>;
+
+/// The loop of this thread, if this is the waker of the task that it polls (one that blocks the
+/// thread does not wake by way of the loop), and whether it promises to make the next flush.
 pub(crate) fn may_promise(
     shared: &Arc<Shared>,
     commit: &Arc<Commit>,
     waker: &Waker,
-) -> Option<HostId> {
+) -> (Option<HostId>, Option<OfLoop>) {
     let may = |current: &Loop<'static>| {
         let is_task = current.polled_task(waker).is_some();
-        (is_task && Arc::ptr_eq(current.shared, shared)).then(|| current.promise.make(commit))?
+        let promise = &current.promise;
+        (is_task && Arc::ptr_eq(current.shared, shared))
+            .then(|| (promise.make(commit), Some(Arc::clone(&promise.syncs))))
     };
-    with_current(may)?
+    with_current(may).flatten().unwrap_or_default()
 }
 
 impl Default for Promise {
@@ -36,6 +44,7 @@ impl Default for Promise {
         Self {
             host: HostId::new(),
             commit: RefCell::default(),
+            syncs: OfLoop::default(),
         }
     }
 }
@@ -47,15 +56,19 @@ impl Promise {
         Arc::ptr_eq(promised, commit).then_some(self.host)
     }
 
-    /// Makes the flush that was promised, if there is one, the loop is free to be away, and no
-    /// timer is due meanwhile; else leaves it to the pool. True if it was made.
+    /// Makes the flush that was promised, if there is one, the loop is free to be away, and neither
+    /// a timer is due meanwhile nor a flush of another file that the pool makes; else leaves it to
+    /// the pool. True if it was made.
     pub(super) fn keep(&self, is_free: bool, next_timer: Option<Instant>) -> bool {
         let Some(commit) = self.commit.take() else {
             return false;
         };
         let is_soon = |at| at <= Instant::now() + LOOP_FLUSH_MAX;
         let is_free = is_free && !next_timer.is_some_and(is_soon);
-        commit.keep_promise(self.host, |took| is_free && loop_flushes(took))
+        commit.keep_promise(self.host, |took, of_this| {
+            let others = Arc::strong_count(&self.syncs) - 1 > of_this;
+            is_free && !others && loop_flushes(took)
+        })
     }
 }
 

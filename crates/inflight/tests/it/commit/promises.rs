@@ -283,6 +283,55 @@ fn a_loop_that_is_busy_leaves_its_flush_to_the_pool() {
     });
 }
 
+/// Syncs until the loop makes the flush itself, as it does as long as it has nothing else to do.
+async fn lead(mounted: &Mounted, file: &File) {
+    for _ in 0..1000 {
+        file.sync_data().await.expect("the disk is sound");
+        if is_flushed_here(mounted) {
+            return;
+        }
+    }
+    panic!("the loop has led none of a thousand flushes");
+}
+
+#[test]
+fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
+    let name = "a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let [led, other] = [SYNCED, WRITTEN].map(|number| open(engine, &mounted, number));
+        let ran = engine.run(async {
+            lead(&mounted, &led).await;
+            let begun = mounted.disk.flushes();
+            mounted.disk.hold();
+            let mut first = other.sync_data().into_future();
+            begin(&mut first).await;
+            // The loop does not know how long it takes, and leaves it to the pool.
+            local::yield_now().await;
+            let lets_go = {
+                let disk = mounted.disk.clone();
+                thread::spawn(move || {
+                    disk.wait_for_flushes(begun + 2);
+                    let flusher = disk.flusher();
+                    disk.let_go();
+                    flusher
+                })
+            };
+            // The other one has begun, so that the last one is this one's.
+            mounted.disk.wait_for_flushes(begun + 1);
+            led.sync_data().await.unwrap();
+            first.await.unwrap();
+            let flusher = lets_go.join().expect("both have begun");
+            assert_ne!(flusher, this_thread());
+            // Alone again, it leads again.
+            lead(&mounted, &led).await;
+        });
+        ran.unwrap();
+    });
+}
+
 #[test]
 fn a_failed_flush_of_a_loop_or_a_queue_is_remembered() {
     let name = "a_failed_flush_of_a_loop_or_a_queue_is_remembered";
