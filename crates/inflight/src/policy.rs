@@ -151,9 +151,17 @@ impl Warmth {
         }
     }
 
+    /// Of a file that is taken to refuse `RWF_NOWAIT`.
+    fn refusing() -> Self {
+        Self {
+            nowait: AtomicU8::new(REFUSED),
+            ..Self::default()
+        }
+    }
+
     /// Learns from a transfer. Threads may learn at the same time; a lost update does no harm.
     #[inline]
-    pub(crate) fn note(&self, seen: Seen) {
+    fn note(&self, seen: Seen) -> Noted {
         let streak = self.streak.load(Ordering::Relaxed);
         let nowait = self.nowait.load(Ordering::Relaxed);
         let refuses = nowait == REFUSED;
@@ -205,8 +213,27 @@ impl Warmth {
         }
         if known != nowait {
             self.nowait.store(known, Ordering::Relaxed);
+            if nowait == UNKNOWN {
+                let refuses = known == REFUSED;
+                return Noted::First { refuses };
+            }
+        }
+        match next < 0 && refuses {
+            true => Noted::Slow,
+            false => Noted::Nothing,
         }
     }
+}
+
+/// What a transfer of one file says of others.
+enum Noted {
+    Nothing,
+    /// It has shown whether the file can be asked.
+    First {
+        refuses: bool,
+    },
+    /// The file cannot be asked, and its calls have been slow.
+    Slow,
 }
 
 /// After a slow call, so many timed ones of the same thread are asked whether they gave up the
@@ -225,14 +252,20 @@ pub(crate) struct Learned {
     reads: Warmth,
     /// Writes through the page cache.
     copies: Warmth,
-    /// What is below a direct file, and what other files have shown of it.
+    /// What is below the file, and what others there have shown of it.
     device: Option<Arc<Device>>,
 }
 
 impl Learned {
     /// Of a file on this device.
     pub(crate) fn on(device: Option<Arc<Device>>) -> Self {
+        let refuses = device.as_ref().is_some_and(|device| device.refuses());
+        let reads = match refuses {
+            true => Warmth::refusing(),
+            false => Warmth::default(),
+        };
         Self {
+            reads,
             device,
             ..Self::default()
         }
@@ -266,9 +299,18 @@ impl Learned {
     /// Learns from a transfer.
     #[inline]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
-        self.of(facts, is_write).note(seen);
-        if let (Seen::Asked { ns, bytes }, Some(device)) = (seen, &self.device) {
+        let warmth = self.of(facts, is_write);
+        let noted = warmth.note(seen);
+        let Some(device) = &self.device else {
+            return;
+        };
+        if let Seen::Asked { ns, bytes } = seen {
             device.asked(ns, bytes);
+        }
+        match noted {
+            Noted::First { refuses } if !is_write || facts.direct => device.was_asked(refuses),
+            Noted::Slow => device.was_slow(),
+            Noted::First { .. } | Noted::Nothing => {}
         }
     }
 }

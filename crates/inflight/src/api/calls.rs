@@ -20,9 +20,12 @@ use super::engine::Engine;
 use super::file::File;
 use crate::backend::threads::pool::Run;
 use crate::error::{Forked, NoThread, SetupError};
+use crate::host::flight::{count_at_once, must_yield};
 use crate::host::mail::contain;
+use crate::host::shared::Shared;
 
-/// A call that is awaited: an operation that blocks, made by a thread of the engine's pool.
+/// A call that is awaited: an operation that blocks, made by a thread of the engine's pool; or
+/// where it is polled, if it is known to wait for nothing.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
 /// same time as the pool has threads but one ([`crate::Builder::threads`]); the others wait their
@@ -54,18 +57,45 @@ enum Stage<T> {
     Over,
 }
 
+/// What a call does.
+pub(super) trait Make: Send + 'static {
+    type Made: Send + 'static;
+
+    /// Does it, if it is known to wait for nothing.
+    fn at_once(&self, _shared: &Shared) -> Option<io::Result<Self::Made>> {
+        None
+    }
+
+    /// Does it.
+    fn make(self) -> io::Result<Self::Made>;
+}
+
+impl<F, R> Make for F
+where
+    F: FnOnce() -> io::Result<R> + Send + 'static,
+    R: Send + 'static,
+{
+    type Made = R;
+
+    fn make(self) -> io::Result<R> {
+        self()
+    }
+}
+
+/// What polling a call for the first time has led to.
+enum Started<T> {
+    Given(Stage<T>),
+    Made(io::Result<T>),
+}
+
 impl<T: 'static> Call<'_, T> {
     /// A call that `make` makes, and whose result `finish` makes of what it yields, where it is
     /// awaited.
-    pub(super) fn new<F, R>(
+    pub(super) fn new<M: Make>(
         engine: Result<Engine, SetupError>,
-        make: F,
-        finish: fn(R, &Engine) -> T,
-    ) -> Self
-    where
-        F: FnOnce() -> io::Result<R> + Send + 'static,
-        R: Send + 'static,
-    {
+        make: M,
+        finish: fn(M::Made, &Engine) -> T,
+    ) -> Self {
         let stage = match engine {
             Ok(engine) => Stage::Fresh(engine, Desk::of(make, finish)),
             Err(refusal) => Stage::Refused(refusal),
@@ -90,16 +120,20 @@ impl<T> Call<'_, T> {
         engine: Engine,
         desk: Arc<dyn Answering<T>>,
         waker: &Waker,
-    ) -> Result<Stage<T>, io::Error> {
+    ) -> Result<Started<T>, io::Error> {
         if engine.shared().is_forked() {
             return Err(forked());
+        }
+        if let Some(made) = desk.at_once(&engine) {
+            count_at_once(0);
+            return Ok(Started::Made(made));
         }
         // Before the pool has it, so that there is somebody to be told.
         let answer = desk.poll(waker, &engine);
         debug_assert!(answer.is_none(), "nobody has made the call");
         let call: Arc<dyn Run> = Arc::clone(&desk) as _;
         match engine.shared().pool().give(call) {
-            Ok(number) => Ok(Stage::Given(engine, desk, number)),
+            Ok(number) => Ok(Started::Given(Stage::Given(engine, desk, number))),
             Err(cause) => Err(no_thread(cause)),
         }
     }
@@ -135,11 +169,17 @@ impl<T> Future for Call<'_, T> {
             return Poll::Ready(answer);
         }
         match std::mem::replace(&mut this.stage, Stage::Over) {
+            fresh @ Stage::Fresh(..) if must_yield() => {
+                this.stage = fresh;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Stage::Fresh(engine, desk) => match Self::start(engine, desk, cx.waker()) {
-                Ok(given) => {
+                Ok(Started::Given(given)) => {
                     this.stage = given;
                     Poll::Pending
                 }
+                Ok(Started::Made(made)) => Poll::Ready(made),
                 Err(refusal) => Poll::Ready(Err(refusal)),
             },
             Stage::Refused(refusal) => Poll::Ready(Err(refusal.into())),
@@ -189,6 +229,9 @@ impl<T> fmt::Debug for Call<'_, T> {
 
 /// What the future of a call asks of it.
 trait Answering<T>: Run {
+    /// The result, if it is known to wait for nothing. Nobody else has the call yet.
+    fn at_once(&self, engine: &Engine) -> Option<io::Result<T>>;
+
     /// The result, if it has come; else the waker is kept.
     fn poll(&self, waker: &Waker, engine: &Engine) -> Option<io::Result<T>>;
 
@@ -197,31 +240,26 @@ trait Answering<T>: Run {
 }
 
 /// What the future of a call and the pool share.
-struct Desk<F, R, T> {
-    state: Mutex<State<F, R>>,
-    finish: fn(R, &Engine) -> T,
+struct Desk<M: Make, T> {
+    state: Mutex<State<M>>,
+    finish: fn(M::Made, &Engine) -> T,
 }
 
-struct State<F, R> {
-    progress: Progress<F, R>,
+struct State<M: Make> {
+    progress: Progress<M>,
     waker: Option<Waker>,
 }
 
-enum Progress<F, R> {
-    Ready(F),
+enum Progress<M: Make> {
+    Ready(M),
     Running,
-    Made(thread::Result<io::Result<R>>),
+    Made(thread::Result<io::Result<M::Made>>),
     /// The future is gone, or has the result.
     Left,
 }
 
-impl<F, R, T> Desk<F, R, T>
-where
-    F: FnOnce() -> io::Result<R> + Send + 'static,
-    R: Send + 'static,
-    T: 'static,
-{
-    fn of(make: F, finish: fn(R, &Engine) -> T) -> Arc<dyn Answering<T>> {
+impl<M: Make, T: 'static> Desk<M, T> {
+    fn of(make: M, finish: fn(M::Made, &Engine) -> T) -> Arc<dyn Answering<T>> {
         let state = State {
             progress: Progress::Ready(make),
             waker: None,
@@ -233,18 +271,14 @@ where
     }
 }
 
-impl<F, R, T> Desk<F, R, T> {
-    fn lock(&self) -> MutexGuard<'_, State<F, R>> {
+impl<M: Make, T> Desk<M, T> {
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
         // The data is whole after every statement, so a panic elsewhere does not spoil it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<F, R, T> Run for Desk<F, R, T>
-where
-    F: FnOnce() -> io::Result<R> + Send,
-    R: Send,
-{
+impl<M: Make, T> Run for Desk<M, T> {
     fn run(self: Arc<Self>) {
         let mut state = self.lock();
         let Progress::Ready(make) = std::mem::replace(&mut state.progress, Progress::Running)
@@ -254,7 +288,7 @@ where
             return;
         };
         drop(state);
-        let made = catch_unwind(AssertUnwindSafe(make));
+        let made = catch_unwind(AssertUnwindSafe(|| make.make()));
         let mut state = self.lock();
         if let Progress::Left = state.progress {
             drop(state);
@@ -270,11 +304,15 @@ where
     }
 }
 
-impl<F, R, T> Answering<T> for Desk<F, R, T>
-where
-    F: FnOnce() -> io::Result<R> + Send,
-    R: Send,
-{
+impl<M: Make, T> Answering<T> for Desk<M, T> {
+    fn at_once(&self, engine: &Engine) -> Option<io::Result<T>> {
+        let made = match &self.lock().progress {
+            Progress::Ready(make) => make.at_once(engine.shared())?,
+            Progress::Running | Progress::Made(_) | Progress::Left => return None,
+        };
+        Some(made.map(|made| (self.finish)(made, engine)))
+    }
+
     fn poll(&self, waker: &Waker, engine: &Engine) -> Option<io::Result<T>> {
         let waker = waker.clone();
         let mut state = self.lock();

@@ -18,6 +18,7 @@ use super::file::File;
 use super::handle::Handle;
 use super::open::close;
 use crate::backend::threads::pool::{Pool, Run};
+use crate::host::flight::{count_at_once, must_yield};
 use crate::host::mail::contain;
 use crate::host::{fork, local};
 
@@ -103,6 +104,17 @@ impl Closing {
         &self.engine
     }
 
+    /// Closes the file that nobody else has.
+    fn close_here(&mut self) -> io::Result<()> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Fresh(handle) => match Arc::try_unwrap(handle) {
+                Ok(handle) => close_all(handle.into_fds()),
+                Err(_) => unreachable!("nobody else has it"),
+            },
+            Stage::Begun(_) | Stage::Over => unreachable!("it has not begun"),
+        }
+    }
+
     /// Lets go of what is left.
     fn end(&mut self) {
         if let Stage::Begun(closer) = std::mem::replace(&mut self.stage, Stage::Over) {
@@ -126,7 +138,16 @@ impl Future for Closing {
             this.end();
             return Poll::Ready(Err(forked()));
         }
-        if matches!(this.stage, Stage::Fresh(_)) {
+        if let Stage::Fresh(handle) = &mut this.stage {
+            if must_yield() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            // Nobody else has it.
+            if Arc::get_mut(handle).is_some_and(|handle| handle.closes_at_once()) {
+                count_at_once(0);
+                return Poll::Ready(this.close_here());
+            }
             let closer = Arc::new(Closer::new(Arc::clone(shared.pool())));
             let begun = Stage::Begun(Arc::clone(&closer));
             if let Stage::Fresh(handle) = std::mem::replace(&mut this.stage, begun) {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::operation::{Nop, Operation};
 use super::queue::Queue;
 use super::timeout::Sleep;
+use super::twin::is_filtered;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::host::caller;
@@ -445,6 +446,7 @@ impl Builder {
         let config = Config {
             wish,
             wish_of,
+            was_filtered: is_filtered(),
             queue_depth: self.queue_depth.unwrap_or(QUEUE_DEPTH_DEFAULT),
             threads_max: self.threads_max.unwrap_or(THREADS_DEFAULT),
             drivers: self.drivers.unwrap_or_else(drivers_default),

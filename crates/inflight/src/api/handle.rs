@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::bounce::AnyRange;
+use super::cached;
 use super::close::Closer;
 use super::durable::Keeping;
 use super::file::Alignment;
@@ -42,6 +43,8 @@ pub struct Handle {
     has_positions: bool,
     /// A regular file or a block device. Others may take writes and have no sync.
     is_storage: bool,
+    /// A regular file that was opened to be read.
+    is_only_read: bool,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
     any_range: AnyRange,
@@ -62,12 +65,13 @@ pub(super) struct Opened {
     pub(super) buffered: Option<OwnedFd>,
     pub(super) twin: Wanted,
     pub(super) facts: Facts,
-    /// The numbers of what is below a direct file.
-    pub(super) device: Option<(u32, u32)>,
+    /// The number of what is below it (`super::mounts`).
+    pub(super) below: Option<u64>,
     pub(super) alignment: Alignment,
     pub(super) required: bool,
     pub(super) has_positions: bool,
     pub(super) is_storage: bool,
+    pub(super) is_only_read: bool,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
     pub(super) len: u64,
@@ -90,8 +94,9 @@ impl Handle {
             address_bits: u64::from(needed.memory_bytes) - 1,
             has_positions: opened.has_positions,
             is_storage: opened.is_storage,
+            is_only_read: opened.is_only_read,
             mapping: opened.mapping,
-            learned: Learned::on(opened.device.and_then(|number| shared.devices.of(number))),
+            learned: Learned::on(opened.below.and_then(|number| shared.devices.of(number))),
             len: AtomicU64::new(opened.len),
             any_range: match opened.facts.direct {
                 true => opened.any_range,
@@ -121,6 +126,12 @@ impl Handle {
 
     fn take_fds(&mut self) -> [Option<OwnedFd>; 3] {
         [self.owned.take(), self.buffered.take(), self.twin.take()]
+    }
+
+    /// Whether closing the descriptors waits for nothing.
+    pub(super) fn closes_at_once(&self) -> bool {
+        let fd = self.owned.as_ref().map(AsFd::as_fd);
+        self.is_only_read && fd.is_some_and(cached::closes_at_once)
     }
 
     /// From now on the descriptors are left to this closer when nobody needs them any more.

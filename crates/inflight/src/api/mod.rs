@@ -5,6 +5,7 @@
 pub(crate) mod any;
 pub(crate) mod batch;
 pub(crate) mod bounce;
+mod cached;
 pub(crate) mod calls;
 pub(crate) mod close;
 pub(crate) mod device;
@@ -17,6 +18,7 @@ pub(crate) mod handle;
 mod lanes_test;
 pub(crate) mod local;
 pub(crate) mod many;
+mod mounts;
 pub(crate) mod names;
 pub(crate) mod open;
 pub(crate) mod operation;

@@ -6,11 +6,13 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::calls::Call;
+use super::cached;
+use super::calls::{Call, Make};
 use super::engine::Engine;
 use super::open::metadata_of;
 use super::upkeep::Metadata;
 use crate::error::SetupError;
+use crate::host::shared::Shared;
 
 /// Changes names in the file system, or makes such changes durable. Made by [`rename`],
 /// [`remove_file`], [`create_dir`], [`remove_dir`] and [`sync_dir`].
@@ -195,8 +197,23 @@ impl IntoFuture for MetadataOf {
 
     fn into_future(self) -> Call<'static, Metadata> {
         let Self { path, engine } = self;
-        let ask = move || metadata_of(&path);
-        Call::new(or_global(engine), ask, |metadata, _| metadata)
+        Call::new(or_global(engine), Asking(path), |metadata, _| metadata)
+    }
+}
+
+/// Metadata that is awaited.
+struct Asking(PathBuf);
+
+impl Make for Asking {
+    type Made = Metadata;
+
+    fn at_once(&self, shared: &Shared) -> Option<io::Result<Metadata>> {
+        let statx = cached::metadata(shared, &self.0)?;
+        Some(Ok(Metadata::from_statx(&statx)))
+    }
+
+    fn make(self) -> io::Result<Metadata> {
+        metadata_of(&self.0)
     }
 }
 

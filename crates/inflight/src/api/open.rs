@@ -6,21 +6,26 @@ use std::fs;
 use std::future::IntoFuture;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use super::bounce::AnyRange;
-use super::calls::Call;
+use super::cached;
+use super::calls::{Call, Make};
 use super::device::{device_limit_bytes, device_of};
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Handle, Opened};
+use super::mounts;
 use super::names::or_global;
 use super::twin::{Wanted, is_filtered};
 use super::upkeep::Metadata;
 use crate::buf::Mapping;
+use crate::host::shared::Shared;
 use crate::policy::{self, Facts};
 
 /// Whether a file is opened past the page cache (`O_DIRECT`, open(2)).
@@ -41,13 +46,24 @@ pub enum Direct {
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     inner: fs::OpenOptions,
+    reads: bool,
+    writes: bool,
+    /// It may be created or emptied.
+    changes: Changes,
     direct: Direct,
     flags: i32,
     maps: bool,
     any_range: AnyRange,
-    /// The file is not there before.
-    is_new: bool,
     engine: Option<Engine>,
+}
+
+/// What opening may do to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    empties: bool,
+    creates: bool,
+    /// It is not there before.
+    is_new: bool,
 }
 
 impl OpenOptions {
@@ -55,11 +71,13 @@ impl OpenOptions {
     pub fn new() -> Self {
         Self {
             inner: fs::OpenOptions::new(),
+            reads: false,
+            writes: false,
+            changes: Changes::default(),
             direct: Direct::Off,
             flags: 0,
             maps: false,
             any_range: AnyRange::Off,
-            is_new: false,
             engine: None,
         }
     }
@@ -67,31 +85,35 @@ impl OpenOptions {
     /// For reading.
     pub fn read(mut self, yes: bool) -> Self {
         self.inner.read(yes);
+        self.reads = yes;
         self
     }
 
     /// For writing.
     pub fn write(mut self, yes: bool) -> Self {
         self.inner.write(yes);
+        self.writes = yes;
         self
     }
 
     /// Empty the file.
     pub fn truncate(mut self, yes: bool) -> Self {
         self.inner.truncate(yes);
+        self.changes.empties = yes;
         self
     }
 
     /// Create the file if it is not there.
     pub fn create(mut self, yes: bool) -> Self {
         self.inner.create(yes);
+        self.changes.creates = yes;
         self
     }
 
     /// Create the file; fail if it is there.
     pub fn create_new(mut self, yes: bool) -> Self {
         self.inner.create_new(yes);
-        self.is_new = yes;
+        self.changes.is_new = yes;
         self
     }
 
@@ -216,8 +238,10 @@ impl OpenOptions {
 
     /// As [`OpenOptions::open`], as an operation that can be awaited.
     ///
-    /// A FIFO is opened when somebody opens its other end (fifo(7)), and occupies a thread of the
-    /// pool until then.
+    /// A regular file that is there, is on a local file system and has its path in the kernel's
+    /// caches (`RESOLVE_CACHED`, openat2(2)) is opened where that is awaited; anything else by a
+    /// thread of the pool. A FIFO is opened when somebody opens its other end (fifo(7)), and
+    /// occupies a thread of the pool until then.
     pub fn opening(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -229,31 +253,73 @@ impl OpenOptions {
     fn open_here(&self, path: &Path) -> io::Result<Opened> {
         let mut inner = self.inner.clone();
         let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
-        let mut opened = match self.direct {
-            Direct::Off => describe(fd, None, false, self.any_range),
-            Direct::Required => {
-                if let Err(refusal) = make_direct(&fd) {
-                    if self.is_new {
-                        // Nobody wants it, and it was not there. What cannot be removed stays.
-                        let _ = fs::remove_file(path);
-                    }
-                    return Err(refusal);
-                }
-                describe(fd, None, true, self.any_range)
+        let statx = statx(fd.as_raw_fd())?;
+        mounts::learn(fd.as_fd(), &statx);
+        let flags = flags(fd.as_raw_fd())?;
+        if self.direct == Direct::Required
+            && let Err(refusal) = make_direct(&fd, flags, &statx)
+        {
+            if self.changes.is_new {
+                // Nobody wants it, and it was not there. What cannot be removed stays.
+                let _ = fs::remove_file(path);
             }
+            return Err(refusal);
+        }
+        self.finish(fd, flags, &statx, is_filtered())
+    }
+
+    /// Opens the file if that waits for nothing, and changes nothing.
+    fn open_cached(&self, shared: &Shared, path: &Path) -> Option<io::Result<Opened>> {
+        let access = match (self.reads, self.writes) {
+            (true, true) => OFlags::RDWR,
+            (true, false) => OFlags::RDONLY,
+            (false, true) => OFlags::WRONLY,
+            (false, false) => return None,
+        };
+        if self.changes != Changes::default() || self.maps {
+            return None;
+        }
+        let flags = access | OFlags::from_bits_retain(self.flags.cast_unsigned());
+        let is_filtered = is_filtered();
+        let (fd, statx) = cached::open(shared, is_filtered, path, flags)?;
+        let flags = flags.bits().cast_signed();
+        let made = match self.direct {
+            Direct::Required => make_direct(&fd, flags, &statx),
+            Direct::Off | Direct::Auto => Ok(()),
+        };
+        Some(made.and_then(|()| self.finish(fd, flags, &statx, is_filtered)))
+    }
+
+    /// What is to be known of a file that has just been opened.
+    fn finish(
+        &self,
+        fd: OwnedFd,
+        flags: i32,
+        statx: &libc::statx,
+        is_filtered: bool,
+    ) -> io::Result<Opened> {
+        let direct = flags | libc::O_DIRECT;
+        let mut opened = match self.direct {
+            Direct::Off => describe(fd, flags, statx),
+            Direct::Required => describe(fd, direct, statx),
             Direct::Auto => match self.reopen_direct(&fd) {
-                Some(direct) => describe(direct, Some(fd), false, self.any_range),
-                None => describe(fd, None, false, self.any_range),
+                Some((other, statx)) => {
+                    let mut opened = describe(other, direct, &statx)?;
+                    opened.buffered = Some(fd);
+                    Ok(opened)
+                }
+                None => describe(fd, flags, statx),
             },
         }?;
-        opened.twin = match is_filtered() {
+        opened.required = self.direct == Direct::Required;
+        opened.any_range = self.any_range;
+        opened.twin = match is_filtered {
             true => Wanted::Yes,
             false => Wanted::Unfiltered,
         };
         if self.maps {
-            let size_bytes = statx(opened.fd.as_raw_fd())?.stx_size;
             // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
-            match unsafe { Mapping::new(opened.fd.as_raw_fd(), size_bytes) } {
+            match unsafe { Mapping::new(opened.fd.as_raw_fd(), statx.stx_size) } {
                 Ok(mapping) => opened.mapping = Some(mapping),
                 Err(why) => opened.not_mapped = Some(why),
             }
@@ -264,14 +330,15 @@ impl OpenOptions {
     /// The same file once more, past the page cache, if that can be. It is opened by way of the
     /// descriptor, so that it is the same file whatever has become of the path, and neither
     /// created nor emptied again.
-    fn reopen_direct(&self, fd: &OwnedFd) -> Option<OwnedFd> {
+    fn reopen_direct(&self, fd: &OwnedFd) -> Option<(OwnedFd, libc::statx)> {
         let mut inner = self.inner.clone();
         inner.create(false).create_new(false).truncate(false);
         inner.custom_flags(self.flags | libc::O_DIRECT);
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let direct: OwnedFd = inner.open(path).ok()?.into();
-        let can = alignment(direct.as_raw_fd()).ok()? != Alignment::Refused;
-        can.then_some(direct)
+        let statx = statx(direct.as_raw_fd()).ok()?;
+        let can = Alignment::from_statx(&statx) != Alignment::Refused;
+        can.then_some((direct, statx))
     }
 }
 
@@ -307,20 +374,37 @@ impl IntoFuture for Open {
         let Self { mut options, path } = self;
         // The engine stays with the future, so that the pool does not keep it alive.
         let engine = or_global(options.engine.take());
-        let open = move || options.open_here(&path);
-        Call::new(engine, open, |opened, engine| {
+        let opening = Opening { options, path };
+        Call::new(engine, opening, |opened, engine| {
             File::new(engine.clone(), opened)
         })
     }
 }
 
+/// An open that is awaited.
+struct Opening {
+    options: OpenOptions,
+    path: PathBuf,
+}
+
+impl Make for Opening {
+    type Made = Opened;
+
+    fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
+        self.options.open_cached(shared, &self.path)
+    }
+
+    fn make(self) -> io::Result<Opened> {
+        self.options.open_here(&self.path)
+    }
+}
+
 /// Makes an open file direct. Not done when opening: open(2) creates a file before it refuses
 /// `O_DIRECT` for it.
-fn make_direct(fd: &OwnedFd) -> io::Result<()> {
-    if alignment(fd.as_raw_fd())? == Alignment::Refused {
+fn make_direct(fd: &OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<()> {
+    if Alignment::from_statx(statx) == Alignment::Refused {
         return Err(no_direct());
     }
-    let flags = flags(fd.as_raw_fd())?;
     // SAFETY: no memory is involved.
     let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) };
     if answer == 0 {
@@ -361,66 +445,79 @@ fn no_direct() -> io::Error {
 pub(super) fn adopt(engine: &Engine, fd: OwnedFd) -> io::Result<File> {
     // An `O_DIRECT` descriptor from elsewhere is as strict as `Direct::Required`: there is no
     // second one to fall back to.
-    let opened = describe(fd, None, true, AnyRange::Off)?;
+    let (statx, flags) = (statx(fd.as_raw_fd())?, flags(fd.as_raw_fd())?);
+    let mut opened = describe(fd, flags, &statx)?;
+    opened.required = true;
     Ok(File::new(engine.clone(), opened))
 }
 
 /// Finds out what has to be known of a descriptor.
-fn describe(
-    fd: OwnedFd,
-    buffered: Option<OwnedFd>,
-    required: bool,
-    any_range: AnyRange,
-) -> io::Result<Opened> {
-    let flags = flags(fd.as_raw_fd())?;
+fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> {
     if flags & libc::O_APPEND != 0 {
         let what = "a file opened for appending ignores positions; open it without append";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let direct = flags & libc::O_DIRECT != 0;
-    let statx = statx(fd.as_raw_fd())?;
-    let device = direct.then(|| device_of(&statx));
+    let device = direct.then(|| device_of(statx));
     let facts = Facts {
         direct,
         durable_writes: flags & libc::O_DSYNC != 0,
         limit_bytes: policy::limit_bytes(direct, device.and_then(device_limit_bytes)),
         learns: true,
     };
-    // SAFETY: no memory is involved.
-    let position = unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
-    let alignment = Alignment::from_statx(&statx);
+    let alignment = Alignment::from_statx(statx);
     let kind = u32::from(statx.stx_mode) & libc::S_IFMT;
+    let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
     Ok(Opened {
+        has_positions: has_positions(&fd, statx),
         fd,
-        buffered,
+        buffered: None,
         twin: Wanted::No,
         facts,
-        device,
+        below: match device {
+            Some(device) => Some(mounts::number_of_device(device)),
+            None => mounts::number_of(statx),
+        },
         alignment,
-        required,
-        has_positions: position >= 0,
+        required: false,
         mapping: None,
         not_mapped: None,
         is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
+        is_only_read: is_read_only && kind == libc::S_IFREG,
         len: match kind {
             libc::S_IFREG => statx.stx_size,
             _ => u64::MAX,
         },
-        any_range,
+        any_range: AnyRange::Off,
     })
 }
 
-fn alignment(fd: RawFd) -> io::Result<Alignment> {
-    Ok(Alignment::from_statx(&statx(fd)?))
+/// Whether a file can be read and written at positions.
+fn has_positions(fd: &OwnedFd, statx: &libc::statx) -> bool {
+    let is_regular = u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    // SAFETY: no memory is involved.
+    let position = || unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
+    // Those of other file systems may be streams (proc(5), tracefs).
+    is_regular && mounts::is_known(statx) || position() >= 0
 }
 
 pub(super) fn statx(fd: RawFd) -> io::Result<libc::statx> {
-    statx_at(fd, c"", libc::AT_EMPTY_PATH)
+    statx_at(fd, c"", libc::AT_EMPTY_PATH, ALL)
 }
 
-fn statx_at(fd: RawFd, path: &CStr, flags: i32) -> io::Result<libc::statx> {
+/// Some of what is known of an open file without asking a server (statx(2),
+/// `AT_STATX_DONT_SYNC`).
+pub(super) fn statx_cached(fd: BorrowedFd<'_>, mask: u32) -> io::Result<libc::statx> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    statx_at(fd.as_raw_fd(), c"", flags, mask)
+}
+
+/// All that is to be known of a file. What a kernel does not know it does not tell.
+pub(super) const ALL: u32 =
+    libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | libc::STATX_MNT_ID_UNIQUE;
+
+fn statx_at(fd: RawFd, path: &CStr, flags: i32, mask: u32) -> io::Result<libc::statx> {
     let mut out = MaybeUninit::zeroed();
-    let mask = libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN;
     // SAFETY: the path is a string for as long as this takes, and `out` is ours to be filled.
     let answer = unsafe { libc::statx(fd, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
     if answer < 0 {
@@ -434,7 +531,7 @@ fn statx_at(fd: RawFd, path: &CStr, flags: i32) -> io::Result<libc::statx> {
 pub(super) fn metadata_of(path: &Path) -> io::Result<Metadata> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
-    statx_at(libc::AT_FDCWD, &path, 0).map(|statx| Metadata::from_statx(&statx))
+    statx_at(libc::AT_FDCWD, &path, 0, ALL).map(|statx| Metadata::from_statx(&statx))
 }
 
 /// Sets the length of a file.

@@ -16,6 +16,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::mounts::is_local;
 use super::open::{flags, statx};
 
 /// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
@@ -45,18 +46,6 @@ static OPEN: AtomicU32 = AtomicU32::new(0);
 /// Of the descriptors that the process may have, one in so many at most: the program has not asked
 /// for them.
 const ONE_IN: i128 = 16;
-
-/// The numbers (`linux/magic.h`) of file systems whose files are the same by every description. One
-/// of an overlay that is opened before the file is first written goes on reading what was there
-/// before (kernel documentation, `filesystems/overlayfs.rst`, "Non-standard behavior"), and those
-/// that ask a server or another program are told of each opening.
-const LOCAL: [i128; 5] = [
-    0xef53,      // ext4
-    0x5846_5342, // xfs
-    0x9123_683e, // btrfs
-    0x0102_1994, // tmpfs
-    0xf2f5_2010, // f2fs
-];
 
 /// Which file may be opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +157,7 @@ fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let is_regular = u32::from(file.stx_mode) & libc::S_IFMT == libc::S_IFREG;
     let flags = flags(number)?;
     let is_read = flags & libc::O_ACCMODE != libc::O_WRONLY;
-    if !is_regular || !is_read || !is_local(number)? || has_lease(number) {
+    if !is_regular || !is_read || !is_local(fd)? || has_lease(number) {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let twin: OwnedFd = OpenOptions::new()
@@ -182,20 +171,6 @@ fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         true => Ok(twin),
         false => Err(io::ErrorKind::Unsupported.into()),
     }
-}
-
-/// Whether an open file is on one of these [file systems](LOCAL) (statfs(2)).
-fn is_local(fd: RawFd) -> io::Result<bool> {
-    let mut out = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `out` is ours to be filled.
-    let answer = unsafe { libc::fstatfs(fd, out.as_mut_ptr()) };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was zeroed, and the kernel has filled it.
-    let number = unsafe { out.assume_init() }.f_type;
-    // Its type is another one on each architecture.
-    Ok(LOCAL.contains(&i128::from(number)))
 }
 
 /// Whether the program has a lease on the file by this descriptor, which another opening would
@@ -245,7 +220,7 @@ mod tests {
 
     /// Where temporary files are is not known to these tests.
     fn is_local_or_said(file: &File) -> io::Result<bool> {
-        let is_local = is_local(file.as_raw_fd())?;
+        let is_local = is_local(file.as_fd())?;
         if !is_local {
             println!("skipped: temporary files are on a file system whose files are opened once");
         }

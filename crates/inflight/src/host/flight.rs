@@ -38,7 +38,11 @@ pub(crate) enum Flight {
     #[cfg(feature = "tokio")]
     Lane(Arc<Lane>, Ticket),
     /// With other syncs of its file.
-    Sync(Seat, Option<OfLoop>),
+    Sync {
+        seat: Seat,
+        /// If it is of a task of a loop.
+        _of_loop: Option<OfLoop>,
+    },
 }
 
 /// What has become of an operation that could not be refused at once.
@@ -95,7 +99,7 @@ pub(crate) fn must_yield() -> bool {
 const AT_ONCE_BYTES: usize = 16 << 10;
 
 #[inline]
-fn count_at_once(bytes: usize) {
+pub(crate) fn count_at_once(bytes: usize) {
     let weight = u32::try_from(1 + bytes / AT_ONCE_BYTES).unwrap_or(AT_ONCE_MAX);
     AT_ONCE.with(|at_once| at_once.set(at_once.get().saturating_add(weight)));
 }
@@ -183,7 +187,10 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
     }
     let (host, of_loop) = local::may_promise(shared, commit, waker);
     let seat = commit.join(data_only, file, waker, host);
-    Tried::InFlight(Flight::Sync(seat, of_loop))
+    Tried::InFlight(Flight::Sync {
+        seat,
+        _of_loop: of_loop,
+    })
 }
 
 /// How a thread that serves others may have another one make a read that is a copy, if it may.
@@ -307,7 +314,7 @@ impl Flight {
             return Some(Answer::refused(Refusal::Forked));
         }
         match *self {
-            Self::Sync(ref seat, _) => seat.poll(waker),
+            Self::Sync { ref seat, .. } => seat.poll(waker),
             Self::Local(home, ticket) => local::poll(home, ticket, waker),
             #[cfg(feature = "tokio")]
             Self::Lane(ref lane, ticket) => lane.poll(ticket, waker),
@@ -330,7 +337,7 @@ impl Flight {
             return Left::Withdrawn;
         }
         match self {
-            Self::Sync(seat, _) => {
+            Self::Sync { seat, _of_loop } => {
                 let (answer, waker) = seat.leave();
                 contain(|| drop(waker));
                 // The flush needs nothing of the operation.

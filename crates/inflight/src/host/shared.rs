@@ -42,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) wish: Wish,
     /// Who has the wish, for [`Chosen::reason`].
     pub(crate) wish_of: &'static str,
+    /// System calls were filtered when the engine was made (seccomp(2)).
+    pub(crate) was_filtered: bool,
     pub(crate) queue_depth: u32,
     pub(crate) threads_max: u32,
     /// Driver threads.

@@ -1,10 +1,14 @@
-//! What the first direct reads of files have shown of the device below them.
+//! What the first reads of files have shown of what is below them.
 //!
-//! The first read of a direct file shows whether the file can be asked not to wait and whether its
+//! **Direct files.** The first read shows whether the file can be asked not to wait and whether its
 //! device is memory, and whoever makes it waits for the device meanwhile. That is nothing for a
 //! file that is read often. Of many files that are read once it would make the device serve one
 //! request at a time. So once a few files have shown that their device takes its time, others on
 //! it are taken to be alike; one read in many is still asked, because the device may change.
+//!
+//! **Files that cannot be asked** not to wait, as those of tmpfs, show that at their first read,
+//! which then goes to the pool where it is awaited. Of many files that are read once it would be
+//! each. So once a few have shown it, others there are taken to be alike as well.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -12,14 +16,19 @@ use std::sync::{Arc, Mutex};
 
 use super::{ASK_AGAIN_NS, MEMORY_NS};
 
-/// The device below some files.
+/// The device below some files, or the mounted file system that they are on.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
     /// What speaks for a device that takes its time, at most [`SURE`].
     evidence: AtomicU8,
-    /// Reads that were taken to wait without having been asked.
+    /// Files in a row that could not be asked, at most [`REFUSED_MIN`].
+    refused: AtomicU8,
+    /// Reads that were taken to wait, and files to refuse, without having been asked.
     passed: AtomicU32,
 }
+
+/// After so many files that cannot be asked the others are taken to be alike.
+const REFUSED_MIN: u8 = 4;
 
 /// So much evidence is enough.
 const SURE: u8 = 16;
@@ -37,13 +46,36 @@ impl Device {
     /// Whether a read of a file of which nothing is known is taken to wait for the device.
     #[inline]
     pub(super) fn waits(&self) -> bool {
-        if self.evidence.load(Ordering::Relaxed) < SURE {
-            return false;
-        }
+        self.evidence.load(Ordering::Relaxed) >= SURE && self.passes()
+    }
+
+    /// Whether a new file is taken to refuse to be asked.
+    pub(super) fn refuses(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) >= REFUSED_MIN && self.passes()
+    }
+
+    fn passes(&self) -> bool {
         // Threads may lose counts of each other.
         let passed = self.passed.load(Ordering::Relaxed).wrapping_add(1);
         self.passed.store(passed, Ordering::Relaxed);
         !passed.is_multiple_of(ASK_EVERY)
+    }
+
+    /// A file could be asked, or could not, of which that was not known.
+    pub(super) fn was_asked(&self, is_refused: bool) {
+        let refused = self.refused.load(Ordering::Relaxed);
+        let refused = match is_refused {
+            true => (refused + 1).min(REFUSED_MIN),
+            false => 0,
+        };
+        self.refused.store(refused, Ordering::Relaxed);
+    }
+
+    /// A read of a file that cannot be asked was slow: whoever polls the first one of another is
+    /// not to wait as well.
+    #[cold]
+    pub(super) fn was_slow(&self) {
+        self.refused.store(0, Ordering::Relaxed);
     }
 
     /// A read of a file of which nothing was known was answered, after so long.
@@ -64,13 +96,13 @@ impl Device {
 /// Most devices remembered.
 const DEVICES_MAX: usize = 64;
 
-/// The devices below the files of an engine, by major and minor number.
+/// What is below the files of an engine, by a number that says what it is.
 #[derive(Debug, Default)]
-pub(crate) struct Devices(Mutex<BTreeMap<(u32, u32), Arc<Device>>>);
+pub(crate) struct Devices(Mutex<BTreeMap<u64, Arc<Device>>>);
 
 impl Devices {
-    /// What is known of a device. None if that cannot be told now.
-    pub(crate) fn of(&self, number: (u32, u32)) -> Option<Arc<Device>> {
+    /// What is known of one. None if that cannot be told now.
+    pub(crate) fn of(&self, number: u64) -> Option<Arc<Device>> {
         // In a forked child it may be held by a thread that is not there.
         let mut devices = self.0.try_lock().ok()?;
         if devices.len() >= DEVICES_MAX && !devices.contains_key(&number) {
@@ -111,6 +143,23 @@ mod tests {
     }
 
     #[test]
+    fn a_few_files_that_refuse_are_enough_and_one_that_does_not() {
+        let device = Device::default();
+        for _ in 1..REFUSED_MIN {
+            device.was_asked(true);
+            assert!(!device.refuses());
+        }
+        device.was_asked(true);
+        assert!(device.refuses() && !device.waits());
+        device.was_asked(false);
+        assert!(!device.refuses());
+        (0..REFUSED_MIN).for_each(|_| device.was_asked(true));
+        assert!(device.refuses());
+        device.was_slow();
+        assert!(!device.refuses());
+    }
+
+    #[test]
     fn one_read_in_many_is_asked_all_the_same() {
         let device = after(&[(90_000, 4096); 4]);
         let asked = (0..4 * ASK_EVERY).filter(|_| !device.waits()).count();
@@ -120,11 +169,11 @@ mod tests {
     #[test]
     fn devices_are_told_apart_and_there_is_room_for_so_many() {
         let devices = Devices::default();
-        let first = devices.of((8, 0)).expect("nobody else is here");
+        let first = devices.of(80).expect("nobody else is here");
         (0..4).for_each(|_| first.asked(90_000, 4096));
         let of = |number| devices.of(number).expect("as above");
-        assert!(of((8, 0)).waits() && !of((8, 1)).waits());
-        (0..1000).for_each(|minor| drop(of((9, minor))));
+        assert!(of(80).waits() && !of(81).waits());
+        (0..1000).for_each(|minor| drop(of(900 + minor)));
         assert!(devices.0.lock().unwrap().len() <= DEVICES_MAX);
         assert!(first.waits(), "its files know it");
     }

@@ -1,6 +1,7 @@
 //! Which way reads take, seen from the counts of system calls.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 use inflight::fs::{Alignment, File, OpenOptions};
@@ -8,7 +9,7 @@ use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Sta
 use tempfile::NamedTempFile;
 
 use super::support::{
-    directory, given_up, is_rerun, open, pattern, read_write, rerun, say, skip,
+    directory, given_up, is_rerun, on_every_backend, open, pattern, read_write, rerun, say, skip,
     skip_for_want_of_a_ring, temp_path, uring_or_skip,
 };
 
@@ -246,6 +247,33 @@ fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
         (0..64).for_each(|n| batch.push(device.read_at(block_of(0), n * BLOCK as u64)));
         assert!(batch.wait().all(|(result, _)| result.is_ok()));
         assert_eq!(workers(), 0);
+    });
+}
+
+/// What the first ones have shown is known of the others: none of them goes to the pool.
+#[test]
+fn files_in_memory_that_are_read_once_need_no_thread_of_the_pool() {
+    let Some(memory) = directories().into_iter().nth(1) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let mut path = NamedTempFile::new_in(&memory).expect("there is room");
+        path.write_all(&pattern(BLOCK)).expect("there is room");
+        let options = OpenOptions::new().read(true).engine(engine);
+        let read = async |files: u64| {
+            let before = engine.stats().pool_calls;
+            for _ in 0..files {
+                let file = options.open(path.path()).expect("it is there");
+                let (result, buf) = file.read_at(vec![0; BLOCK], 0).await;
+                assert_eq!(result.expect("it is read"), BLOCK);
+                assert_eq!(buf, pattern(BLOCK));
+            }
+            engine.stats().pool_calls - before
+        };
+        // One whose call was slow, on a busy machine, has the next four asked again.
+        let mut pooled = pollster::block_on(read(100));
+        pooled += engine.run(read(100)).expect("there is a loop");
+        assert!(pooled <= 50, "{pooled} of 200 went to the pool");
     });
 }
 

@@ -14,8 +14,8 @@ use inflight::fs::{Call, metadata};
 use inflight::{Awaited, Engine, leaked_operations};
 
 use super::{
-    AT_MOST, Fifo, Woken, entries, folder, in_own_process, on_every_backend_with_two_threads,
-    poll_once,
+    AT_MOST, ELSEWHERE, Fifo, Woken, entries, folder, in_own_process,
+    on_every_backend_with_two_threads, poll_once,
 };
 use crate::support::{on_every_backend_of, read_write, temp_file};
 
@@ -26,7 +26,7 @@ fn on_every_backend_for(calls: u32, body: impl Fn(&Engine)) {
 
 /// Waits until the pool has taken all calls that it had been given before.
 fn settle(engine: &Engine) {
-    pollster::block_on(metadata("/").on(engine).into_future()).expect("there is a root");
+    pollster::block_on(metadata(ELSEWHERE).on(engine).into_future()).expect("there is a root");
 }
 
 /// Waits until a thread of this process is in `open(2)`: one that has only taken the call does not
@@ -231,7 +231,7 @@ fn a_late_open_can_be_awaited_on_and_dropped() {
         let short = Duration::from_millis(2);
         let late = pollster::block_on(fifo.opening(engine).timeout(short)).unwrap_err();
         // Queued behind the other one.
-        let queued = metadata("/").on(engine).timeout(short);
+        let queued = metadata(ELSEWHERE).on(engine).timeout(short);
         let queued = pollster::block_on(queued).unwrap_err();
         comes_to(engine, 2);
         drop(queued);
@@ -239,7 +239,7 @@ fn a_late_open_can_be_awaited_on_and_dropped() {
         fifo.release();
         pollster::block_on(late.into_future()).unwrap();
         let far = Instant::now() + AT_MOST;
-        let soon = metadata("/").on(engine).deadline(far);
+        let soon = metadata(ELSEWHERE).on(engine).deadline(far);
         pollster::block_on(soon).expect("in time").unwrap();
         let file = temp_file(engine, b"abc");
         let truncate = file.truncate(1).timeout(AT_MOST);
@@ -263,7 +263,7 @@ fn a_waker_that_panics_costs_the_pool_nothing() {
     on_every_backend_with_two_threads(|engine| {
         let waker = Waker::from(Arc::new(Hostile));
         for _ in 0..5 {
-            let mut call = metadata("/").on(engine).into_future();
+            let mut call = metadata(ELSEWHERE).on(engine).into_future();
             let polled = Pin::new(&mut call).poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
             settle(engine);
@@ -301,7 +301,7 @@ fn the_last_handle_of_an_engine_may_be_dropped_on_a_thread_of_its_pool() {
         let engine = Engine::builder().threads(2).build().unwrap();
         let (told, hear) = channel();
         let last = Arc::new(Last(Mutex::new(None), told));
-        let mut call = metadata("/").on(&engine).into_future();
+        let mut call = metadata(ELSEWHERE).on(&engine).into_future();
         let waker = Waker::from(Arc::clone(&last));
         // Nobody can wake before both are there.
         let mut place = last.0.lock().unwrap();
@@ -324,7 +324,7 @@ fn the_last_handle_of_an_engine_may_be_dropped_on_a_thread_of_its_pool() {
     }
 }
 
-fn threads_of_pools() -> usize {
+pub(super) fn threads_of_pools() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
     names

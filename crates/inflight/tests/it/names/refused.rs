@@ -12,7 +12,7 @@ use inflight::fs::metadata;
 use inflight::{Engine, Forked, NoThread};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
-use super::{folder, in_own_process, is_open, open_file, poll_once};
+use super::{ELSEWHERE, folder, in_own_process, is_open, open_file, poll_once};
 use crate::support::{on_every_backend, read_write, temp_file, temp_path};
 
 /// From here on, this thread can start no other.
@@ -35,13 +35,13 @@ fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
         on_every_backend(|engine| {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
-            let failed = pollster::block_on(metadata(&path).on(engine).into_future());
+            let failed = pollster::block_on(metadata(ELSEWHERE).on(engine).into_future());
             let error = failed.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
             let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
             let NoThread { cause } = inner.expect("it says why");
             assert_eq!(cause.raw_os_error(), Some(libc::EAGAIN));
-            let options = read_write(engine);
+            let options = read_write(engine).create(true);
             assert!(pollster::block_on(options.opening(&path).into_future()).is_err());
             assert!(pollster::block_on(file.truncate(0).into_future()).is_err());
             assert_eq!(metadata(&path).on(engine).wait().unwrap().len, 7);
@@ -81,10 +81,10 @@ fn in_forked_child(body: impl FnOnce()) {
 fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
     let (path, file) = (temp_path(b"abc"), temp_file(engine, b"abc"));
     let other = temp_file(engine, b"abc");
-    let options = read_write(engine);
+    let options = read_write(engine).create(true);
     let mut begun = options.opening(&path).into_future();
     assert!(poll_once(&mut begun).is_pending());
-    let mut dropped = metadata("/").on(engine).into_future();
+    let mut dropped = metadata(ELSEWHERE).on(engine).into_future();
     assert!(poll_once(&mut dropped).is_pending());
     let mut closing = temp_file(engine, b"").close().into_future();
     drop(poll_once(&mut closing));
@@ -124,7 +124,7 @@ fn a_forked_child_is_refused_and_touches_no_lock() {
                     // Somebody nearly always holds the lock of the pool.
                     scope.spawn(|| {
                         while !stop.load(Ordering::Relaxed) {
-                            let call = metadata("/").on(engine).into_future();
+                            let call = metadata(ELSEWHERE).on(engine).into_future();
                             pollster::block_on(call).expect("there is a root");
                         }
                     });

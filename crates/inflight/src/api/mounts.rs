@@ -1,0 +1,89 @@
+//! Which mounted file systems answer by themselves, and which ask somebody.
+//!
+//! A call that one of the first kind answers from what is in memory waits for nobody. One of a
+//! network or of FUSE may wait for a server, which may be a task of this very thread.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::device::Device;
+
+/// The numbers (`linux/magic.h`) of file systems whose files are the same by every description. One
+/// of an overlay that is opened before the file is first written goes on reading what was there
+/// before (kernel documentation, `filesystems/overlayfs.rst`, "Non-standard behavior"), and those
+/// that ask a server or another program are told of each opening.
+const LOCAL: [i128; 5] = [
+    0xef53,      // ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0xf2f5_2010, // f2fs
+];
+
+/// Whether an open file is on one of these [file systems](LOCAL) (statfs(2)).
+pub(super) fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut out = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: `out` is ours to be filled.
+    let answer = unsafe { libc::fstatfs(fd.as_raw_fd(), out.as_mut_ptr()) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed, and the kernel has filled it.
+    let number = unsafe { out.assume_init() }.f_type;
+    // Its type is another one on each architecture.
+    Ok(LOCAL.contains(&i128::from(number)))
+}
+
+/// Mounts that are known to be [local](LOCAL); to ask about one may itself wait for a server.
+///
+/// No lock: a forked child goes on with it.
+static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+
+/// A number that no other mount has, or has had since the system was started: that of the mount
+/// from Linux 6.8 on (statx(2), `STATX_MNT_ID_UNIQUE`), else that of its block device. The numbers
+/// of mounts without one are given again there.
+pub(super) fn number_of(statx: &libc::statx) -> Option<u64> {
+    if statx.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0 {
+        return Some(statx.stx_mnt_id);
+    }
+    let device = (statx.stx_dev_major, statx.stx_dev_minor);
+    (device.0 != 0).then(|| number_of_device(device))
+}
+
+/// The number of a device, which no mount has.
+pub(super) fn number_of_device((major, minor): Device) -> u64 {
+    1 << 63 | u64::from(major) << 32 | u64::from(minor)
+}
+
+/// Whether what this was told of is known to be on a local file system.
+#[inline]
+pub(super) fn is_known(statx: &libc::statx) -> bool {
+    let is_it = |number| {
+        KNOWN
+            .iter()
+            .any(|known| known.load(Ordering::Relaxed) == number)
+    };
+    number_of(statx).is_some_and(is_it)
+}
+
+/// Learns whether an open file is on a local file system, of which this was told. May wait for a
+/// server.
+pub(super) fn learn(fd: BorrowedFd<'_>, statx: &libc::statx) {
+    let Some(number) = number_of(statx) else {
+        return;
+    };
+    if is_known(statx) || !is_local(fd).is_ok_and(|is_local| is_local) {
+        return;
+    }
+    for place in &KNOWN {
+        let order = Ordering::Relaxed;
+        match place.compare_exchange(0, number, order, order) {
+            Err(other) if other != number => {}
+            _ => return,
+        }
+    }
+    // More mounts than there is room for: files on the last ones go by way of the pool.
+}

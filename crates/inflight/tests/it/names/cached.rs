@@ -1,0 +1,271 @@
+//! What is opened, asked for and closed where that is awaited, and what is not.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::future::IntoFuture;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::rc::Rc;
+
+use inflight::fs::{OpenOptions, metadata};
+use inflight::{Direct, Engine, Operation, local};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
+
+use super::dropped::threads_of_pools;
+use super::{Fifo, folder, in_own_process, on_every_host, poll_once};
+use crate::support::{on_every_backend, read_write, skip, temp_path};
+
+/// Whether the kernel lets look into its caches, and files are where that is done.
+fn is_cached_or_skipped(name: &str) -> bool {
+    let path = temp_path(b"abc");
+    let opened = openat2(
+        CWD,
+        path.path(),
+        OFlags::PATH,
+        Mode::empty(),
+        ResolveFlags::CACHED,
+    );
+    if let Err(refusal) = opened {
+        skip(name, &format!("openat2(2) is refused: {refusal}"));
+        return false;
+    }
+    // SAFETY: no memory is involved.
+    let is_filtered = unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0;
+    if is_filtered && env::var_os("INFLIGHT_BACKEND").is_some_and(|wish| wish == "threads") {
+        skip(name, "no unusual calls are to be made under this filter");
+        return false;
+    }
+    let engine = Engine::new().expect("nothing is demanded");
+    let options = OpenOptions::new().read(true).engine(&engine);
+    drop(options.open(path.path()).expect("it is there"));
+    let is_opened_here = poll_once(&mut options.opening(path.path()).into_future()).is_ready();
+    if !is_opened_here {
+        skip(name, "files are on a file system that may ask somebody");
+    }
+    is_opened_here
+}
+
+#[test]
+fn what_is_cached_needs_no_thread_of_the_pool() {
+    let test = "cached::what_is_cached_needs_no_thread_of_the_pool";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        on_every_backend(|engine| {
+            let folder = folder();
+            let path = folder.path().join("file");
+            let link = folder.path().join("link");
+            fs::write(&path, b"content").expect("it can be made");
+            symlink(&path, &link).expect("it can be made");
+            let options = OpenOptions::new().read(true).engine(engine);
+            on_every_host(engine, || async {
+                for path in [&path, &link] {
+                    let file = options.opening(path).await.unwrap();
+                    assert_eq!(metadata(path).on(engine).await.unwrap().len, 7);
+                    assert_eq!(file.metadata().wait().unwrap().len, 7);
+                    file.close().await.unwrap();
+                    let both = read_write(engine).opening(path).await.unwrap();
+                    drop(both);
+                }
+                assert_eq!(threads_of_pools(), 0);
+            });
+            // As the kernel has it, it waits, if it may at all.
+            let file = pollster::block_on(options.opening(&path).into_future()).unwrap();
+            let file = file.into_std().expect("nothing is in flight");
+            // SAFETY: no memory is involved.
+            let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+            assert_eq!(flags & libc::O_NONBLOCK, 0);
+        });
+    });
+}
+
+#[test]
+fn what_may_wait_is_made_by_a_thread_of_the_pool() {
+    let test = "cached::what_may_wait_is_made_by_a_thread_of_the_pool";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        on_every_backend(|engine| {
+            let folder = folder();
+            let path = folder.path().join("file");
+            fs::write(&path, b"content").expect("it can be made");
+            let is_pending = |options: OpenOptions, path: &Path| {
+                let mut open = options.engine(engine).opening(path).into_future();
+                let is_pending = poll_once(&mut open).is_pending();
+                drop(is_pending.then(|| pollster::block_on(open)));
+                is_pending
+            };
+            let reading = || OpenOptions::new().read(true);
+            assert!(!is_pending(reading(), &path));
+            assert!(is_pending(reading(), Path::new("/proc/self/stat")));
+            assert!(is_pending(reading(), &folder.path().join("none")));
+            assert!(is_pending(reading(), folder.path()));
+            let writing = || reading().write(true);
+            assert!(is_pending(writing().create(true), &path));
+            assert!(is_pending(writing().truncate(true), &path));
+            assert!(is_pending(OpenOptions::new(), &path), "it is refused");
+            let fifo = Fifo::new(folder.path());
+            let mut open = fifo.opening(engine).into_future();
+            assert!(poll_once(&mut open).is_pending());
+            fifo.release();
+            drop(pollster::block_on(open).expect("somebody has opened the other end"));
+            // Its space is given back when it is closed.
+            let file = reading().engine(engine).open(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            let mut closing = file.close().into_future();
+            if poll_once(&mut closing).is_pending() {
+                pollster::block_on(closing).unwrap();
+            }
+            assert!(threads_of_pools() > 0);
+        });
+    });
+}
+
+#[test]
+fn a_file_without_a_name_is_closed_by_a_thread_of_the_pool() {
+    let test = "cached::a_file_without_a_name_is_closed_by_a_thread_of_the_pool";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        on_every_backend(|engine| {
+            let path = temp_path(b"abc");
+            let options = OpenOptions::new().read(true).engine(engine);
+            let file = options.open(path.path()).unwrap();
+            pollster::block_on(file.close().into_future()).unwrap();
+            assert_eq!(threads_of_pools(), 0);
+            let file = options.open(path.path()).unwrap();
+            path.close().unwrap();
+            pollster::block_on(file.close().into_future()).unwrap();
+            assert_eq!(threads_of_pools(), 1);
+        });
+    });
+}
+
+#[test]
+fn a_lease_is_not_waited_for_in_a_poll() {
+    let test = "cached::a_lease_is_not_waited_for_in_a_poll";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        // SAFETY: no memory is involved. Who has a lease is told that it is wanted.
+        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+        on_every_backend(|engine| {
+            let path = temp_path(b"abc");
+            let holder = fs::File::options().write(true).open(path.path()).unwrap();
+            let (_, path) = path.into_parts();
+            let lease = |kind: i32| {
+                // SAFETY: no memory is involved.
+                let answer = unsafe { libc::fcntl(holder.as_raw_fd(), libc::F_SETLEASE, kind) };
+                assert_eq!(answer, 0, "{}", io::Error::last_os_error());
+            };
+            lease(libc::F_WRLCK);
+            let options = OpenOptions::new().read(true).engine(engine);
+            let mut open = options.opening(&path).into_future();
+            assert!(poll_once(&mut open).is_pending());
+            lease(libc::F_UNLCK);
+            drop(pollster::block_on(open).expect("it is free"));
+        });
+    });
+}
+
+#[test]
+fn direct_files_are_opened_where_that_is_awaited() {
+    let test = "cached::direct_files_are_opened_where_that_is_awaited";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        on_every_backend(|engine| {
+            let path = temp_path(&[7; 4096]);
+            for direct in [Direct::Off, Direct::Auto, Direct::Required] {
+                let options = read_write(engine).direct(direct).durable_writes(true);
+                let Ok(waited) = options.open(path.path()) else {
+                    skip(test, "the file system has no direct I/O");
+                    continue;
+                };
+                let awaited = pollster::block_on(options.opening(path.path()).into_future());
+                let awaited = awaited.unwrap();
+                assert_eq!(awaited.is_direct(), waited.is_direct());
+                assert_eq!(awaited.alignment(), waited.alignment());
+                let flags = |file: inflight::fs::File| {
+                    let file = file.into_std().expect("nothing is in flight");
+                    // SAFETY: no memory is involved.
+                    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) }
+                };
+                assert_eq!(flags(awaited), flags(waited));
+            }
+            assert_eq!(threads_of_pools(), 0);
+        });
+    });
+}
+
+#[test]
+fn a_task_that_only_opens_lets_the_others_have_their_turn() {
+    let name = "a_task_that_only_opens_lets_the_others_have_their_turn";
+    if !is_cached_or_skipped(name) {
+        return;
+    }
+    on_every_backend(|engine| {
+        let path = temp_path(b"abc");
+        let options = OpenOptions::new().read(true).engine(engine);
+        let turns = engine.run(async {
+            let turns = Rc::new(Cell::new(0));
+            let counted = Rc::clone(&turns);
+            let other = local::spawn(async move {
+                loop {
+                    counted.set(counted.get() + 1);
+                    local::yield_now().await;
+                }
+            });
+            for _ in 0..2000 {
+                drop(options.opening(path.path()).await.unwrap());
+            }
+            drop(other);
+            turns.get()
+        });
+        let turns = turns.unwrap();
+        assert!(turns >= 10, "{turns} turns");
+    });
+}
+
+/// Who is ended for it is not asked.
+#[test]
+fn a_filter_that_comes_later_is_not_tried() {
+    let test = "cached::a_filter_that_comes_later_is_not_tried";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        // SAFETY: no memory is involved.
+        if unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+            return skip(test, "calls are filtered already");
+        }
+        let path = temp_path(b"abc");
+        let engine = Engine::new().expect("nothing is demanded");
+        let options = OpenOptions::new().read(true).engine(&engine);
+        drop(options.open(path.path()).unwrap());
+        let mut open = options.opening(path.path()).into_future();
+        assert!(poll_once(&mut open).is_ready());
+        let rules: BTreeMap<i64, _> = [(libc::SYS_openat2, Vec::new())].into();
+        let arch = env::consts::ARCH.try_into().expect("a filter can be made");
+        let (others, these) = (SeccompAction::Allow, SeccompAction::KillProcess);
+        let filter = SeccompFilter::new(rules, others, these, arch).expect("it is sound");
+        let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
+        apply_filter_all_threads(&program).expect("it is sound");
+        let open = options.opening(path.path()).into_future();
+        drop(pollster::block_on(open).expect("by a thread of the pool"));
+        let asked = metadata(path.path()).on(&engine).into_future();
+        assert_eq!(pollster::block_on(asked).expect("as well").len, 3);
+        assert!(threads_of_pools() > 0);
+    });
+}
