@@ -1,5 +1,5 @@
-//! What a call costs on each road: statx(2) and openat(2) made here, by a thread of the pool, and
-//! through a ring. The file and its name are in the cache, so it is the road that is seen.
+//! What a call costs on each road: statx(2) and openat(2) made here, awaited, and through a ring.
+//! The file and its name are in the cache, so it is the road that is seen.
 //!
 //! ```text
 //! cargo bench -p inflight --bench calls
@@ -122,7 +122,7 @@ fn compare(name: &str, at_once: usize, roads: &mut [Road<'_>]) {
     for ((road, _), times) in roads.iter().zip(&mut rounds) {
         times.sort_by(f64::total_cmp);
         let [low, median, high] = [1, 2, 3].map(|quarter| times[quarter * (ROUNDS - 1) / 4]);
-        println!("{name:6} {at_once:4} at once  {road:5} {median:8.0} ns ({low:.0} to {high:.0})");
+        println!("{name:6} {at_once:4} at once  {road:7} {median:8.0} ns ({low:.0} to {high:.0})");
     }
 }
 
@@ -146,7 +146,10 @@ fn main() {
                     (0..count).for_each(|_| drop(black_box(metadata(path).wait())));
                 }),
             ),
-            ("pool", Box::new(|count| join((0..count).map(|_| asking())))),
+            (
+                "awaited",
+                Box::new(|count| join((0..count).map(|_| asking()))),
+            ),
             (
                 "ring",
                 Box::new(|count| ring_statx(&mut statx, name, count)),

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fcntl_setfl, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fcntl_setfl, openat, openat2};
 use rustix::io::Errno;
 
 use super::mounts;
@@ -89,6 +89,17 @@ fn identity(statx: &libc::statx) -> (u32, u32, u64) {
 pub(super) fn metadata(shared: &Shared, path: &Path) -> Option<libc::statx> {
     let (_, statx) = may_ask(shared, is_filtered()).then(|| find(path, ALL))??;
     Some(statx)
+}
+
+/// Learns on which kind of file system what has this name is; for whoever may wait.
+#[cold]
+pub(super) fn learn(path: &Path) {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if let Ok(fd) = openat(CWD, path, flags, Mode::empty())
+        && let Ok(statx) = statx_cached(fd.as_fd(), IDENTITY)
+    {
+        mounts::learn(fd.as_fd(), &statx);
+    }
 }
 
 /// Whether to close a descriptor of a regular file, opened to be read, waits for nothing: nobody

@@ -37,10 +37,35 @@ pub(super) fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(LOCAL.contains(&i128::from(number)))
 }
 
-/// Mounts that are known to be [local](LOCAL); to ask about one may itself wait for a server.
-///
-/// No lock: a forked child goes on with it.
-static KNOWN: [AtomicU64; 32] = [const { AtomicU64::new(0) }; 32];
+/// Numbers of mounts. No lock: a forked child goes on with it.
+struct Mounts([AtomicU64; 32]);
+
+/// Mounts that are known to be [local](LOCAL) and not to be; to ask about one may itself wait for a
+/// server.
+static LOCAL_ONES: Mounts = Mounts([const { AtomicU64::new(0) }; 32]);
+static OTHERS: Mounts = Mounts([const { AtomicU64::new(0) }; 32]);
+
+impl Mounts {
+    #[inline]
+    fn has(&self, number: u64) -> bool {
+        let is_it = |known: &AtomicU64| known.load(Ordering::Relaxed) == number;
+        self.0.iter().any(is_it)
+    }
+
+    fn is_full(&self) -> bool {
+        self.0[self.0.len() - 1].load(Ordering::Relaxed) != 0
+    }
+
+    fn add(&self, number: u64) {
+        for place in &self.0 {
+            let order = Ordering::Relaxed;
+            match place.compare_exchange(0, number, order, order) {
+                Err(other) if other != number => {}
+                _ => return,
+            }
+        }
+    }
+}
 
 /// A number that no other mount has, or has had since the system was started: that of the mount
 /// from Linux 6.8 on (statx(2), `STATX_MNT_ID_UNIQUE`), else that of its block device. The numbers
@@ -61,29 +86,71 @@ pub(super) fn number_of_device((major, minor): Device) -> u64 {
 /// Whether what this was told of is known to be on a local file system.
 #[inline]
 pub(super) fn is_known(statx: &libc::statx) -> bool {
-    let is_it = |number| {
-        KNOWN
-            .iter()
-            .any(|known| known.load(Ordering::Relaxed) == number)
-    };
-    number_of(statx).is_some_and(is_it)
+    number_of(statx).is_some_and(|number| LOCAL_ONES.has(number))
+}
+
+/// Whether it would pay to [`learn`]. Files on more mounts than there is room for go by way of the
+/// pool.
+#[inline]
+pub(super) fn is_new(statx: &libc::statx) -> bool {
+    let is_new = |number| !LOCAL_ONES.has(number) && !OTHERS.has(number);
+    number_of(statx).is_some_and(is_new) && !LOCAL_ONES.is_full() && !OTHERS.is_full()
 }
 
 /// Learns whether an open file is on a local file system, of which this was told. May wait for a
 /// server.
+#[cold]
 pub(super) fn learn(fd: BorrowedFd<'_>, statx: &libc::statx) {
-    let Some(number) = number_of(statx) else {
+    let (Some(number), Ok(is_local)) = (number_of(statx), is_local(fd)) else {
         return;
     };
-    if is_known(statx) || !is_local(fd).is_ok_and(|is_local| is_local) {
-        return;
+    let ones = match is_local {
+        true => &LOCAL_ONES,
+        false => &OTHERS,
+    };
+    ones.add(number);
+}
+
+// All of it is what the kernel says, and Miri has none.
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::api::open::statx;
+
+    #[test]
+    fn what_a_mount_is_has_to_be_asked_once() -> io::Result<()> {
+        let (ours, other) = (tempfile::tempfile()?, File::open("/proc/self/stat")?);
+        for file in [&ours, &other] {
+            let statx = statx(file.as_raw_fd())?;
+            if number_of(&statx).is_none() {
+                println!("skipped: this kernel does not number mounts for ever");
+                continue;
+            }
+            learn(file.as_fd(), &statx);
+            assert!(!is_new(&statx));
+            assert_eq!(is_known(&statx), is_local(file.as_fd())?);
+        }
+        assert!(!is_known(&statx(other.as_raw_fd())?));
+        Ok(())
     }
-    for place in &KNOWN {
-        let order = Ordering::Relaxed;
-        match place.compare_exchange(0, number, order, order) {
-            Err(other) if other != number => {}
-            _ => return,
+
+    #[test]
+    fn mounts_are_remembered_once_each_and_as_many_as_there_is_room_for() {
+        let mounts = Mounts([const { AtomicU64::new(0) }; 32]);
+        for number in 1..=40 {
+            assert_eq!(mounts.is_full(), number > 32);
+            mounts.add(number);
+            mounts.add(number);
+            assert_eq!(mounts.has(number), number <= 32);
         }
     }
-    // More mounts than there is room for: files on the last ones go by way of the pool.
+
+    #[test]
+    fn devices_have_numbers_of_their_own() {
+        let (one, other) = (number_of_device((8, 1)), number_of_device((8, 2)));
+        assert!(one != other && one != number_of_device((1, 8)) && one > 1 << 62);
+    }
 }

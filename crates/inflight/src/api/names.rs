@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use super::cached;
 use super::calls::{Call, Make};
 use super::engine::Engine;
-use super::open::metadata_of;
+use super::mounts;
+use super::open::statx_of;
 use super::upkeep::Metadata;
 use crate::error::SetupError;
 use crate::host::shared::Shared;
@@ -187,7 +188,7 @@ impl MetadataOf {
     ///
     /// As [`metadata`].
     pub fn wait(self) -> io::Result<Metadata> {
-        metadata_of(&self.path)
+        statx_of(&self.path).map(|statx| Metadata::from_statx(&statx))
     }
 }
 
@@ -213,7 +214,11 @@ impl Make for Asking {
     }
 
     fn make(self) -> io::Result<Metadata> {
-        metadata_of(&self.0)
+        let statx = statx_of(&self.0)?;
+        if mounts::is_new(&statx) {
+            cached::learn(&self.0);
+        }
+        Ok(Metadata::from_statx(&statx))
     }
 }
 

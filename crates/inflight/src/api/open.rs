@@ -23,7 +23,6 @@ use super::handle::{Handle, Opened};
 use super::mounts;
 use super::names::or_global;
 use super::twin::{Wanted, is_filtered};
-use super::upkeep::Metadata;
 use crate::buf::Mapping;
 use crate::host::shared::Shared;
 use crate::policy::{self, Facts};
@@ -254,7 +253,9 @@ impl OpenOptions {
         let mut inner = self.inner.clone();
         let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
         let statx = statx(fd.as_raw_fd())?;
-        mounts::learn(fd.as_fd(), &statx);
+        if mounts::is_new(&statx) {
+            mounts::learn(fd.as_fd(), &statx);
+        }
         let flags = flags(fd.as_raw_fd())?;
         if self.direct == Direct::Required
             && let Err(refusal) = make_direct(&fd, flags, &statx)
@@ -528,10 +529,10 @@ fn statx_at(fd: RawFd, path: &CStr, flags: i32, mask: u32) -> io::Result<libc::s
 }
 
 /// What the file system tells of what has this name.
-pub(super) fn metadata_of(path: &Path) -> io::Result<Metadata> {
+pub(super) fn statx_of(path: &Path) -> io::Result<libc::statx> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
-    statx_at(libc::AT_FDCWD, &path, 0, ALL).map(|statx| Metadata::from_statx(&statx))
+    statx_at(libc::AT_FDCWD, &path, 0, ALL)
 }
 
 /// Sets the length of a file.

@@ -105,10 +105,10 @@ impl Common {
             }
             let worked_until = Instant::now();
             let credit = Duration::from_nanos(self.credit_ns.load(Relaxed));
-            let credit = (credit + (worked_until - begun)).min(CREDIT);
+            let credit = (credit + worked_until.duration_since(begun)).min(CREDIT);
             let has_found = self.look(worked_until, credit.min(PATIENCE));
             begun = Instant::now();
-            self.lend(credit.saturating_sub(begun - worked_until));
+            self.lend(credit.saturating_sub(begun.duration_since(worked_until)));
             if !has_found {
                 return;
             }
