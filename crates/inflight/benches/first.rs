@@ -1,9 +1,9 @@
 //! Many files, each opened, read once and closed: what is known of the first ones has to be enough
 //! for the others, and the way to the pool is too long for what takes a microsecond.
 //!
-//! `cargo bench -p inflight --bench first DIRECTORY`. The files are made there and removed; they are
-//! read through the page cache, which has them, and directly where the file system can. Nothing is
-//! asserted: the figures go to `docs/design/roads.md` and `docs/design/calls.md`.
+//! `cargo bench -p inflight --bench first DIRECTORY`. The files are made there and removed; they
+//! are read through the page cache, which has them, and directly where the file system can. Nothing
+//! is asserted: the figures go to `docs/design/roads.md` and `docs/design/calls.md`.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
