@@ -323,10 +323,10 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
     }
     match op {
         Op::ReadAt { .. } if facts.learns => learned.road(facts.direct),
-        // They do not learn, but what has been learned of a file that refuses counts for them.
         Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct) {
-            road @ (Road::Blind | Road::Slow) => road,
-            _ => Road::Backend,
+            // They do not show what a device is, nor is one of them shared.
+            Road::Ask | Road::Memory => Road::Backend,
+            road => road,
         },
         Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
         // What the kernel has in memory; a ring always hands it to a worker.

@@ -287,13 +287,16 @@ impl Handle {
         if self.refuses_sync_after(*wishes) {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
-        let op = op(fd, self.hints.heard(wishes, facts.direct));
+        let mut op = op(fd, self.hints.heard(wishes, facts.direct));
+        let road = road(&op, facts, &self.learned, self.grows(offset, len));
+        if let (Road::Warm | Road::Blind, Op::ReadVectoredAt { fd, .. }) = (road, &mut op) {
+            *fd = self.twin.for_this_thread(self.as_fd());
+        }
         let request = Request {
             whole,
             ..Request::simple(op)
         };
-        let grows = self.grows(offset, len);
-        Prepared::run(road(&op, facts, &self.learned, grows), request)
+        Prepared::run(road, request)
     }
 
     /// Whether reads, or writes, go by way of aligned memory where they are not aligned.

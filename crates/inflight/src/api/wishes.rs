@@ -200,6 +200,16 @@ macro_rules! wishes {
 
 wishes!(ReadAt, WriteAt, ReadVectoredAt, WriteVectoredAt);
 
+impl<B> ReadVectoredAt<'_, B> {
+    /// Has the backend read, whatever is known of the file: tests of what is in flight need reads
+    /// that are not answered at once.
+    #[doc(hidden)]
+    pub fn by_backend(mut self) -> Self {
+        self.wishes = self.wishes.with(Wishes::BY_BACKEND);
+        self
+    }
+}
+
 /// The wishes of writes.
 macro_rules! wishes_of_writes {
     ($($operation:ident),*) => {$(

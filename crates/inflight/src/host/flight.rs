@@ -197,8 +197,8 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
 #[inline]
 fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
     match (road, step, op) {
-        (Road::Warm, Step::Try { .. }, _) => Some(Manner::WithoutWaiting),
-        (Road::CacheFirst, Step::Try { .. }, _) => Some(Manner::Asking),
+        (Road::Warm, Step::Try { .. }, Op::ReadAt { .. }) => Some(Manner::WithoutWaiting),
+        (Road::CacheFirst, Step::Try { .. }, Op::ReadAt { .. }) => Some(Manner::Asking),
         // What cannot be asked not to wait is a plain call here as well.
         (Road::Blind, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::Call),
         (Road::Memory, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::CallOrRing),

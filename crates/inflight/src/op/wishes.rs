@@ -37,6 +37,9 @@ impl Wishes {
     /// A hint has been left out.
     pub(crate) const UNHEARD: Self = Self(0x20);
 
+    /// By the backend, whatever is known of the file.
+    pub(crate) const BY_BACKEND: Self = Self(0x40);
+
     const RWF: u8 = Self::DSYNC.0 | Self::NO_WAIT.0 | Self::DONT_CACHE.0;
     const PRIORITIES: u8 = Self::LATENCY.0 | Self::THROUGHPUT.0;
     const HINTS: u8 = Self::DONT_CACHE.0 | Self::PRIORITIES;

@@ -69,7 +69,7 @@ fn metadata_is_asked_for_at_once() {
 }
 
 #[test]
-fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
+fn lists_of_buffers_of_a_file_in_the_page_cache_go_as_its_other_reads_do() {
     let read = Op::ReadVectoredAt {
         fd: 0,
         iovecs: crate::op::Iovecs {
@@ -79,15 +79,23 @@ fn lists_of_buffers_go_by_the_ring_unless_it_would_need_a_worker() {
         offset: 0,
         wishes: Wishes::NONE,
     };
-    let cases: [(&[(Seen, usize)], Road); 4] = [
-        (&[], Road::Backend),
-        (&[(Seen::Hit, 100)], Road::Backend),
-        (&[(Seen::Refused, 1)], Road::Blind),
-        (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
+    let asked = Seen::Asked {
+        ns: 3_000,
+        bytes: 4096,
+    };
+    let cases: [(Facts, &[(Seen, usize)], Road); 8] = [
+        (BUFFERED, &[], Road::First),
+        (BUFFERED, &[(Seen::Hit, 1)], Road::CacheFirst),
+        (BUFFERED, &[(Seen::Hit, 100)], Road::Warm),
+        (BUFFERED, &[(Seen::Miss, 100)], Road::Cold),
+        (BUFFERED, &[(Seen::Refused, 1)], Road::Blind),
+        (BUFFERED, &[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),
+        (DIRECT, &[], Road::Backend),
+        (DIRECT, &[(asked, 1)], Road::Backend),
     ];
-    for (seen, expected) in cases {
-        let learned = learned(BUFFERED, false, seen);
-        assert_eq!(road(&read, BUFFERED, &learned, false), expected, "{seen:?}");
+    for (facts, seen, expected) in cases {
+        let learned = learned(facts, false, seen);
+        assert_eq!(road(&read, facts, &learned, false), expected, "{seen:?}");
     }
 }
 

@@ -48,7 +48,10 @@ fn vectored_reads_come_in_the_order_pushed() {
         let file = temp_file(engine, &data);
         let mut batch = Batch::new();
         for word in shuffled(1024) {
-            batch.push(file.read_vectored_at(vec![vec![0; 4], vec![0; 4]], word * 8));
+            batch.push(
+                file.read_vectored_at(vec![vec![0; 4], vec![0; 4]], word * 8)
+                    .by_backend(),
+            );
         }
         for (word, (result, bufs)) in shuffled(1024).zip(batch.wait()) {
             assert_eq!(result.unwrap(), 8);
@@ -200,7 +203,11 @@ fn a_file_with_the_number_of_a_closed_one_is_not_taken_for_it() {
             let files: Vec<_> = (0..4).map(|n| temp_file(engine, &[round, n, 77])).collect();
             let mut batch = Batch::new();
             for n in 0..600 {
-                batch.push(files[n % 4].read_vectored_exact_at(vec![vec![0; 3]], 0));
+                batch.push(
+                    files[n % 4]
+                        .read_vectored_exact_at(vec![vec![0; 3]], 0)
+                        .by_backend(),
+                );
             }
             for (n, (result, bufs)) in (0..4).cycle().zip(batch.wait()) {
                 assert_eq!((result.unwrap(), &bufs[0][..]), (3, &[round, n, 77][..]));
@@ -216,7 +223,11 @@ fn more_files_than_a_ring_has_places_for_are_served() {
         let files: Vec<_> = (0..200_u8).map(|n| temp_file(engine, &[n; 9])).collect();
         let mut batch = Batch::new();
         for n in 0..1000 {
-            batch.push(files[n * 7 % 200].read_vectored_exact_at(vec![vec![0; 9]], 0));
+            batch.push(
+                files[n * 7 % 200]
+                    .read_vectored_exact_at(vec![vec![0; 9]], 0)
+                    .by_backend(),
+            );
         }
         for (n, (result, bufs)) in batch.wait().enumerate() {
             let expected = u8::try_from(n * 7 % 200).unwrap();
@@ -239,7 +250,7 @@ fn the_engine_of_the_first_operation_runs_the_batch_if_none_is_named() {
                 Batch::new()
             };
             for file in files.iter().chain(&files) {
-                batch.push(file.read_vectored_at(vec![vec![0; 8]], 0));
+                batch.push(file.read_vectored_at(vec![vec![0; 8]], 0).by_backend());
             }
             let read: Vec<_> = batch.wait().map(|(result, _)| result.unwrap()).collect();
             assert_eq!(read, [5, 6, 5, 6]);
@@ -257,7 +268,7 @@ fn a_batch_of_one_takes_a_plain_call() {
         let file = temp_file(engine, b"abc");
         let before = engine.stats();
         let mut batch = Batch::new();
-        batch.push(file.read_vectored_at(vec![vec![0; 3]], 0));
+        batch.push(file.read_vectored_at(vec![vec![0; 3]], 0).by_backend());
         assert_eq!(batch.wait().next().unwrap().0.unwrap(), 3);
         let after = engine.stats();
         assert_eq!(after.plain_calls - before.plain_calls, 1);
@@ -292,7 +303,7 @@ fn no_enter_is_made_for_nothing() {
     let file = temp_file(&engine, &pattern(8 * 800));
     let before = engine.stats().enters;
     let mut batch = Batch::new();
-    (0..800).for_each(|n| batch.push(file.read_vectored_at(vec![vec![0; 8]], n * 8)));
+    (0..800).for_each(|n| batch.push(file.read_vectored_at(vec![vec![0; 8]], n * 8).by_backend()));
     assert!(batch.wait().all(|(result, _)| result.unwrap() == 8));
     let enters = engine.stats().enters - before;
     // Cached reads complete while they are handed over.

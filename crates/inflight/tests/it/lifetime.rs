@@ -112,8 +112,10 @@ fn several<'f>(file: &'f File, yard: &Arc<Yard>, random: &mut Random) -> ReadVec
     let bufs = (0..=random.below(3)).map(|_| yard.take()).collect();
     let page = random.below(FILE_PAGES);
     match random.below(2) {
-        0 => file.read_vectored_exact_at(bufs, page * PAGE as u64),
-        _ => file.read_vectored_at(bufs, page * PAGE as u64),
+        0 => file
+            .read_vectored_exact_at(bufs, page * PAGE as u64)
+            .by_backend(),
+        _ => file.read_vectored_at(bufs, page * PAGE as u64).by_backend(),
     }
 }
 

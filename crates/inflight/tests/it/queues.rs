@@ -26,7 +26,9 @@ fn every_tag_comes_back_once_with_its_result() {
         let seen = engine.queue(6, |queue| {
             let mut seen = BTreeSet::new();
             for tag in 0..500 {
-                let mut read = file.read_vectored_at(vec![vec![0; 8]], tag * 8);
+                let mut read = file
+                    .read_vectored_at(vec![vec![0; 8]], tag * 8)
+                    .by_backend();
                 while let Err(back) = queue.push(tag, read) {
                     assert!(queue.is_full());
                     read = back;
@@ -92,7 +94,7 @@ fn a_result_can_decide_what_is_asked_next() {
             let mut visited = BTreeSet::new();
             let mut at = 0;
             while visited.insert(at) {
-                let read = file.read_vectored_at(vec![vec![0; 1]], at);
+                let read = file.read_vectored_at(vec![vec![0; 1]], at).by_backend();
                 assert!(queue.push(at, read).is_ok());
                 let (tag, (result, bufs)) = queue.next().unwrap();
                 assert_eq!((tag, result.unwrap()), (at, 1));
@@ -234,7 +236,7 @@ fn the_body_may_run_batches_and_queues_of_the_same_engine() {
         let data = pattern(64);
         let file = temp_file(engine, &data);
         chill(&file);
-        let read = |at: u64| file.read_vectored_at(vec![vec![0; 8]], at);
+        let read = |at: u64| file.read_vectored_at(vec![vec![0; 8]], at).by_backend();
         let inner = engine.queue(4, |outer| {
             assert!(outer.push(0, read(0)).is_ok());
             assert!(outer.push(8, read(8)).is_ok());

@@ -250,6 +250,43 @@ fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
     });
 }
 
+#[test]
+fn cached_reads_into_several_buffers_are_plain_calls_as_others_are() {
+    let content = pattern(64 * BLOCK);
+    let path = temp_path(&content);
+    on_every_backend(|engine| {
+        let file = open(engine, path.path());
+        let halves = || vec![vec![0; 1000], vec![0; BLOCK - 1000]];
+        let check = |at: usize, (result, bufs): (std::io::Result<usize>, Vec<Vec<u8>>)| {
+            assert_eq!(result.expect("it is read"), BLOCK);
+            assert_eq!(bufs.concat(), content[at * BLOCK..][..BLOCK]);
+        };
+        let read = |at: usize| file.read_vectored_exact_at(halves(), (at * BLOCK) as u64);
+        let awaited = async || {
+            for at in 0..64 {
+                check(at, read(at).await);
+            }
+        };
+        let before = engine.stats();
+        pollster::block_on(awaited());
+        engine.run(awaited()).expect("there is a loop");
+        let mut batch = Batch::on(engine);
+        (0..64).for_each(|at| batch.push(read(at)));
+        (0..)
+            .zip(batch.wait())
+            .for_each(|(at, read)| check(at, read));
+        (0..64).for_each(|at| check(at, read(at).wait()));
+        let after = engine.stats();
+        assert_eq!(after.pool_calls, before.pool_calls);
+        let enters = after.enters - before.enters;
+        // A page that the kernel has taken away meanwhile is waited for.
+        assert!(
+            enters < 32,
+            "{enters} enters for 256 reads of what is cached"
+        );
+    });
+}
+
 /// What the first ones have shown is known of the others: none of them goes to the pool.
 #[test]
 fn files_in_memory_that_are_read_once_need_no_thread_of_the_pool() {

@@ -176,6 +176,11 @@ impl Actor {
             true => target.file.read_vectored_exact_at(bufs, offset),
             false => target.file.read_vectored_at(bufs, offset),
         };
+        // Most would be answered at once, and few would be left in flight.
+        let read = match self.random.happens(750) {
+            true => read.by_backend(),
+            false => read,
+        };
         let end = meet(&mut self.random, &mut self.fates, read, leeway).await;
         let End::Answered((result, bufs)) = end else {
             return Ok(());

@@ -55,6 +55,7 @@ fn lists_of_buffers_count_with_all_their_bytes() {
             let mut reads: Vec<_> = (0..20)
                 .map(|_| {
                     file.read_vectored_at(vec![vec![0; 1000]; 4], 0)
+                        .by_backend()
                         .into_future()
                 })
                 .collect();
@@ -112,7 +113,10 @@ fn a_large_direct_transfer_is_split_and_put_together() {
             .unwrap();
         let run = async || {
             let mut small: Vec<_> = (0..8)
-                .map(|page| file.read_vectored_at(vec![vec![0; PAGE]], page * PAGE as u64))
+                .map(|page| {
+                    file.read_vectored_at(vec![vec![0; PAGE]], page * PAGE as u64)
+                        .by_backend()
+                })
                 .map(IntoFuture::into_future)
                 .collect();
             for read in &mut small {
@@ -221,7 +225,11 @@ fn buffers_of_a_pool_are_registered_on_drivers_and_in_loops_and_dead_pools_forgo
 async fn read_all(files: &[File], data: &[u8], count: usize) {
     let at = |n: usize| (n * 7 % 64) * 512;
     let mut reads: Vec<_> = (0..count)
-        .map(|n| files[n % files.len()].read_vectored_at(vec![vec![0; 512]], at(n) as u64))
+        .map(|n| {
+            files[n % files.len()]
+                .read_vectored_at(vec![vec![0; 512]], at(n) as u64)
+                .by_backend()
+        })
         .map(IntoFuture::into_future)
         .collect();
     for read in &mut reads {

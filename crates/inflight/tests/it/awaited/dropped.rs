@@ -74,7 +74,10 @@ fn a_dropped_read_keeps_its_buffer_until_the_device_is_done_with_it() {
         let file = temp_file(engine, &pattern(2 * PAGE));
         let take = || pool.take().expect("there are three");
         let mut reads: Vec<_> = (0..2)
-            .map(|page| file.read_vectored_at(vec![take()], page * PAGE as u64))
+            .map(|page| {
+                file.read_vectored_at(vec![take()], page * PAGE as u64)
+                    .by_backend()
+            })
             .map(IntoFuture::into_future)
             .collect();
         for read in &mut reads {
@@ -236,8 +239,8 @@ fn a_batch_is_awaited_where_it_is_run() {
         for reads in [1, 50] {
             let mut batch = Batch::on(engine);
             for _ in 0..reads {
-                batch.push(here.read_vectored_at(vec![vec![0; 5]], 0));
-                batch.push(there.read_vectored_at(vec![vec![0; 5]], 0));
+                batch.push(here.read_vectored_at(vec![vec![0; 5]], 0).by_backend());
+                batch.push(there.read_vectored_at(vec![vec![0; 5]], 0).by_backend());
             }
             let before = (engine.stats().operations, other.stats().operations);
             let results = pollster::block_on(batch.into_future());
@@ -256,8 +259,8 @@ fn a_batch_is_awaited_where_it_is_run() {
         }
         // Dropped in flight, and without an engine named.
         let mut batch = Batch::new();
-        (0..20).for_each(|_| batch.push(here.read_vectored_at(vec![vec![0; 5]], 0)));
-        (0..20).for_each(|_| batch.push(there.read_vectored_at(vec![vec![0; 5]], 0)));
+        (0..20).for_each(|_| batch.push(here.read_vectored_at(vec![vec![0; 5]], 0).by_backend()));
+        (0..20).for_each(|_| batch.push(there.read_vectored_at(vec![vec![0; 5]], 0).by_backend()));
         let mut batch = batch.into_future();
         let _ = poll_once(&mut batch);
         drop(batch);

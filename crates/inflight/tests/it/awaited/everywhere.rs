@@ -44,6 +44,7 @@ fn every_operation_can_be_awaited() {
             assert_eq!(file.write_vectored_all_at(bufs, 20).await.0.unwrap(), 7);
             let (result, bufs) = file
                 .read_vectored_at(vec![vec![0; 2], vec![0; 5]], 20)
+                .by_backend()
                 .await;
             assert_eq!(result.unwrap(), 7);
             assert_eq!(bufs, [vec![1, 1], vec![1, 2, 2, 2, 2]]);

@@ -308,7 +308,11 @@ pub(super) type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
 /// Reads of every byte, each begun.
 pub(super) fn begun(file: &File, count: u64) -> Vec<Read<'_>> {
     let mut reads: Vec<_> = (0..count)
-        .map(|at| file.read_vectored_at(vec![vec![0; 1]], at).into_future())
+        .map(|at| {
+            file.read_vectored_at(vec![vec![0; 1]], at)
+                .by_backend()
+                .into_future()
+        })
         .collect();
     for read in &mut reads {
         assert!(poll_once(read).is_pending());

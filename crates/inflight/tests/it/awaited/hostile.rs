@@ -47,7 +47,10 @@ async fn reads_rightly(engine: &Engine) {
     let content = pattern(600);
     let file = temp_file(engine, &content);
     for at in 0..20 {
-        let (result, bufs) = file.read_vectored_at(vec![vec![0; 4]], at).await;
+        let (result, bufs) = file
+            .read_vectored_at(vec![vec![0; 4]], at)
+            .by_backend()
+            .await;
         assert_eq!(result.expect("it is done"), 4);
         let at = usize::try_from(at).expect("a few");
         assert_eq!(bufs[0], content[at..at + 4]);

@@ -292,7 +292,10 @@ fn an_engine_may_go_with_its_operations_in_flight_in_a_lane() {
         runtime.block_on(async {
             for at in 0..64 {
                 let buf = pool.take().expect("one for each");
-                let mut read = file.read_vectored_at(vec![buf], at).into_future();
+                let mut read = file
+                    .read_vectored_at(vec![buf], at)
+                    .by_backend()
+                    .into_future();
                 assert!(poll_once(&mut read).is_pending());
             }
         });

@@ -100,7 +100,7 @@ fn closing_in_an_inner_loop_waits_for_what_the_outer_one_has_in_flight() {
         let outer = engine.run(async {
             // One is dropped in the outer loop and one in the inner.
             let reads = [&file; 2].map(|file| {
-                let owned = file.read_vectored_at(vec![vec![0; 1]], 0);
+                let owned = file.read_vectored_at(vec![vec![0; 1]], 0).by_backend();
                 owned.into_future()
             });
             let [mut one, mut two] = reads;
@@ -110,7 +110,10 @@ fn closing_in_an_inner_loop_waits_for_what_the_outer_one_has_in_flight() {
         });
         outer.unwrap();
         let outer = engine.run(async {
-            let mut read = file.read_vectored_at(vec![vec![0; 1]], 0).into_future();
+            let mut read = file
+                .read_vectored_at(vec![vec![0; 1]], 0)
+                .by_backend()
+                .into_future();
             assert!(poll_once(&mut read).is_pending());
             drop(read);
             other.run(file.close().into_future()).unwrap()
@@ -125,7 +128,10 @@ fn a_close_that_would_block_an_outer_loop_is_refused() {
     on_every_backend(|engine| {
         let (file, other) = (temp_file(engine, &pattern(2)), Engine::new().unwrap());
         let outer = engine.run(async {
-            let mut read = file.read_vectored_at(vec![vec![0; 1]], 0).into_future();
+            let mut read = file
+                .read_vectored_at(vec![vec![0; 1]], 0)
+                .by_backend()
+                .into_future();
             assert!(poll_once(&mut read).is_pending());
             drop(read);
             other.run(async { file.close().wait() }).unwrap()

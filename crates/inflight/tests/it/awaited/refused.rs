@@ -51,7 +51,10 @@ async fn works(engine: &Engine) {
     let content = pattern(64);
     let file = temp_file(engine, &content);
     for at in 0..64_u8 {
-        let (result, bufs) = file.read_vectored_at(vec![vec![0; 1]], at.into()).await;
+        let (result, bufs) = file
+            .read_vectored_at(vec![vec![0; 1]], at.into())
+            .by_backend()
+            .await;
         assert_eq!(
             (result.expect("it is done"), bufs[0][0]),
             (1, content[usize::from(at)])
@@ -122,7 +125,11 @@ fn a_forked_child_is_refused_and_its_parent_unharmed() {
         on_every_backend(|engine| {
             let file = temp_file(engine, &pattern(64));
             let mut reads: Vec<_> = (0..20)
-                .map(|at| file.read_vectored_at(vec![vec![0; 4]], at).into_future())
+                .map(|at| {
+                    file.read_vectored_at(vec![vec![0; 4]], at)
+                        .by_backend()
+                        .into_future()
+                })
                 .collect();
             let mut sleep = engine.sleep(Duration::from_secs(3600));
             assert!(poll_once(&mut sleep).is_pending());
@@ -347,7 +354,10 @@ fn without_descriptors_threads_take_over_and_a_demand_is_refused_with_its_reason
             let file = temp_file(&engine, &content);
             let taken = all_descriptors_but(left);
             let run = async || {
-                let (result, bufs) = file.read_vectored_at(vec![vec![0; 64]], 0).await;
+                let (result, bufs) = file
+                    .read_vectored_at(vec![vec![0; 64]], 0)
+                    .by_backend()
+                    .await;
                 assert_eq!((result.unwrap(), &bufs[0]), (64, &content));
             };
             pollster::block_on(run());

@@ -267,7 +267,10 @@ fn idle_engines() -> Vec<Engine> {
         let file = temp_file(&engine, &pattern(PAGE));
         let works = async || {
             for _ in 0..100 {
-                let (result, _) = file.read_vectored_at(vec![vec![0; 8]], 0).await;
+                let (result, _) = file
+                    .read_vectored_at(vec![vec![0; 8]], 0)
+                    .by_backend()
+                    .await;
                 assert_eq!(result.expect("the file can be read"), 8);
             }
         };

@@ -119,10 +119,13 @@ fn buffers_of_a_vectored_read_are_filled_one_after_the_other() {
             let read = bufs.iter().flat_map(|buf| buf[1..].to_vec());
             assert!(read.eq(content[end..].iter().copied()));
         };
-        let (result, back) = file.read_vectored_at(bufs(), end as u64).wait();
+        let (result, back) = file
+            .read_vectored_at(bufs(), end as u64)
+            .by_backend()
+            .wait();
         assert_eq!(result.unwrap(), 50);
         check(back);
-        let exact = file.read_vectored_exact_at(bufs(), end as u64);
+        let exact = file.read_vectored_exact_at(bufs(), end as u64).by_backend();
         let (result, back) = pollster::block_on(exact.into_future());
         assert_eq!(result.unwrap_err().kind(), ErrorKind::UnexpectedEof);
         check(back);

@@ -29,7 +29,10 @@ fn scenario(engine: &Engine, pool: &BufPool) -> io::Result<()> {
     }
     let mut batch = Batch::new();
     for at in [0, BLOCK] {
-        batch.push(file.read_vectored_exact_at(vec![vec![0; 100], vec![0; 900]], at as u64));
+        batch.push(
+            file.read_vectored_exact_at(vec![vec![0; 100], vec![0; 900]], at as u64)
+                .by_backend(),
+        );
     }
     let results: Vec<_> = batch.wait().collect();
     for ((result, bufs), at) in results.into_iter().zip([0, BLOCK]) {
@@ -199,7 +202,7 @@ fn reads_through_the_backend_fail_with_their_errno() {
     with_faults(faults, |engine| {
         let file = temp_file(engine, &[1; 1000]);
         let mut batch = Batch::new();
-        (0..64).for_each(|_| batch.push(file.read_vectored_at(vec![vec![3; 2]], 999)));
+        (0..64).for_each(|_| batch.push(file.read_vectored_at(vec![vec![3; 2]], 999).by_backend()));
         for (result, bufs) in batch.wait() {
             assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
             assert_eq!(bufs, [vec![3; 2]]);

@@ -26,7 +26,9 @@ fn a_refused_operation_is_done_by_plain_calls_and_the_refusal_is_remembered() {
             let file = temp_file(engine, &pattern(100));
             for _ in 0..3 {
                 let mut batch = Batch::new();
-                (0..3).for_each(|_| batch.push(file.read_vectored_at(vec![vec![0; 50]], 50)));
+                (0..3).for_each(|_| {
+                    batch.push(file.read_vectored_at(vec![vec![0; 50]], 50).by_backend())
+                });
                 for (result, bufs) in batch.wait() {
                     assert_eq!((result.unwrap(), &bufs[0][..]), (50, &pattern(100)[50..]));
                 }

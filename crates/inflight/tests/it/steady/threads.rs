@@ -23,7 +23,10 @@ fn work(engine: &Engine, file: &File, data: &[u8], thread: u64) {
         let word = |n: u64| (thread * 31 + round * 7 + n * 3) % words;
         let mut batch = Batch::on(engine);
         for n in 0..BATCH {
-            batch.push(file.read_vectored_exact_at(vec![vec![0; 8]], word(n) * 8));
+            batch.push(
+                file.read_vectored_exact_at(vec![vec![0; 8]], word(n) * 8)
+                    .by_backend(),
+            );
         }
         for (n, (result, bufs)) in (0..).zip(batch.wait()) {
             let from = at(word(n) * 8);
