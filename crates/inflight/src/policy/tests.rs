@@ -58,6 +58,9 @@ fn learned(facts: Facts, is_write: bool, seen: &[(Seen, usize)]) -> Learned {
     learned
 }
 
+/// What reads have shown, each so many times.
+type Shown<'a> = &'a [(Seen, usize)];
+
 #[test]
 fn metadata_is_asked_for_at_once() {
     let metadata = Op::Metadata {
@@ -83,7 +86,7 @@ fn lists_of_buffers_of_a_file_in_the_page_cache_go_as_its_other_reads_do() {
         ns: 3_000,
         bytes: 4096,
     };
-    let cases: [(Facts, &[(Seen, usize)], Road); 8] = [
+    let cases: [(Facts, Shown<'_>, Road); 8] = [
         (BUFFERED, &[], Road::First),
         (BUFFERED, &[(Seen::Hit, 1)], Road::CacheFirst),
         (BUFFERED, &[(Seen::Hit, 100)], Road::Warm),
