@@ -459,11 +459,12 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let direct = flags & libc::O_DIRECT != 0;
-    let device = direct.then(|| device_of(statx));
+    let device = device_of(statx);
+    let device_bytes = || device_limit_bytes(device);
     let facts = Facts {
         direct,
         durable_writes: flags & libc::O_DSYNC != 0,
-        limit_bytes: policy::limit_bytes(direct, device.and_then(device_limit_bytes)),
+        limit_bytes: policy::limit_bytes(direct, direct.then(device_bytes).flatten()),
         learns: true,
     };
     let alignment = Alignment::from_statx(statx);
@@ -475,9 +476,12 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         buffered: None,
         twin: Wanted::No,
         facts,
-        below: match device {
-            Some(device) => Some(mounts::number_of_device(device)),
-            None => mounts::number_of(statx),
+        below: match kind {
+            _ if direct => Some(mounts::number_of_device(device)),
+            libc::S_IFBLK => Some(mounts::number_of_device(device)),
+            // Where a server is asked one file says nothing of another.
+            libc::S_IFREG if mounts::is_known(statx) => mounts::number_of(statx),
+            _ => None,
         },
         alignment,
         required: false,
