@@ -5,6 +5,7 @@
 //! nothing; to have another thread make it takes ten times as long (`docs/design/calls.md`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,6 +42,8 @@ fn find(path: &Path, mask: u32) -> Option<(OwnedFd, libc::statx)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let fd = match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
         Ok(fd) => fd,
+        // This is no name, and the kernel has not been asked.
+        Err(Errno::INVAL) if path.as_os_str().as_bytes().contains(&0) => return None,
         Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
             IS_REFUSED.store(true, Ordering::Relaxed);
             return None;

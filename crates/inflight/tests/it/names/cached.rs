@@ -95,6 +95,9 @@ fn what_is_cached_needs_no_thread_of_the_pool() {
                     drop(both);
                 }
             });
+            // Nothing follows from a name that is none.
+            let none = pollster::block_on(metadata("a\0b").on(engine).into_future());
+            assert_eq!(none.unwrap_err().kind(), io::ErrorKind::InvalidInput);
             for path in [&path, &link] {
                 let write = read_write(engine);
                 assert!(at_once(|| options.opening(path)) > 50);
