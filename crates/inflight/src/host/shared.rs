@@ -212,7 +212,7 @@ impl Shared {
         if let Some(why) = self.gave_up.get() {
             return Err(why.clone());
         }
-        let mut ring = Uring::shared(probe::open_shared(self.config.queue_depth, is_alone)?.ring);
+        let mut ring = Uring::shared(probe::open_shared(self.config.queue_depth)?.ring);
         self.tell_if_small(&ring);
         let watched = match is_alone {
             true => ring.watched(),

@@ -41,18 +41,11 @@ const OWNED: &[&[Flag]] = {
     ]
 };
 
-/// The same for a ring that any thread enters, one at a time. Task work interrupts the thread that
-/// has submitted, because another one could go on with what it brings.
+/// The same for a ring that any thread enters, one at a time. Task work waits until the thread that
+/// has submitted enters the kernel for whatever reason, a tick of the clock at the latest; one that
+/// sleeps is woken for it.
 #[cfg(feature = "tokio")]
 const SHARED: &[&[Flag]] = {
-    use Flag::*;
-    &[&[SubmitAll, NoSqarray], &[SubmitAll], &[]]
-};
-
-/// The same where nobody else is there to go on: task work waits until the thread that has
-/// submitted sleeps, or returns from the kernel for whatever reason.
-#[cfg(feature = "tokio")]
-const SHARED_BY_ONE: &[&[Flag]] = {
     use Flag::*;
     &[
         &[SubmitAll, CoopTaskrun, NoSqarray],
@@ -88,15 +81,14 @@ pub(crate) fn open(entries: u32) -> Result<Opened, SetupError> {
     open_one(entries, OWNED)
 }
 
-/// As [`open`], a ring that any thread may enter, one at a time. `is_alone` if it is mostly the
-/// same one.
+/// As [`open`], a ring that any thread may enter, one at a time.
 ///
 /// # Errors
 ///
 /// As there.
 #[cfg(feature = "tokio")]
-pub(crate) fn open_shared(entries: u32, is_alone: bool) -> Result<Opened, SetupError> {
-    open_one(entries, if is_alone { SHARED_BY_ONE } else { SHARED })
+pub(crate) fn open_shared(entries: u32) -> Result<Opened, SetupError> {
+    open_one(entries, SHARED)
 }
 
 fn open_one(entries: u32, ladder: &[&[Flag]]) -> Result<Opened, SetupError> {
