@@ -268,11 +268,12 @@ impl Engine {
             }
             let of_drivers = self.shared.started_drivers().map_or(0, Drivers::unanswered);
             let calls = u32::try_from(self.shared.pool().calls()).unwrap_or(u32::MAX);
+            let of_pool = self.shared.pooled().unanswered().saturating_add(calls);
             #[cfg(feature = "tokio")]
             let of_lanes = self.shared.lanes.unanswered();
             #[cfg(not(feature = "tokio"))]
             let of_lanes = 0;
-            let left = of_drivers.saturating_add(calls).saturating_add(of_lanes);
+            let left = of_drivers.saturating_add(of_pool).saturating_add(of_lanes);
             if left == 0 || until.is_some_and(|until| until <= Instant::now()) {
                 return left;
             }
@@ -377,15 +378,16 @@ impl Builder {
         self
     }
 
-    /// Driver threads, which run what is awaited outside a run loop; by default one for each 8
-    /// cores, at least 1 and at most 4. They are started by the first future that needs them and
-    /// end with the engine.
+    /// Driver threads, which run by their rings what is awaited outside a run loop, and timers; by
+    /// default one for each 8 cores, at least 1 and at most 4. They are started by the first future
+    /// that needs them and end with the engine. What is a plain call is made by the pool
+    /// ([`Builder::threads`]) without them.
     pub fn drivers(mut self, count: u32) -> Self {
         self.drivers = Some(count.clamp(1, 64));
         self
     }
 
-    /// Most bytes of buffers in flight at a time for each driver, each lane of a runtime
+    /// Most bytes of buffers in flight at a time for each driver, the pool, each lane of a runtime
     /// (`Engine::serve_on_tokio`) and each run loop; 128 MiB by default. What is awaited beyond
     /// waits its turn, in the order in which it was first polled; a single request that is larger
     /// runs alone.

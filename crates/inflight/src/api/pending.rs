@@ -71,7 +71,8 @@ impl<B: Send> Kept for Rest<B> {
 ///
 /// Nothing happens until it is polled for the first time. What can be answered without waiting
 /// (what the page cache has) is answered then; the rest goes to the run loop of this thread, if
-/// the operation's engine has one, or to a driver thread. It may be polled and dropped on any
+/// the operation's engine has one, or to a driver thread, or to a thread of the pool if it is a
+/// plain call. It may be polled and dropped on any
 /// thread, by any runtime.
 ///
 /// # Cancellation

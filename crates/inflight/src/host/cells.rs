@@ -142,6 +142,11 @@ impl Cells {
         first.is_some_and(|first| self.has_room_for(first.bytes))
     }
 
+    /// Requests that wait.
+    pub(crate) fn queued(&self) -> u32 {
+        self.queued
+    }
+
     /// Whether no request waits or is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.queued == 0 && self.in_flight == 0

@@ -37,6 +37,8 @@ pub(crate) enum Flight {
     /// In the lane of a runtime.
     #[cfg(feature = "tokio")]
     Lane(Arc<Lane>, Ticket),
+    /// Made by a thread of the pool.
+    Pooled(Ticket),
     /// With other syncs of its file.
     Sync {
         seat: Seat,
@@ -268,6 +270,12 @@ pub(crate) unsafe fn launch<O: Prepare>(
     if let Some((home, ticket)) = unsafe { local::submit(shared, &request, waker) } {
         return Launch::InFlight(Flight::Local(home, ticket));
     }
+    if shared.is_pooled(&request)
+        // SAFETY: passed on from the caller.
+        && let Some(ticket) = unsafe { shared.pooled().submit(request, waker) }
+    {
+        return Launch::InFlight(Flight::Pooled(ticket));
+    }
     #[cfg(feature = "tokio")]
     if lane::suits(&request)
         && let Some(lane) = crew::current(shared)
@@ -316,6 +324,7 @@ impl Flight {
         match *self {
             Self::Sync { ref seat, .. } => seat.poll(waker),
             Self::Local(home, ticket) => local::poll(home, ticket, waker),
+            Self::Pooled(ticket) => shared.pooled().poll(ticket, waker),
             #[cfg(feature = "tokio")]
             Self::Lane(ref lane, ticket) => lane.poll(ticket, waker),
             Self::Driver(number, ticket) => match shared.drivers() {
@@ -344,6 +353,7 @@ impl Flight {
                 answer.map_or(Left::Withdrawn, Left::Answered)
             }
             Self::Local(home, ticket) => local::abandon(home, ticket, keep),
+            Self::Pooled(ticket) => shared.pooled().abandon(ticket, keep),
             #[cfg(feature = "tokio")]
             Self::Lane(lane, ticket) => lane.abandon(ticket, keep),
             Self::Driver(number, ticket) => match shared.drivers() {
@@ -382,6 +392,15 @@ pub(crate) unsafe fn launch_all(
                 .map(|ticket| Flight::Local(home, ticket)),
         );
         return Ok(());
+    }
+    if requests.iter().all(|request| shared.is_pooled(request)) {
+        let requests = requests.iter().copied();
+        let pooled = shared.pooled();
+        // SAFETY: passed on from the caller.
+        if unsafe { pooled.submit_all(requests, &mut tickets) } {
+            flights.extend(tickets.into_iter().map(Flight::Pooled));
+            return Ok(());
+        }
     }
     #[cfg(feature = "tokio")]
     if requests.iter().all(lane::suits)

@@ -207,6 +207,35 @@ impl<A: Rouse> Mailbox<A> {
         self.lock().leave(answers, news);
     }
 
+    /// How many requests wait, if one of them may be taken now.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.lock().waiting()
+    }
+
+    /// The next request, for one of several threads that look into a mailbox without a driver, and
+    /// how many wait then ([`Mailbox::waiting`]).
+    pub(crate) fn take_one(&self) -> (Option<(u32, Request)>, u64) {
+        let mut mail = self.lock();
+        let request = mail.cells.take();
+        if request.is_none() {
+            self.end_if_idle(&mut mail);
+        }
+        (request, mail.waiting())
+    }
+
+    /// Leaves the answer of a request that was taken alone. Who lets go of what was left behind has
+    /// it known ([`Mailbox::has_let_go`]).
+    pub(crate) fn answer(&self, token: u32, answer: Answer) -> Then {
+        let mut mail = self.lock();
+        let then = mail.cells.complete(token, answer);
+        mail.letting_go += usize::from(matches!(then, Then::Over(..)));
+        then
+    }
+
+    pub(crate) fn has_let_go(&self) {
+        self.lock().letting_go -= 1;
+    }
+
     /// The answer, if it has come; else the waker is kept.
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
         let mut mail = self.lock();
@@ -307,15 +336,23 @@ impl<A: Rouse> Mailbox<A> {
         }
         let next = if taken.news.is_some() || (room > 0 && mail.cells.may_take()) {
             Next::Work
-        } else if mail.ending && mail.cells.is_idle() && mail.letting_go == 0 {
-            mail.ended = true;
-            self.ended.notify_all();
+        } else if self.end_if_idle(&mut mail) {
             Next::End
         } else {
             mail.parked = true;
             Next::Park
         };
         (next, next_timer)
+    }
+
+    /// Ends if it is to end and nothing is left to do.
+    fn end_if_idle(&self, mail: &mut Mail<A>) -> bool {
+        let ends = mail.ending && mail.cells.is_idle() && mail.letting_go == 0;
+        if ends {
+            mail.ended = true;
+            self.ended.notify_all();
+        }
+        ends
     }
 
     /// Tells what an exchange has brought about. Foreign code runs here; its panics end here too.
@@ -368,6 +405,13 @@ impl<A: Rouse> Mailbox<A> {
 }
 
 impl<A: Rouse> Mail<A> {
+    fn waiting(&self) -> u64 {
+        match self.cells.may_take() {
+            true => self.cells.queued().into(),
+            false => 0,
+        }
+    }
+
     /// Whom to ring, if the driver sleeps: it counts as awake from now on.
     fn rouse(&mut self) -> Option<A> {
         let was_parked = std::mem::replace(&mut self.parked, false);

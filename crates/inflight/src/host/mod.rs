@@ -3,8 +3,9 @@
 //! [`shared`] is what all hosts of one engine have in common. [`caller`] lets the calling thread
 //! own a proactor for as long as one call lasts, and [`alone`] is for a single operation;
 //! [`driver`] has threads that own one each, with a [`mail`]box in front; [`local`] is a run loop
-//! that owns one. [`flight`] is where the futures come in, [`cells`] what drivers and run loops
-//! keep of them. Syncs go to [`crate::commit`], for which [`flush`] does the work.
+//! that owns one; [`pooled`] needs none, because its threads make plain calls. [`flight`] is where
+//! the futures come in, [`cells`] what their hosts keep of them. Syncs go to [`crate::commit`], for
+//! which [`flush`] does the work.
 //! Next: [`crate::proactor`].
 
 pub(crate) mod flight;
@@ -52,6 +53,9 @@ mod mail_loom;
 mod pace;
 #[cfg(any(feature = "tokio", all(test, loom)))]
 pub(crate) mod pass;
+pub(crate) mod pooled;
+#[cfg(all(test, loom))]
+mod pooled_loom;
 #[cfg(all(test, loom))]
 mod rounds_loom;
 mod timers;

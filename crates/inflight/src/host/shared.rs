@@ -12,6 +12,7 @@ use super::callers::Callers;
 use super::driver::Drivers;
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
+use super::pooled::{self, Pooled};
 use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::alarm::Alarm;
@@ -22,7 +23,7 @@ use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
 use crate::completion::Refusal;
 use crate::error::SetupError;
-use crate::op::KINDS;
+use crate::op::{KINDS, Request};
 use crate::policy::Devices;
 use crate::proactor::Proactor;
 use crate::stats::Counters;
@@ -97,6 +98,8 @@ pub(crate) struct Shared {
     /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
     /// held by threads that are not there. Absent only then.
     pool: Option<Arc<Pool>>,
+    /// What is awaited and is a plain call anyway. As the pool in a forked child.
+    pooled: Option<Arc<Pooled>>,
     /// Started when the first future needs them.
     drivers: OnceLock<Drivers>,
     /// Held while they are started.
@@ -119,8 +122,13 @@ impl Shared {
         if chosen.refusal.is_some() {
             counters.fallback(chosen.reason.clone());
         }
+        let has_rings = matches!(chosen.kind, Kind::Uring(_));
+        let pool = Arc::new(Pool::new(config.threads_max));
+        let pooled = Pooled::new(Arc::clone(&pool), config.bytes_in_flight, has_rings);
+        counters.watch(pooled.tally());
         Ok(Self {
-            pool: Some(Arc::new(Pool::new(config.threads_max))),
+            pooled: Some(Arc::new(pooled)),
+            pool: Some(pool),
             config,
             chosen,
             counters,
@@ -293,6 +301,26 @@ impl Shared {
         proactor.alarm().map_err(probe::explain)
     }
 
+    /// What is awaited and made by threads of the pool.
+    #[inline]
+    pub(crate) fn pooled(&self) -> &Arc<Pooled> {
+        self.pooled
+            .as_ref()
+            .expect("taken when the engine is dropped only")
+    }
+
+    /// Whether a request that is awaited outside a run loop is for the pool.
+    #[inline]
+    pub(crate) fn is_pooled(&self, request: &Request) -> bool {
+        let is_call = match self.chosen.kind {
+            Kind::Uring(_) => request.aside,
+            Kind::Threads => true,
+            #[cfg(feature = "faulty")]
+            Kind::Faulty => false,
+        };
+        is_call && pooled::suits(request)
+    }
+
     fn on_threads(&self) -> Proactor {
         let pool = self.pool();
         let lane = Lane::new(Arc::clone(pool), self.config.queue_depth);
@@ -349,9 +377,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Drop for Shared {
     fn drop(&mut self) {
         let pool = self.pool.take();
+        let pooled = self.pooled.take();
         let drivers = self.drivers.take();
         if self.is_forked() {
-            std::mem::forget((pool, drivers));
+            std::mem::forget((pool, pooled, drivers));
             return;
         }
         let now = Instant::now();
@@ -364,7 +393,8 @@ impl Drop for Shared {
         let of_lanes = self.lanes.end(deadline);
         #[cfg(not(feature = "tokio"))]
         let of_lanes = 0;
-        let left = of_drivers + of_lanes;
+        let of_pool = pooled.map_or(0, |pooled| pooled.end(deadline));
+        let left = of_drivers + of_lanes + of_pool;
         if left > 0 {
             self.tell_of_leak(u64::from(left));
             // Its threads may be busy with these operations.

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter with one writer.
+/// A counter, mostly with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -21,6 +21,16 @@ impl Count {
     #[inline]
     pub(crate) fn set(&self, count: u64) {
         self.0.store(count, Ordering::Relaxed);
+    }
+
+    /// Adds to a count that several threads add to.
+    pub(crate) fn add_with_others(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Takes off what was [added with others](Self::add_with_others).
+    pub(crate) fn take_with_others(&self, count: u64) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {

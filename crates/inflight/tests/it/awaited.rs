@@ -17,6 +17,7 @@ mod loops;
 mod memory;
 mod moved;
 mod nested;
+mod pooled;
 mod refused;
 mod shared;
 #[cfg(feature = "tokio")]

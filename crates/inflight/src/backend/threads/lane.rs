@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::pool::{Pool, lock};
+use super::calls::Calls;
+use super::pool::{Pool, Serve, lock};
 use super::task::{Task, run};
 use crate::backend::alarm::Alarm;
 use crate::completion::Completion;
@@ -19,7 +20,6 @@ use crate::op::Op;
 /// A proactor's side of the pool.
 pub(crate) struct Lane {
     shared: Arc<LaneShared>,
-    pool: Arc<Pool>,
     /// Not shown to the pool yet.
     queued: Vec<Task>,
     /// Completions taken over from the lane, to be reaped.
@@ -29,12 +29,15 @@ pub(crate) struct Lane {
     helps: bool,
     /// Whether the owner has a ring, and wants to know how long operations take here.
     beside: bool,
-    /// Operations for which no thread was called, because the owner was to do them.
-    uncalled: usize,
+    /// Whether there may be operations for which no thread was called, because the owner was to do
+    /// one, or none could be.
+    uncalled: bool,
 }
 
 pub(super) struct LaneShared {
     state: Mutex<LaneState>,
+    pool: Arc<Pool>,
+    calls: Calls,
     /// Told when `completed` has reached what the owner waits for.
     done: Condvar,
 }
@@ -48,6 +51,8 @@ struct LaneState {
     rung: bool,
     /// What interrupts an owner that waits in a ring; rung by the next completion.
     alarm: Option<Alarm>,
+    /// Operations for which no thread is called, because the owner is to do them.
+    left_to_owner: usize,
 }
 
 /// Calls the owner of a lane away from its wait.
@@ -62,13 +67,26 @@ impl Bell {
 }
 
 impl LaneShared {
-    /// Executes operations of this lane until none is left, or something else waits. True if there
-    /// may be more.
-    pub(super) fn work(&self, others_wait: &AtomicBool) -> bool {
+    /// Calls threads to all that waits. False when there is none and none can be started.
+    fn call(self: &Arc<Self>, waiting: usize) -> bool {
+        let lane = || Arc::clone(self) as Arc<dyn Serve>;
+        self.calls.make(waiting as u64, &self.pool, lane)
+    }
+}
+
+impl Serve for LaneShared {
+    fn serve(self: Arc<Self>, others_wait: &AtomicBool) -> bool {
+        self.calls.came();
         let mut state = lock(&self.state);
         while let Some(task) = state.submitted.pop_front() {
+            self.calls.begins();
+            let waiting = state.submitted.len().saturating_sub(state.left_to_owner);
             drop(state);
+            if waiting > 0 {
+                self.call(waiting);
+            }
             let completion = run(&task);
+            self.calls.ends();
             state = lock(&self.state);
             state.completed.push(completion);
             if state.wanted > 0 && state.completed.len() >= state.wanted {
@@ -80,8 +98,9 @@ impl LaneShared {
                 alarm.ring();
                 state = lock(&self.state);
             }
-            if others_wait.load(Ordering::Relaxed) {
-                return !state.submitted.is_empty();
+            if others_wait.load(Ordering::Relaxed) && !state.submitted.is_empty() {
+                self.calls.comes_again();
+                return true;
             }
         }
         false
@@ -98,19 +117,21 @@ impl Lane {
             wanted: 0,
             rung: false,
             alarm: None,
+            left_to_owner: 0,
         };
         let shared = LaneShared {
             state: Mutex::new(state),
+            pool,
+            calls: Calls::default(),
             done: Condvar::new(),
         };
         Self {
             shared: Arc::new(shared),
-            pool,
             queued: Vec::with_capacity(capacity),
             taken: Vec::with_capacity(capacity),
             helps: true,
             beside: false,
-            uncalled: 0,
+            uncalled: false,
         }
     }
 
@@ -148,12 +169,14 @@ impl Lane {
         if count == 0 {
             return;
         }
-        lock(&self.shared.state)
-            .submitted
-            .extend(self.queued.drain(..));
         // An owner that helps executes one itself as soon as it waits.
-        let calls = count - usize::from(self.helps && waits);
-        if calls > 0 && !self.pool.call(&self.shared, calls) {
+        let left_to_owner = usize::from(self.helps && waits);
+        let mut state = lock(&self.shared.state);
+        state.submitted.extend(self.queued.drain(..));
+        state.left_to_owner = left_to_owner;
+        let waiting = state.submitted.len().saturating_sub(left_to_owner);
+        drop(state);
+        if waiting > 0 && !self.shared.call(waiting) {
             // There is nobody else.
             self.helps = true;
         }
@@ -162,19 +185,19 @@ impl Lane {
     /// Lets the pool at what is queued, for an owner that has a ring and helps this time or not.
     /// False if there is nobody but the owner.
     pub(crate) fn submit_beside(&mut self, helps: bool) -> bool {
-        let count = self.queued.len();
-        if count > 0 {
-            lock(&self.shared.state)
-                .submitted
-                .extend(self.queued.drain(..));
-        }
-        let waiting = self.uncalled + count;
-        self.uncalled = usize::from(helps).min(waiting);
-        let calls = waiting - self.uncalled;
-        if calls == 0 || self.pool.call(&self.shared, calls) {
+        if self.queued.is_empty() && !self.uncalled {
             return true;
         }
-        self.uncalled = waiting;
+        let mut state = lock(&self.shared.state);
+        state.submitted.extend(self.queued.drain(..));
+        self.uncalled = helps && !state.submitted.is_empty();
+        state.left_to_owner = usize::from(self.uncalled);
+        let waiting = state.submitted.len() - state.left_to_owner;
+        drop(state);
+        if waiting == 0 || self.shared.call(waiting) {
+            return true;
+        }
+        self.uncalled = true;
         false
     }
 

@@ -1,4 +1,4 @@
-//! A bounded pool of threads, which work for [lanes](super::lane) and others.
+//! A bounded pool of threads, which work for [lanes](super::lane), mailboxes and others.
 //!
 //! The pool starts its threads when they are first needed and ends them when it is closed.
 //!
@@ -15,7 +15,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use super::lane::LaneShared;
 use super::turns::{PoolState, Work};
 
 /// A bounded pool of threads.
@@ -41,6 +40,13 @@ pub(crate) trait Run: Send + Sync {
     fn run(self: Arc<Self>);
 }
 
+/// A lane or a mailbox, for threads of the pool.
+pub(crate) trait Serve: Send + Sync {
+    /// Makes what is in it until it is empty, or others wait. Foreign code in that is contained.
+    /// True if there is more.
+    fn serve(self: Arc<Self>, others_wait: &AtomicBool) -> bool;
+}
+
 /// A lock whose data is whole after every statement, so that a panic elsewhere does not spoil it.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,27 +69,33 @@ impl Pool {
         }
     }
 
-    /// Calls up to `count` threads to a lane. False when there is none and none can be started.
-    pub(super) fn call(&self, lane: &Arc<LaneShared>, count: usize) -> bool {
+    /// Calls a thread to a lane or a mailbox. False when there is none and none can be started;
+    /// nothing is kept of the call then.
+    pub(super) fn call(&self, lane: Arc<dyn Serve>) -> bool {
         let mut state = lock(&self.shared.state);
-        // More entries than threads would only keep them busy finding empty lanes. One is needed
-        // all the same: the others may all be for lanes that do not concern this one.
-        let room = (2 * self.threads_max).saturating_sub(state.lanes.len());
-        let count = count.min(self.threads_max).min(room.max(1));
-        for _ in 0..count {
-            state.lanes.push_back(Arc::clone(lane));
+        state.lanes.push_back(Arc::clone(&lane));
+        if self.show(state).is_ok() {
+            return true;
         }
-        // An idle thread may have been woken for a call before.
-        let waiting = state.to_take(self.shared.calls_max);
-        let idle = state.idle;
-        drop(state);
-        for _ in 0..count.min(idle) {
-            self.shared.work.notify_one();
-        }
-        if waiting > idle {
-            return self.start_threads(waiting - idle).is_ok();
-        }
-        true
+        let mut state = lock(&self.shared.state);
+        let place = state
+            .lanes
+            .iter()
+            .position(|other| Arc::ptr_eq(other, &lane));
+        // Where there is none a thread has turned up all the same.
+        place.and_then(|place| state.lanes.remove(place)).is_none()
+    }
+
+    /// Most threads.
+    pub(crate) fn threads_max(&self) -> u64 {
+        self.threads_max as u64
+    }
+
+    /// Whether there is a thread, of which there is one from then on until the pool is closed. One
+    /// is started if there is none and that can be.
+    #[cold]
+    pub(crate) fn has_thread(&self) -> bool {
+        lock(&self.shared.state).living > 0 || self.start_threads(1).is_ok()
     }
 
     /// Has a thread of the pool make a call. Returns the number by which it can be taken back.
@@ -252,11 +264,12 @@ impl Pool {
         loop {
             // What is queued when there is no other thread is done by this one, later.
             let queued = if state.living > own {
-                state.calls.len() + state.flushes.len()
+                state.calls.len() + state.flushes.len() + state.lanes.len()
             } else {
                 0
             };
-            let left = queued + (state.calling + state.flushing).saturating_sub(own);
+            let busy = state.calling + state.flushing + state.serving;
+            let left = queued + busy.saturating_sub(own);
             if left == 0 {
                 break;
             }
@@ -368,11 +381,13 @@ impl PoolShared {
             match state.take(self.calls_max) {
                 Some(Work::Lane(lane)) => {
                     drop(state);
-                    let has_more = lane.work(&self.calls_wait);
+                    let has_more = Arc::clone(&lane).serve(&self.calls_wait);
                     state = lock(&self.state);
+                    state.serving -= 1;
                     if has_more {
                         state.lanes.push_back(lane);
                     }
+                    self.tell_if_closed(&state);
                 }
                 Some(Work::Call(call)) => {
                     state = self.run(state, call);
@@ -435,148 +450,4 @@ impl PoolShared {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
-    use std::thread::ThreadId;
-    use std::time::Duration;
-
-    use super::*;
-
-    /// Says who does it, and first has somebody else do it.
-    struct Says {
-        to: Sender<ThreadId>,
-        replaced_by: Option<(Arc<Pool>, Arc<Says>)>,
-    }
-
-    impl Run for Says {
-        fn run(self: Arc<Self>) {
-            if let Some((pool, says)) = &self.replaced_by {
-                let replaced = pool.replace_this(Arc::clone(says) as _);
-                replaced.expect("a thread can be started");
-            }
-            self.to.send(thread::current().id()).expect("it is awaited");
-        }
-    }
-
-    fn says() -> (Arc<Says>, Receiver<ThreadId>) {
-        let (to, said) = channel();
-        let replaced_by = None;
-        (Arc::new(Says { to, replaced_by }), said)
-    }
-
-    /// Who takes what is given to the pool now.
-    fn who(pool: &Pool) -> ThreadId {
-        let (says, said) = says();
-        pool.give_flush(says).expect("a thread starts");
-        said.recv().expect("it is done")
-    }
-
-    /// Something to share that is queued as if a thread had been woken for it, and waited for a
-    /// processor.
-    fn late(pool: &Pool) -> (Arc<dyn Run>, Receiver<ThreadId>) {
-        let (share, said) = says();
-        let share: Arc<dyn Run> = share;
-        let mut state = lock(&pool.shared.state);
-        state.shares.push_back(Arc::clone(&share));
-        (share, said)
-    }
-
-    fn until(pool: &Pool, is_so: impl Fn(&PoolState) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_so(&lock(&pool.shared.state)) {
-            assert!(Instant::now() < deadline, "it does not become so");
-            thread::yield_now();
-        }
-    }
-
-    /// How many calls are left when it is closed.
-    fn close(pool: &Pool) -> usize {
-        pool.close(Instant::now() + Duration::from_secs(60))
-    }
-
-    #[test]
-    fn who_replaces_a_thread_does_what_it_is_given_and_stays_in_its_place() {
-        let pool = Arc::new(Pool::new(1));
-        let first = who(&pool);
-        let (instead, said_instead) = says();
-        let (to, said) = channel();
-        let replaced_by = Some((Arc::clone(&pool), instead));
-        let share = Arc::new(Says { to, replaced_by });
-        pool.give_share(share).expect("there is a thread");
-        assert_eq!(said.recv(), Ok(first));
-        let second = said_instead.recv().expect("it is done");
-        assert_ne!(second, first);
-        until(&pool, |state| state.living == 1 && state.idle == 1);
-        assert_eq!(who(&pool), second);
-        assert_eq!(pool.threads_living().len(), 1);
-        assert_eq!(close(&pool), 0);
-    }
-
-    #[test]
-    fn who_comes_in_the_place_of_one_that_is_late_stays_and_the_late_one_ends() {
-        let pool = Pool::new(1);
-        let first = who(&pool);
-        until(&pool, |state| state.idle == 1);
-        let (share, said) = late(&pool);
-        pool.hurry_share(&share);
-        let second = said.recv().expect("it is done");
-        assert_ne!(second, first);
-        until(&pool, |state| state.living == 1 && state.idle == 1);
-        assert_eq!(lock(&pool.shared.state).surplus, 0);
-        assert_eq!(who(&pool), second);
-        assert_eq!(close(&pool), 0);
-    }
-
-    #[test]
-    fn nobody_is_hurried_who_has_begun_or_is_busy() {
-        let pool = Arc::new(Pool::new(1));
-        who(&pool);
-        until(&pool, |state| state.idle == 1);
-        let (share, _) = says();
-        pool.hurry_share(&(share as _));
-        assert_eq!(lock(&pool.shared.state).living, 1, "it is not queued");
-        let (share, said) = late(&pool);
-        lock(&pool.shared.state).idle = 0;
-        pool.hurry_share(&share);
-        assert_eq!(lock(&pool.shared.state).living, 1, "all are busy");
-        lock(&pool.shared.state).idle = 1;
-        pool.shared.work.notify_one();
-        said.recv().expect("it is done");
-        assert_eq!(close(&pool), 0);
-    }
-
-    /// Has two others start in its place, and says which of them could.
-    struct Twice {
-        pool: Arc<Pool>,
-        to: Sender<[bool; 2]>,
-    }
-
-    impl Run for Twice {
-        fn run(self: Arc<Self>) {
-            let replaced = [says(), says()].map(|(next, said)| {
-                let is_replaced = self.pool.replace_this(next).is_ok();
-                (is_replaced, said)
-            });
-            let can = replaced.each_ref().map(|(can, _)| *can);
-            self.to.send(can).expect("it is awaited");
-            // Until those have begun it is there.
-            for (_, said) in replaced {
-                let _ = said.recv();
-            }
-        }
-    }
-
-    #[test]
-    fn no_more_than_one_is_there_beyond_the_most_there_may_be() {
-        let pool = Arc::new(Pool::new(1));
-        let (to, can) = channel();
-        let twice = Twice {
-            pool: Arc::clone(&pool),
-            to,
-        };
-        pool.give_share(Arc::new(twice)).expect("a thread starts");
-        assert_eq!(can.recv(), Ok([true, false]));
-        until(&pool, |state| state.living == 1 && state.idle == 1);
-        assert_eq!(close(&pool), 0);
-    }
-}
+mod tests;

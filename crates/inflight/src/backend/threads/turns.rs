@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::lane::LaneShared;
-use super::pool::Run;
+use super::pool::{Run, Serve};
 
 /// What waits for the threads of a pool, and who they are; under the pool's lock.
 pub(super) struct PoolState {
-    /// One entry for each thread that a lane could use.
-    pub(super) lanes: VecDeque<Arc<LaneShared>>,
+    /// One entry for each thread that has been called to a lane or a mailbox.
+    pub(super) lanes: VecDeque<Arc<dyn Serve>>,
     /// Calls that wait for a thread, by numbers that grow.
     pub(super) calls: BTreeMap<u64, Arc<dyn Run>>,
     pub(super) next_number: u64,
@@ -21,6 +20,8 @@ pub(super) struct PoolState {
     pub(super) calling: usize,
     /// Threads that are in a flush.
     pub(super) flushing: usize,
+    /// Threads that serve a lane or a mailbox.
+    pub(super) serving: usize,
     /// Whose turn it is to be looked at first.
     pub(super) turn: Kind,
     pub(super) idle: usize,
@@ -34,7 +35,7 @@ pub(super) struct PoolState {
 
 /// What a thread of the pool does next.
 pub(super) enum Work {
-    Lane(Arc<LaneShared>),
+    Lane(Arc<dyn Serve>),
     Call(Arc<dyn Run>),
     Flush(Arc<dyn Run>),
     Share(Arc<dyn Run>),
@@ -70,6 +71,7 @@ impl PoolState {
             shares: VecDeque::with_capacity(threads_max),
             calling: 0,
             flushing: 0,
+            serving: 0,
             turn: Kind::Flush,
             idle: 0,
             surplus: 0,
@@ -85,7 +87,8 @@ impl PoolState {
 
     /// Everything that a thread could take now.
     pub(super) fn to_take(&self, calls_max: usize) -> usize {
-        self.lanes.len() + self.flushes.len() + self.shares.len() + self.calls_to_take(calls_max)
+        let queues = self.lanes.len() + self.flushes.len() + self.shares.len();
+        queues + self.calls_to_take(calls_max)
     }
 
     pub(super) fn take(&mut self, calls_max: usize) -> Option<Work> {
@@ -102,7 +105,8 @@ impl PoolState {
             match work {
                 Some(Work::Call(_)) => self.calling += 1,
                 Some(Work::Flush(_)) => self.flushing += 1,
-                Some(Work::Lane(_) | Work::Share(_)) => {}
+                Some(Work::Lane(_)) => self.serving += 1,
+                Some(Work::Share(_)) => {}
                 None => continue,
             }
             return work;

@@ -228,12 +228,16 @@ impl Drop for Last {
 }
 
 #[test]
-fn the_last_handle_of_an_engine_may_be_dropped_by_its_own_driver() {
+fn the_last_handle_of_an_engine_may_be_dropped_by_the_thread_that_answers() {
     for kind in [None, Some(BackendKind::Threads)] {
         for drivers in [1, 3] {
             let builder = Engine::builder().drivers(drivers);
             let builder = kind.into_iter().fold(builder, Builder::backend);
             let engine = builder.build().unwrap();
+            let who = match engine.backend().kind {
+                BackendKind::Threads => "inflight-pool",
+                _ => "inflight-driver",
+            };
             let (say, hear) = channel();
             let last = Last {
                 engine: Some(engine),
@@ -247,8 +251,8 @@ fn the_last_handle_of_an_engine_may_be_dropped_by_its_own_driver() {
             })));
             let chain = Arc::new(chain);
             advance(&chain);
-            let on = hear.recv().expect("the driver is not stuck");
-            assert_eq!(on.as_deref(), Some("inflight-driver"));
+            let on = hear.recv().expect("it is not stuck");
+            assert_eq!(on.as_deref(), Some(who));
         }
     }
 }

@@ -1,0 +1,143 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use super::*;
+
+/// Says who does it, and first has somebody else do it.
+struct Says {
+    to: Sender<ThreadId>,
+    replaced_by: Option<(Arc<Pool>, Arc<Says>)>,
+}
+
+impl Run for Says {
+    fn run(self: Arc<Self>) {
+        if let Some((pool, says)) = &self.replaced_by {
+            let replaced = pool.replace_this(Arc::clone(says) as _);
+            replaced.expect("a thread can be started");
+        }
+        self.to.send(thread::current().id()).expect("it is awaited");
+    }
+}
+
+fn says() -> (Arc<Says>, Receiver<ThreadId>) {
+    let (to, said) = channel();
+    let replaced_by = None;
+    (Arc::new(Says { to, replaced_by }), said)
+}
+
+/// Who takes what is given to the pool now.
+fn who(pool: &Pool) -> ThreadId {
+    let (says, said) = says();
+    pool.give_flush(says).expect("a thread starts");
+    said.recv().expect("it is done")
+}
+
+/// Something to share that is queued as if a thread had been woken for it, and waited for a
+/// processor.
+fn late(pool: &Pool) -> (Arc<dyn Run>, Receiver<ThreadId>) {
+    let (share, said) = says();
+    let share: Arc<dyn Run> = share;
+    let mut state = lock(&pool.shared.state);
+    state.shares.push_back(Arc::clone(&share));
+    (share, said)
+}
+
+fn until(pool: &Pool, is_so: impl Fn(&PoolState) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so(&lock(&pool.shared.state)) {
+        assert!(Instant::now() < deadline, "it does not become so");
+        thread::yield_now();
+    }
+}
+
+/// How many calls are left when it is closed.
+fn close(pool: &Pool) -> usize {
+    pool.close(Instant::now() + Duration::from_secs(60))
+}
+
+#[test]
+fn who_replaces_a_thread_does_what_it_is_given_and_stays_in_its_place() {
+    let pool = Arc::new(Pool::new(1));
+    let first = who(&pool);
+    let (instead, said_instead) = says();
+    let (to, said) = channel();
+    let replaced_by = Some((Arc::clone(&pool), instead));
+    let share = Arc::new(Says { to, replaced_by });
+    pool.give_share(share).expect("there is a thread");
+    assert_eq!(said.recv(), Ok(first));
+    let second = said_instead.recv().expect("it is done");
+    assert_ne!(second, first);
+    until(&pool, |state| state.living == 1 && state.idle == 1);
+    assert_eq!(who(&pool), second);
+    assert_eq!(pool.threads_living().len(), 1);
+    assert_eq!(close(&pool), 0);
+}
+
+#[test]
+fn who_comes_in_the_place_of_one_that_is_late_stays_and_the_late_one_ends() {
+    let pool = Pool::new(1);
+    let first = who(&pool);
+    until(&pool, |state| state.idle == 1);
+    let (share, said) = late(&pool);
+    pool.hurry_share(&share);
+    let second = said.recv().expect("it is done");
+    assert_ne!(second, first);
+    until(&pool, |state| state.living == 1 && state.idle == 1);
+    assert_eq!(lock(&pool.shared.state).surplus, 0);
+    assert_eq!(who(&pool), second);
+    assert_eq!(close(&pool), 0);
+}
+
+#[test]
+fn nobody_is_hurried_who_has_begun_or_is_busy() {
+    let pool = Arc::new(Pool::new(1));
+    who(&pool);
+    until(&pool, |state| state.idle == 1);
+    let (share, _) = says();
+    pool.hurry_share(&(share as _));
+    assert_eq!(lock(&pool.shared.state).living, 1, "it is not queued");
+    let (share, said) = late(&pool);
+    lock(&pool.shared.state).idle = 0;
+    pool.hurry_share(&share);
+    assert_eq!(lock(&pool.shared.state).living, 1, "all are busy");
+    lock(&pool.shared.state).idle = 1;
+    pool.shared.work.notify_one();
+    said.recv().expect("it is done");
+    assert_eq!(close(&pool), 0);
+}
+
+/// Has two others start in its place, and says which of them could.
+struct Twice {
+    pool: Arc<Pool>,
+    to: Sender<[bool; 2]>,
+}
+
+impl Run for Twice {
+    fn run(self: Arc<Self>) {
+        let replaced = [says(), says()].map(|(next, said)| {
+            let is_replaced = self.pool.replace_this(next).is_ok();
+            (is_replaced, said)
+        });
+        let can = replaced.each_ref().map(|(can, _)| *can);
+        self.to.send(can).expect("it is awaited");
+        // Until those have begun it is there.
+        for (_, said) in replaced {
+            let _ = said.recv();
+        }
+    }
+}
+
+#[test]
+fn no_more_than_one_is_there_beyond_the_most_there_may_be() {
+    let pool = Arc::new(Pool::new(1));
+    let (to, can) = channel();
+    let twice = Twice {
+        pool: Arc::clone(&pool),
+        to,
+    };
+    pool.give_share(Arc::new(twice)).expect("a thread starts");
+    assert_eq!(can.recv(), Ok([true, false]));
+    until(&pool, |state| state.living == 1 && state.idle == 1);
+    assert_eq!(close(&pool), 0);
+}

@@ -1,0 +1,238 @@
+//! The pool host: what is awaited outside a run loop and is a plain call anyway. The thread of the
+//! pool that makes the call answers it.
+//!
+//! A driver in between would add its own two wake-ups to each operation (`docs/design/hosts.md`).
+//! The [`Mailbox`] is like that of a driver; what differs is that several threads look into it, one
+//! for each request, and that nobody parks.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::cells::{Kept, Left, Then, Ticket, Wake};
+use super::mail::{Mailbox, Rouse, contain};
+use crate::backend::threads::calls::Calls;
+use crate::backend::threads::execute::{execute_request, to_usize, wanted_bytes};
+use crate::backend::threads::pool::{Pool, Serve};
+use crate::completion::Answer;
+use crate::op::{Request, TRANSFER_MAX_BYTES};
+use crate::proactor::Tally;
+use crate::sync::{AtomicBool, Ordering};
+
+/// See the module.
+pub(crate) struct Pooled {
+    mailbox: Mailbox<Nobody>,
+    tally: Arc<Tally>,
+    /// Whether the engine has rings, and wants to know how long calls take beside them.
+    beside: bool,
+    pool: Arc<Pool>,
+    /// Whether the pool has a thread; from then on it has one until it is closed.
+    has_thread: AtomicBool,
+    calls: Calls,
+}
+
+/// Threads are called by whoever hands something over, and by those that come.
+#[derive(Clone)]
+pub(super) struct Nobody;
+
+impl Rouse for Nobody {
+    fn ring(&self) {}
+}
+
+thread_local! {
+    /// Where that is by which this thread is just told something; 0 for none.
+    static TELLS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether a request is one call. What is larger is made in parts that are in flight together,
+/// which a proactor does.
+pub(super) fn suits(request: &Request) -> bool {
+    let len = request.op.span().map_or(0, |span| span.len);
+    len <= to_usize(request.limit_bytes)
+}
+
+impl Pooled {
+    /// With so many bytes in flight at most, of an engine with rings or without.
+    pub(super) fn new(pool: Arc<Pool>, bytes_max: u64, beside: bool) -> Self {
+        Self {
+            mailbox: Mailbox::new(Nobody, bytes_max),
+            tally: Arc::default(),
+            beside,
+            pool,
+            has_thread: AtomicBool::new(false),
+            calls: Calls::default(),
+        }
+    }
+
+    pub(super) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Hands over a request; `None` if the pool has no thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`super::cells::Cells::insert`].
+    pub(super) unsafe fn submit(
+        self: &Arc<Self>,
+        request: Request,
+        waker: &Waker,
+    ) -> Option<Ticket> {
+        if !self.has_thread() {
+            return None;
+        }
+        // SAFETY: passed on from the caller.
+        let ticket = unsafe { self.mailbox.submit(request, waker) }?;
+        self.call(self.mailbox.waiting());
+        Some(ticket)
+    }
+
+    /// Hands over requests together, and appends their tickets. Nobody is told of the answers
+    /// until they have been polled. False if the pool has no thread.
+    ///
+    /// # Safety
+    ///
+    /// As for [`super::cells::Cells::insert`].
+    pub(super) unsafe fn submit_all(
+        self: &Arc<Self>,
+        requests: impl Iterator<Item = Request>,
+        tickets: &mut Vec<Ticket>,
+    ) -> bool {
+        // SAFETY: passed on from the caller.
+        if !self.has_thread() || !unsafe { self.mailbox.submit_all(requests, tickets) } {
+            return false;
+        }
+        self.call(self.mailbox.waiting());
+        true
+    }
+
+    fn has_thread(&self) -> bool {
+        self.has_thread.load(Ordering::Relaxed) || {
+            let has_thread = self.pool.has_thread();
+            self.has_thread.store(has_thread, Ordering::Relaxed);
+            has_thread
+        }
+    }
+
+    fn call(self: &Arc<Self>, waiting: u64) {
+        // A pool that has a thread keeps one.
+        let _ = self
+            .calls
+            .make(waiting, &self.pool, || Arc::clone(self) as _);
+    }
+
+    pub(super) fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
+        self.mailbox.poll(ticket, waker)
+    }
+
+    pub(super) fn abandon(&self, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
+        self.mailbox.abandon(ticket, keep)
+    }
+
+    /// Requests without an answer.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.mailbox.unanswered()
+    }
+
+    /// Waits until nothing is in flight, but no longer than until `deadline`. Returns how many
+    /// requests are then left; the pool's threads go on with them.
+    pub(super) fn end(&self, deadline: Instant) -> u32 {
+        self.mailbox.end();
+        // Whoever drops the engine while told something by this thread waits for the pool alone.
+        if TELLS.get() == std::ptr::from_ref(self).addr() || self.unanswered() == 0 {
+            return 0;
+        }
+        match self.mailbox.wait_for_end(deadline) {
+            true => 0,
+            false => self.unanswered(),
+        }
+    }
+
+    fn make(&self, request: &Request) -> Answer {
+        self.tally.in_flight.add_with_others(1);
+        let answer = match self.beside {
+            // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done,
+            // or has left it in the cell; it is done when this answer has been left there.
+            true => unsafe { self.time(request) },
+            // SAFETY: as above.
+            false => unsafe { execute_request(request) },
+        };
+        self.tally.in_flight.take_with_others(1);
+        self.tally.answered.add_with_others(1);
+        answer
+    }
+
+    /// As [`execute_request`], beside rings: the policy learns how long it takes.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn time(&self, request: &Request) -> Answer {
+        self.tally.pool_calls.add_with_others(1);
+        // SAFETY: passed on from the caller. What is made shortens the list of buffers.
+        let wanted = unsafe { wanted_bytes(&request.op) };
+        let begun = Instant::now();
+        // SAFETY: passed on from the caller.
+        let answer = unsafe { execute_request(request) };
+        let took = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        let is_full = answer.errno().is_none() && answer.bytes() == wanted;
+        let is_one_call = (1..=to_usize(TRANSFER_MAX_BYTES)).contains(&wanted);
+        match is_full && is_one_call && request.op.wishes().is_none() {
+            true => Answer::timed(wanted, took),
+            false => answer,
+        }
+    }
+
+    /// Tells of an answer that has been left.
+    fn tell(&self, then: Then) {
+        let before = TELLS.replace(std::ptr::from_ref(self).addr());
+        match then {
+            Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
+            Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
+            Then::Over(kept, answer) => {
+                contain(|| kept.over(answer));
+                self.mailbox.has_let_go();
+            }
+        }
+        TELLS.set(before);
+    }
+}
+
+impl Serve for Pooled {
+    fn serve(self: Arc<Self>, others_wait: &std::sync::atomic::AtomicBool) -> bool {
+        let call = |waiting| self.call(waiting);
+        let make = |request: &Request| self.make(request);
+        let others_wait = || others_wait.load(Ordering::Relaxed);
+        let tell = |then| self.tell(then);
+        serve(&self.mailbox, &self.calls, others_wait, call, make, tell)
+    }
+}
+
+/// Makes all that is in a mailbox, on a thread that was called to it, unless others wait. True if
+/// there may be more.
+pub(super) fn serve(
+    mailbox: &Mailbox<Nobody>,
+    calls: &Calls,
+    others_wait: impl Fn() -> bool,
+    call: impl Fn(u64),
+    make: impl Fn(&Request) -> Answer,
+    tell: impl Fn(Then),
+) -> bool {
+    calls.came();
+    while let (Some((token, request)), waiting) = mailbox.take_one() {
+        calls.begins();
+        if waiting > 0 {
+            call(waiting);
+        }
+        let answer = make(&request);
+        calls.ends();
+        tell(mailbox.answer(token, answer));
+        if others_wait() {
+            calls.comes_again();
+            return true;
+        }
+    }
+    false
+}

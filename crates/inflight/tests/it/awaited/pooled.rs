@@ -1,0 +1,102 @@
+//! What is awaited where there are no rings: threads of the pool make it, and answer it.
+
+use std::fs;
+use std::future::{Future, IntoFuture};
+use std::process::Command;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use inflight::fs::OpenOptions;
+use inflight::{BackendKind, Batch, Engine};
+use tempfile::TempDir;
+
+use super::hands::poll_once;
+use crate::support::{directory, is_rerun, pattern, rerun, temp_file};
+
+const CHILD: &str = "INFLIGHT_POOLED_CHILD";
+const PAGE: usize = 4096;
+
+fn on_threads(threads: u32) -> Engine {
+    let builder = Engine::builder().backend(BackendKind::Threads);
+    builder.threads(threads).build().expect("there are threads")
+}
+
+fn threads_named(name: &str) -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|known| known.starts_with(name)).count()
+}
+
+#[test]
+fn what_is_awaited_on_threads_needs_no_driver() {
+    if !is_rerun(CHILD) {
+        let test = "awaited::pooled::what_is_awaited_on_threads_needs_no_driver";
+        let output = rerun(test, CHILD).output().expect("it can be started");
+        let out = String::from_utf8_lossy(&output.stdout);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+        assert!(out.contains("1 passed"), "there is no such test:\n{out}");
+        return;
+    }
+    let engine = on_threads(3);
+    let content = pattern(16 * PAGE);
+    let file = temp_file(&engine, &content);
+    let before = engine.stats().operations;
+    pollster::block_on(async {
+        for _ in 0..10 {
+            engine.nop().await.expect("it does nothing");
+        }
+        let mut batch = Batch::new();
+        for page in 0..16 {
+            batch.push(
+                file.write_at(content[..PAGE].to_vec(), (page * PAGE) as u64)
+                    .dsync(),
+            );
+        }
+        for (result, _) in batch.await {
+            assert_eq!(result.expect("it can be written"), PAGE);
+        }
+    });
+    assert_eq!(engine.drain(Duration::ZERO), 0);
+    let stats = engine.stats();
+    assert_eq!((stats.operations - before, stats.in_flight), (26, 0));
+    assert_eq!(stats.fallbacks.len(), 0);
+    assert_eq!(threads_named("inflight-driver"), 0);
+    assert!((1..=3).contains(&threads_named("inflight-pool")));
+}
+
+#[test]
+fn what_waits_for_a_thread_is_taken_back_or_made_later() {
+    let engine = on_threads(1);
+    let folder = TempDir::new_in(directory()).expect("the test directory can be written");
+    let path = folder.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo is part of coreutils").success());
+    // Opening it keeps the only thread busy until somebody opens the other end.
+    let options = OpenOptions::new().read(true).engine(&engine);
+    let mut open = options.opening(&path).into_future();
+    assert!(poll_once(&mut open).is_pending());
+
+    let mut nops: Vec<_> = (0..8).map(|_| engine.nop().into_future()).collect();
+    for nop in &mut nops {
+        assert!(poll_once(nop).is_pending());
+    }
+    assert_eq!(engine.drain(Duration::ZERO), 9);
+    nops.truncate(5);
+    assert_eq!(engine.drain(Duration::ZERO), 6);
+
+    drop(fs::OpenOptions::new().write(true).open(&path));
+    for nop in nops {
+        pollster::block_on(nop).expect("it does nothing");
+    }
+    pollster::block_on(open).expect("it is open");
+    assert_eq!(engine.drain(Duration::ZERO), 0);
+    // A thread that was called for what has been taken back finds nothing, and others are called.
+    for _ in 0..100 {
+        let mut nop = std::pin::pin!(engine.nop().into_future());
+        let mut context = Context::from_waker(Waker::noop());
+        let is_left = nop.as_mut().poll(&mut context).is_pending();
+        assert!(is_left, "a thread makes it");
+    }
+    pollster::block_on(engine.nop().into_future()).expect("it does nothing");
+}
