@@ -29,10 +29,14 @@ const UNHEARD: i64 = 1 << 62;
 /// Largest errno that the kernel can return, `MAX_ERRNO` in `include/linux/err.h`.
 const ERRNO_MASK: i64 = 0xfff;
 
-/// Set in an answer that says how long the call took: 29 bits of nanoseconds above 32 bits of
+/// Set in an answer that says how long the call took: 27 bits of nanoseconds above 32 bits of
 /// bytes.
 const TIMED: u64 = 1 << 61;
-const TIME_MAX: u64 = (1 << 29) - 1;
+const TIME_MAX: u64 = (1 << 27) - 1;
+
+/// Set in one of those if it has been seen whether the transfer was asynchronous, and if it was.
+const SUBMITTED: u64 = 1 << 60;
+const ASYNCHRONOUS: u64 = 1 << 59;
 
 /// Refusals of this library that need no call to the kernel. They lie above every errno in use
 /// (the largest of Linux is 133, `EHWPOISON`, and a few internal ones below 600).
@@ -57,11 +61,28 @@ impl Answer {
         Self(i64::try_from(bytes).expect("a buffer is at most isize::MAX bytes"))
     }
 
-    /// As [`Answer::moved`], of one call that took so long; at most half a second is told.
+    /// As [`Answer::moved`], of one call that took so long; at most an eighth of a second is told.
     pub(crate) fn timed(bytes: usize, took_ns: u32) -> Self {
         let bytes = u32::try_from(bytes).expect("one call moves less than 4 GiB");
         let number = TIMED | u64::from(took_ns).min(TIME_MAX) << 32 | u64::from(bytes);
         Self(number.cast_signed())
+    }
+
+    /// The same timed answer, which also tells whether the transfer was asynchronous.
+    pub(crate) fn submitted(self, is_asynchronous: bool) -> Self {
+        let more = match is_asynchronous {
+            true => (SUBMITTED | ASYNCHRONOUS).cast_signed(),
+            false => SUBMITTED.cast_signed(),
+        };
+        Self(self.0 | more)
+    }
+
+    /// Whether the transfer of an answer that was timed was asynchronous, if that has been seen.
+    #[inline]
+    pub(crate) fn was_asynchronous(self) -> Option<bool> {
+        let number = self.number()?;
+        let is_told = number & TIMED != 0 && number & SUBMITTED != 0;
+        is_told.then_some(number & ASYNCHRONOUS != 0)
     }
 
     /// The bytes and nanoseconds of an answer that was timed.
@@ -243,6 +264,14 @@ mod tests {
         assert_eq!(answer.took(), Some((4096, 700)));
         assert_eq!(answer.plus(4), Answer::moved(4100));
         assert_eq!(Answer::timed(1, u32::MAX).took(), Some((1, TIME_MAX)));
+        assert_eq!(answer.was_asynchronous(), None);
+        for is_asynchronous in [true, false] {
+            let submitted = Answer::timed(4096, u32::MAX).submitted(is_asynchronous);
+            assert_eq!(submitted.was_asynchronous(), Some(is_asynchronous));
+            assert_eq!(submitted.took(), Some((4096, TIME_MAX)));
+            assert_eq!(submitted.bytes(), 4096);
+            assert!(!submitted.is_unheard());
+        }
         assert_eq!(
             (Answer::moved(1).took(), Answer::failed(5, 1).took()),
             (None, None)

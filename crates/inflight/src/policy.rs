@@ -187,7 +187,7 @@ impl Warmth {
             }
             Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
             Seen::Took { .. } => 0,
-            Seen::Pooled { .. } | Seen::Preempted => streak,
+            Seen::Pooled { .. } | Seen::Preempted | Seen::Started { .. } => streak,
         };
         let known = match seen {
             Seen::Took { .. } if nowait == MEMORY && next < 0 => TAKEN,
@@ -199,7 +199,8 @@ impl Warmth {
             },
             Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } => TAKEN,
             Seen::Refused => REFUSED,
-            Seen::Took { .. } | Seen::Pooled { .. } | Seen::Preempted => nowait,
+            Seen::Took { .. } | Seen::Pooled { .. } => nowait,
+            Seen::Preempted | Seen::Started { .. } => nowait,
         };
         let wary = self.wary.load(Ordering::Relaxed);
         if seen == Seen::Miss && streak >= MIXED_FROM && wary < WARY_MAX {
@@ -273,10 +274,12 @@ impl Learned {
 
     /// The road of a read, or of a direct write.
     #[inline(always)]
-    fn road(&self, direct: bool) -> Road {
-        match self.reads.road(direct) {
-            Road::Ask if self.device.as_ref().is_some_and(|device| device.waits()) => Road::Device,
-            road => road,
+    fn road(&self, direct: bool, is_write: bool) -> Road {
+        match (self.reads.road(direct), &self.device) {
+            (Road::Ask, Some(device)) if device.waits() => Road::Device,
+            (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
+            (Road::Slow, Some(device)) if direct => device.slow_road(is_write),
+            (road, _) => road,
         }
     }
 
@@ -299,6 +302,9 @@ impl Learned {
     /// Learns from a transfer.
     #[inline]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
+        if let (Seen::Started { is_asynchronous }, Some(device)) = (seen, &self.device) {
+            return device.was_submitted(is_write, is_asynchronous);
+        }
         let warmth = self.of(facts, is_write);
         let noted = warmth.note(seen);
         let Some(device) = &self.device else {
@@ -322,10 +328,11 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { .. } if facts.learns => learned.road(facts.direct),
-        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct) {
+        Op::ReadAt { .. } if facts.learns => learned.road(facts.direct, false),
+        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct, false) {
             // They do not show what a device is, nor is one of them shared.
             Road::Ask | Road::Memory => Road::Backend,
+            Road::Submit => Road::Slow,
             road => road,
         },
         Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
@@ -371,7 +378,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
         (true, true) if grows => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
-        (true, _) => match learned.road(true) {
+        (true, _) => match learned.road(true, true) {
             // Nothing is known of single ones by which a ring would be better.
             Road::Device | Road::Memory => Road::Backend,
             road => road,

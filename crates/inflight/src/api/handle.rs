@@ -179,7 +179,16 @@ impl Handle {
     #[inline]
     pub(super) fn has_read(&self, answer: Answer) {
         if let Some((bytes, ns)) = answer.took() {
-            self.note(false, Seen::Pooled { ns, bytes });
+            self.was_pooled(false, Seen::Pooled { ns, bytes }, answer);
+        }
+    }
+
+    /// Learns from a plain call by a thread of the pool.
+    #[cold]
+    fn was_pooled(&self, is_write: bool, seen: Seen, answer: Answer) {
+        self.note(is_write, seen);
+        if let Some(is_asynchronous) = answer.was_asynchronous() {
+            self.note(is_write, Seen::Started { is_asynchronous });
         }
     }
 
@@ -187,7 +196,7 @@ impl Handle {
     #[inline]
     pub(super) fn wrote(&self, offset: u64, answer: Answer) {
         if let Some((bytes, ns)) = answer.took() {
-            self.note(true, Seen::Pooled { ns, bytes });
+            self.was_pooled(true, Seen::Pooled { ns, bytes }, answer);
         }
         if answer.errno().is_some() {
             self.note_write(Wishes::NONE, 0, answer);
@@ -259,6 +268,7 @@ impl Handle {
             whole,
             limit_bytes: facts.limit_bytes,
             aside: false,
+            submitted: false,
         };
         Prepared::run(road, request)
     }
@@ -340,6 +350,7 @@ impl Handle {
             whole,
             limit_bytes,
             aside: false,
+            submitted: false,
         }
     }
 

@@ -16,7 +16,7 @@ use super::reads::{Manner, Shown};
 use super::shared::Shared;
 use super::shares::{Came, take};
 use super::spread::Gathered;
-use super::stopwatch::time;
+use super::stopwatch::{submit, time};
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
@@ -241,13 +241,18 @@ impl Lease<'_> {
                 self.proactor().tally().plain_calls.add(1);
                 Some(time(operation, &request))
             }
+            (Road::Submit, _) => {
+                self.proactor().tally().plain_calls.add(1);
+                Some(submit(operation, &request))
+            }
             (Road::Plain | Road::Now | Road::Copy | Road::CopyBlind, _)
             | (Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
             (Road::Pool | Road::Slow, _) => {
                 request = request.aside();
                 None
             }
-            (Road::Backend | Road::Device | Road::Memory | Road::Cold, _) => None,
+            (Road::Backend | Road::Device | Road::Memory | Road::Cold, _)
+            | (Road::Asynchronous, _) => None,
         };
         match answer {
             Some(_) => self.proactor().tally().answered.add(1),

@@ -159,6 +159,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
                 false => request,
             });
         }
+        Step::Pool if road == Road::Submit => return Tried::Request(request.submitted()),
         Step::Pool => return Tried::Request(request.aside()),
         Step::Try { then_pool } => match look(road, operation, &request) {
             Look::Done(answer) => answer,
@@ -266,6 +267,14 @@ pub(crate) unsafe fn launch<O: Prepare>(
         Tried::InFlight(flight) => return Launch::InFlight(flight),
         Tried::Request(request) => request,
     };
+    if request.submitted
+        && shared.is_pooled(&request)
+        // SAFETY: passed on from the caller.
+        && let Some(ticket) = unsafe { shared.pooled().submit(request, waker) }
+    {
+        // Also of a run loop.
+        return Launch::InFlight(Flight::Pooled(ticket));
+    }
     // SAFETY: passed on from the caller.
     if let Some((home, ticket)) = unsafe { local::submit(shared, &request, waker) } {
         return Launch::InFlight(Flight::Local(home, ticket));

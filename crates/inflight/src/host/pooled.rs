@@ -14,7 +14,9 @@ use std::time::Instant;
 use super::cells::{Kept, Left, Then, Ticket, Wake};
 use super::mail::{Mailbox, Rouse, contain};
 use crate::backend::threads::calls::Calls;
-use crate::backend::threads::execute::{execute_request, to_usize, wanted_bytes};
+use crate::backend::threads::execute::{
+    execute_request, execute_submitted, to_usize, wanted_bytes,
+};
 use crate::backend::threads::pool::{Pool, Serve};
 use crate::completion::Answer;
 use crate::op::{Request, TRANSFER_MAX_BYTES};
@@ -174,15 +176,20 @@ impl Pooled {
         // SAFETY: passed on from the caller. What is made shortens the list of buffers.
         let wanted = unsafe { wanted_bytes(&request.op) };
         let begun = Instant::now();
-        // SAFETY: passed on from the caller.
-        let answer = unsafe { execute_request(request) };
+        let (answer, is_asynchronous) = match request.submitted {
+            // SAFETY: passed on from the caller.
+            true => unsafe { execute_submitted(request) },
+            // SAFETY: as above.
+            false => (unsafe { execute_request(request) }, None),
+        };
         let took = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
         let is_full = answer.errno().is_none() && answer.bytes() == wanted;
         let is_one_call = (1..=to_usize(TRANSFER_MAX_BYTES)).contains(&wanted);
-        match is_full && is_one_call && request.op.wishes().is_none() {
-            true => Answer::timed(wanted, took),
-            false => answer,
+        if !(is_full && is_one_call && request.op.wishes().is_none()) {
+            return answer;
         }
+        let answer = Answer::timed(wanted, took);
+        is_asynchronous.map_or(answer, |was| answer.submitted(was))
     }
 
     /// Tells of an answer that has been left.

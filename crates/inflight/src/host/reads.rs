@@ -184,6 +184,7 @@ impl Place {
             whole: self.whole.load(Relaxed),
             limit_bytes: TRANSFER_MAX_BYTES,
             aside: false,
+            submitted: false,
         }
     }
 

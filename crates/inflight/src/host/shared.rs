@@ -133,7 +133,7 @@ impl Shared {
             chosen,
             counters,
             bounces: Arc::default(),
-            devices: Devices::default(),
+            devices: Devices::new(has_rings),
             callers: Callers::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),

@@ -261,6 +261,8 @@ pub(crate) struct Request {
     pub(crate) limit_bytes: u32,
     /// A thread of the pool does it, where the backend would leave it to a worker of the kernel.
     pub(crate) aside: bool,
+    /// That thread shows whether the transfer is asynchronous, if it can.
+    pub(crate) submitted: bool,
 }
 
 /// What one thread of the pool does at a time of a request with a limit: to hand it over takes a
@@ -275,6 +277,7 @@ impl Request {
             whole: false,
             limit_bytes: TRANSFER_MAX_BYTES,
             aside: false,
+            submitted: false,
         }
     }
 
@@ -290,7 +293,16 @@ impl Request {
     pub(crate) fn by_the_backend(self) -> Self {
         Self {
             aside: false,
+            submitted: false,
             ..self
+        }
+    }
+
+    /// As [`Request::aside`], for one that shows whether the transfer is asynchronous, if it can.
+    pub(crate) fn submitted(self) -> Self {
+        Self {
+            submitted: true,
+            ..self.aside()
         }
     }
 

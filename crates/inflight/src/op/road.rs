@@ -47,6 +47,12 @@ pub(crate) enum Road {
     /// By threads of the pool, but one in a few is a timed plain call where it is waited for: the
     /// file cannot be asked whether it would wait.
     Slow,
+    /// As [`Road::Slow`], of a direct file; made so that it shows whether the file only starts such
+    /// transfers within a call.
+    Submit,
+    /// Through the proactor: a direct file that cannot be asked, but only starts such transfers
+    /// within a call, so a worker of the kernel has soon done with each.
+    Asynchronous,
 }
 
 /// What was seen of a transfer.
@@ -69,4 +75,6 @@ pub(crate) enum Seen {
     Preempted,
     /// A plain call took so many nanoseconds for so many bytes, by a thread of the pool.
     Pooled { ns: u64, bytes: usize },
+    /// A direct transfer was asynchronous, or the call that started it also waited for it.
+    Started { is_asynchronous: bool },
 }

@@ -9,12 +9,19 @@
 //! **Files that cannot be asked** not to wait, as those of tmpfs, show that at their first read,
 //! which then goes to the pool where it is awaited. Of many files that are read once it would be
 //! each. So once a few have shown it, others there are taken to be alike as well.
+//!
+//! **Direct files that cannot be asked**, as those of an overlay, a FUSE file system, or a device
+//! below dm-crypt, differ in what a ring does for them. Where a call only starts a transfer, the
+//! worker of the kernel that gets it is free at once, and a ring is 1.3 to 7 times as fast as
+//! threads; where the call waits, threads are 6 times as fast as a ring (`docs/design/roads.md`).
+//! So one transfer of each kind is made such that it shows which, and one in many again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{ASK_AGAIN_NS, MEMORY_NS};
+use crate::op::Road;
 
 /// The device below some files, or the mounted file system that they are on.
 #[derive(Debug, Default)]
@@ -25,7 +32,29 @@ pub(crate) struct Device {
     refused: AtomicU8,
     /// Reads that were taken to wait, and files to refuse, without having been asked.
     passed: AtomicU32,
+    /// Direct reads of files that cannot be asked, and direct writes.
+    slow: [Slow; 2],
+    /// Whether there are rings, so that it makes a difference.
+    has_rings: bool,
 }
+
+/// Slow direct transfers of one kind.
+#[derive(Debug, Default)]
+struct Slow {
+    /// [`WAITS`], [`ASYNCHRONOUS`], or 0 before one has shown it.
+    seen: AtomicU8,
+    /// How many there have been.
+    count: AtomicU32,
+}
+
+const WAITS: u8 = 1;
+const ASYNCHRONOUS: u8 = 2;
+
+/// One of so many is made such that it shows whether it is asynchronous: of those that wait, and
+/// of those that do not. The thread that submitted may have lost its processor meanwhile, and the
+/// device may be another one under the same number.
+const SUBMIT_EVERY: u32 = 64;
+const CHECK_EVERY: u32 = 4096;
 
 /// After so many files that cannot be asked the others are taken to be alike.
 const REFUSED_MIN: u8 = 4;
@@ -78,6 +107,40 @@ impl Device {
         self.refused.store(0, Ordering::Relaxed);
     }
 
+    /// The road of a slow direct transfer of a file that cannot be asked.
+    #[cold]
+    pub(super) fn slow_road(&self, is_write: bool) -> Road {
+        let slow = &self.slow[usize::from(is_write)];
+        // Threads may lose counts of each other.
+        let count = slow.count.load(Ordering::Relaxed);
+        slow.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        match slow.seen.load(Ordering::Relaxed) {
+            _ if !self.has_rings => Road::Slow,
+            ASYNCHRONOUS if count.is_multiple_of(CHECK_EVERY) => Road::Submit,
+            ASYNCHRONOUS => Road::Asynchronous,
+            _ if count.is_multiple_of(SUBMIT_EVERY) => Road::Submit,
+            _ => Road::Slow,
+        }
+    }
+
+    /// Whether direct transfers of files that cannot be asked are asynchronous, as far as is known.
+    pub(super) fn is_asynchronous(&self, is_write: bool) -> bool {
+        let seen = &self.slow[usize::from(is_write)].seen;
+        seen.load(Ordering::Relaxed) == ASYNCHRONOUS
+    }
+
+    /// One of them was, or was not.
+    #[cold]
+    pub(super) fn was_submitted(&self, is_write: bool, is_asynchronous: bool) {
+        let seen = match is_asynchronous {
+            true => ASYNCHRONOUS,
+            false => WAITS,
+        };
+        self.slow[usize::from(is_write)]
+            .seen
+            .store(seen, Ordering::Relaxed);
+    }
+
     /// A read of a file of which nothing was known was answered, after so long.
     pub(super) fn asked(&self, ns: u64, bytes: usize) {
         let copied_ns = bytes as u64 / 2;
@@ -97,18 +160,35 @@ impl Device {
 const DEVICES_MAX: usize = 64;
 
 /// What is below the files of an engine, by a number that says what it is.
-#[derive(Debug, Default)]
-pub(crate) struct Devices(Mutex<BTreeMap<u64, Arc<Device>>>);
+#[derive(Debug)]
+pub(crate) struct Devices {
+    known: Mutex<BTreeMap<u64, Arc<Device>>>,
+    has_rings: bool,
+}
 
 impl Devices {
+    /// Of an engine with rings, or without.
+    pub(crate) fn new(has_rings: bool) -> Self {
+        Self {
+            known: Mutex::default(),
+            has_rings,
+        }
+    }
+
     /// What is known of one. None if that cannot be told now.
     pub(crate) fn of(&self, number: u64) -> Option<Arc<Device>> {
         // In a forked child it may be held by a thread that is not there.
-        let mut devices = self.0.try_lock().ok()?;
+        let mut devices = self.known.try_lock().ok()?;
         if devices.len() >= DEVICES_MAX && !devices.contains_key(&number) {
             devices.clear();
         }
-        Some(Arc::clone(devices.entry(number).or_default()))
+        let device = || {
+            Arc::new(Device {
+                has_rings: self.has_rings,
+                ..Device::default()
+            })
+        };
+        Some(Arc::clone(devices.entry(number).or_insert_with(device)))
     }
 }
 
@@ -168,13 +248,41 @@ mod tests {
 
     #[test]
     fn devices_are_told_apart_and_there_is_room_for_so_many() {
-        let devices = Devices::default();
+        let devices = Devices::new(true);
         let first = devices.of(80).expect("nobody else is here");
         (0..4).for_each(|_| first.asked(90_000, 4096));
         let of = |number| devices.of(number).expect("as above");
         assert!(of(80).waits() && !of(81).waits());
         (0..1000).for_each(|minor| drop(of(900 + minor)));
-        assert!(devices.0.lock().unwrap().len() <= DEVICES_MAX);
+        assert!(devices.known.lock().unwrap().len() <= DEVICES_MAX);
         assert!(first.waits(), "its files know it");
+    }
+
+    #[test]
+    fn slow_direct_transfers_take_the_ring_once_one_of_their_kind_was_asynchronous() {
+        let devices = Devices::new(true);
+        let device = devices.of(80).expect("nobody else is here");
+        let roads = |is_write, count: u32| -> Vec<Road> {
+            (0..count).map(|_| device.slow_road(is_write)).collect()
+        };
+        assert_eq!(roads(false, 3), [Road::Submit, Road::Slow, Road::Slow]);
+        device.was_submitted(false, true);
+        assert_eq!(roads(false, 2), [Road::Asynchronous; 2]);
+        assert!(device.is_asynchronous(false) && !device.is_asynchronous(true));
+        assert_eq!(roads(true, 2), [Road::Submit, Road::Slow]);
+        // Now and then one shows it again.
+        let again = roads(false, CHECK_EVERY).into_iter();
+        assert_eq!(again.filter(|road| *road == Road::Submit).count(), 1);
+        device.was_submitted(false, false);
+        let again = roads(false, 10 * SUBMIT_EVERY).into_iter();
+        assert_eq!(again.filter(|road| *road == Road::Submit).count(), 10);
+        assert!(!device.is_asynchronous(false));
+    }
+
+    #[test]
+    fn without_rings_nobody_needs_to_know() {
+        let devices = Devices::new(false);
+        let device = devices.of(80).expect("nobody else is here");
+        assert!((0..SUBMIT_EVERY + 1).all(|_| device.slow_road(false) == Road::Slow));
     }
 }

@@ -34,12 +34,12 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::Copy => Step::Try { then_pool: true },
         Road::Memory if is_large => Step::Backend,
         Road::CopyBlind | Road::Blind | Road::Memory => Step::TimedCall,
-        Road::Plain | Road::Pool | Road::Slow => Step::Pool,
+        Road::Plain | Road::Pool | Road::Slow | Road::Submit => Step::Pool,
         Road::First | Road::Ask if is_large => Step::Probe,
         Road::First | Road::Ask => Step::Try { then_pool: false },
         Road::Warm | Road::CacheFirst if !is_large => Step::Try { then_pool: false },
         Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
         Road::Warm | Road::CacheFirst | Road::Cold => Step::Backend,
-        Road::Backend | Road::Device => Step::Backend,
+        Road::Backend | Road::Device | Road::Asynchronous => Step::Backend,
     }
 }

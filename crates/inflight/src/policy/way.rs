@@ -89,8 +89,9 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Memory if is_write => Way::Backend,
         Road::Memory => Way::SharedCallOrBackend,
         Road::CacheFirst | Road::First | Road::Ask => Way::TryThenBackend,
-        Road::Backend | Road::Device | Road::Cold => Way::Backend,
-        Road::Pool | Road::Slow => Way::Pool,
+        Road::Backend | Road::Device | Road::Cold | Road::Asynchronous => Way::Backend,
+        // One shows for all that come after it.
+        Road::Pool | Road::Slow | Road::Submit => Way::Pool,
     };
     let awaited = match in_a_poll(road, bytes, || false) {
         Step::Call | Step::TimedCall => Way::PlainCall,
@@ -116,7 +117,12 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
             "the first ones show whether it can be asked not to wait, and what the device is"
         }
         Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
-        Road::Slow => "the file cannot be asked not to wait, and the last calls were slow",
+        Road::Slow | Road::Submit => {
+            "the file cannot be asked not to wait, and the last calls were slow"
+        }
+        Road::Asynchronous => {
+            "the file cannot be asked not to wait, but a call only starts such a transfer"
+        }
     };
     Guide {
         alone,

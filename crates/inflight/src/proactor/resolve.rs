@@ -47,6 +47,7 @@ impl Proactor {
                 whole: true,
                 limit_bytes,
                 aside: false,
+                submitted: false,
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
@@ -249,6 +250,7 @@ impl Proactor {
                 whole,
                 limit_bytes: TRANSFER_MAX_BYTES,
                 aside: false,
+                submitted: false,
             };
             let after_unheard = slot.role == Role::AfterUnheard;
             let answer = self.do_plainly(&request).marked(after_unheard);

@@ -144,6 +144,7 @@ mod tests {
                 whole,
                 limit_bytes,
                 aside: false,
+                submitted: false,
             },
             0,
         )

@@ -1,6 +1,7 @@
 //! Direct I/O: transfers that fit it; those that do not are in [`misaligned`] and [`any_range`].
 
 mod any_range;
+mod asynchronous;
 mod first;
 mod misaligned;
 

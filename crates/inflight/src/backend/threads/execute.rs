@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 
 use rustix::io::ReadWriteFlags;
 
+use super::aio;
 use super::transfers::{Said, read_at, read_list, read_one, write_at, write_list, write_one};
 use crate::completion::Answer;
 use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
@@ -58,6 +59,21 @@ pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
         // SAFETY: passed on from the caller.
         _ => unsafe { go_on(request, result) }.0,
     }
+}
+
+/// As [`execute_request`], for a transfer without wishes. Also says whether it was asynchronous, if
+/// that has been seen.
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[cold]
+pub(crate) unsafe fn execute_submitted(request: &Request) -> (Answer, Option<bool>) {
+    // SAFETY: passed on from the caller.
+    let (result, is_asynchronous) = unsafe { aio::execute_submitted(&request.op) };
+    // SAFETY: as above.
+    let (answer, _) = unsafe { go_on(request, result) };
+    (answer, is_asynchronous)
 }
 
 /// As [`execute_request`], for a transfer with wishes whose first call returned `result`.

@@ -2,6 +2,7 @@
 //!
 //! It never makes an io_uring system call. Next: [`pool`], then [`execute`].
 
+pub(crate) mod aio;
 pub(crate) mod calls;
 pub(crate) mod execute;
 pub(crate) mod lane;
