@@ -29,8 +29,8 @@ struct PoolShared {
     work: Condvar,
     /// Told of every call that is over and every thread that ends, once the pool is closed.
     over: Condvar,
-    /// Whether a thread may take a call or a flush, for those that are busy with a lane.
-    calls_wait: AtomicBool,
+    /// Whether something else could be taken, for those that are busy with a lane.
+    others_wait: AtomicBool,
     /// Most threads that are in calls at the same time.
     calls_max: usize,
 }
@@ -61,7 +61,7 @@ impl Pool {
                 state: Mutex::new(PoolState::new(threads_max)),
                 work: Condvar::new(),
                 over: Condvar::new(),
-                calls_wait: AtomicBool::new(false),
+                others_wait: AtomicBool::new(false),
                 calls_max: (threads_max - 1).max(1),
             }),
             threads: Mutex::new(Vec::with_capacity(threads_max)),
@@ -219,7 +219,7 @@ impl Pool {
     ///
     /// When there is no thread and none can be started.
     fn show(&self, state: MutexGuard<'_, PoolState>) -> io::Result<()> {
-        self.shared.show_calls(&state);
+        self.shared.show_waiting(&state);
         let (idle, waiting) = (state.idle, state.to_take(self.shared.calls_max));
         drop(state);
         if idle > 0 {
@@ -235,7 +235,7 @@ impl Pool {
     pub(crate) fn take_back(&self, number: u64) -> Option<Arc<dyn Run>> {
         let mut state = lock(&self.shared.state);
         let call = state.calls.remove(&number);
-        self.shared.show_calls(&state);
+        self.shared.show_waiting(&state);
         call
     }
 
@@ -380,8 +380,9 @@ impl PoolShared {
         loop {
             match state.take(self.calls_max) {
                 Some(Work::Lane(lane)) => {
+                    self.show_waiting(&state);
                     drop(state);
-                    let has_more = Arc::clone(&lane).serve(&self.calls_wait);
+                    let has_more = Arc::clone(&lane).serve(&self.others_wait);
                     state = lock(&self.state);
                     state.serving -= 1;
                     if has_more {
@@ -392,7 +393,7 @@ impl PoolShared {
                 Some(Work::Call(call)) => {
                     state = self.run(state, call);
                     state.calling -= 1;
-                    self.show_calls(&state);
+                    self.show_waiting(&state);
                     self.tell_if_closed(&state);
                 }
                 Some(Work::Flush(flush)) => {
@@ -427,7 +428,7 @@ impl PoolShared {
         state: MutexGuard<'s, PoolState>,
         call: Arc<dyn Run>,
     ) -> MutexGuard<'s, PoolState> {
-        self.show_calls(&state);
+        self.show_waiting(&state);
         drop(state);
         // Calls contain what is foreign in them; were it otherwise, the pool would still be whole.
         let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -436,10 +437,15 @@ impl PoolShared {
         lock(&self.state)
     }
 
-    /// Lets threads that are busy with a lane know whether a call waits for one of them.
-    fn show_calls(&self, state: &PoolState) {
-        let wait = state.calls_to_take(self.calls_max) > 0 || !state.flushes.is_empty();
-        self.calls_wait.store(wait, Ordering::Relaxed);
+    /// Lets threads that are busy with a lane know whether something else waits for one of them:
+    /// another lane too, unless there is a thread for it.
+    fn show_waiting(&self, state: &PoolState) {
+        let calls_wait = state.calls_to_take(self.calls_max) > 0 || !state.flushes.is_empty();
+        let lanes_wait = state.idle == 0 && !state.lanes.is_empty();
+        let wait = calls_wait || lanes_wait;
+        if self.others_wait.load(Ordering::Relaxed) != wait {
+            self.others_wait.store(wait, Ordering::Relaxed);
+        }
     }
 
     fn tell_if_closed(&self, state: &PoolState) {

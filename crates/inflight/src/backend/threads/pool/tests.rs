@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -140,4 +141,47 @@ fn no_more_than_one_is_there_beyond_the_most_there_may_be() {
     assert_eq!(can.recv(), Ok([true, false]));
     until(&pool, |state| state.living == 1 && state.idle == 1);
     assert_eq!(close(&pool), 0);
+}
+
+/// A lane in which there is always more, until it is told to stop.
+#[derive(Default)]
+struct Endless {
+    served: AtomicU64,
+    stops: AtomicBool,
+}
+
+impl Serve for Endless {
+    fn serve(self: Arc<Self>, others_wait: &AtomicBool) -> bool {
+        loop {
+            self.served.fetch_add(1, Ordering::Relaxed);
+            match (
+                self.stops.load(Ordering::Relaxed),
+                others_wait.load(Ordering::Relaxed),
+            ) {
+                (true, _) => return false,
+                (false, true) => return true,
+                (false, false) => thread::yield_now(),
+            }
+        }
+    }
+}
+
+#[test]
+fn no_lane_keeps_another_one_waiting() {
+    let pool = Pool::new(2);
+    let endless = [(); 3].map(|()| Arc::new(Endless::default()));
+    for lane in &endless {
+        assert!(pool.call(Arc::clone(lane) as _));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let is_served = |lane: &Arc<Endless>| lane.served.load(Ordering::Relaxed) > 0;
+    while !endless.iter().all(is_served) && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    let all_are = endless.iter().all(is_served);
+    for lane in &endless {
+        lane.stops.store(true, Ordering::Relaxed);
+    }
+    assert_eq!(close(&pool), 0);
+    assert!(all_are, "one waits for ever");
 }
