@@ -43,6 +43,7 @@ const KINDS: &[Kind] = &[
     ("ext4-on-zram", |size| Place::on_zram("ext4", size)),
     ("xfs-on-loop", |size| Place::on_loop("xfs", size)),
     ("btrfs-on-loop", |size| Place::on_loop("btrfs", size)),
+    ("overlay-on-disk", |_| Place::overlay(Path::new("/var/tmp"))),
 ];
 
 /// Measures on every kind of place, and prints the worst regret on each.
@@ -131,6 +132,7 @@ struct Place {
     target: PathBuf,
     _inside: Option<TempDir>,
     _mount: Option<Mount>,
+    _layers: Option<TempDir>,
     _device: Option<Device>,
     _backing: Option<tempfile::TempPath>,
 }
@@ -143,6 +145,7 @@ impl Place {
             target: inside.path().to_owned(),
             _inside: Some(inside),
             _mount: None,
+            _layers: None,
             _device: None,
             _backing: None,
         })
@@ -166,6 +169,34 @@ impl Place {
         Self::on(Device::zram(size_gib)?, None, file_system)
     }
 
+    /// An overlay as containers have it, over directories of its own in one that is there.
+    fn overlay(parent: &Path) -> Result<Self> {
+        let layers = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
+        for layer in ["lower", "upper", "work"] {
+            fs::create_dir(layers.path().join(layer))?;
+        }
+        let point = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
+        let target = point.path().to_owned();
+        let mount = [
+            "-t",
+            "overlay",
+            "-o",
+            "lowerdir=lower,upperdir=upper,workdir=work",
+        ];
+        let mut command = Command::new("mount");
+        // The names of the layers are relative, so that no character in them means anything.
+        command.current_dir(layers.path()).args(mount);
+        output(command.arg("overlay").arg(&target))?;
+        Ok(Self {
+            target,
+            _inside: None,
+            _mount: Some(Mount { point }),
+            _layers: Some(layers),
+            _device: None,
+            _backing: None,
+        })
+    }
+
     /// A compressed device in memory without a file system, full of what does not compress. The
     /// command only reads from it.
     fn raw_zram(size_gib: u64) -> Result<Self> {
@@ -179,6 +210,7 @@ impl Place {
             target: node,
             _inside: None,
             _mount: None,
+            _layers: None,
             _device: Some(device),
             _backing: None,
         })
@@ -201,6 +233,7 @@ impl Place {
             target,
             _inside: None,
             _mount: Some(Mount { point }),
+            _layers: None,
             _device: Some(device),
             _backing: backing,
         })
