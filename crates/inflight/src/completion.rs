@@ -14,8 +14,10 @@ pub(crate) struct Completion {
     pub(crate) user_data: u64,
     /// A byte count, or a negated errno.
     pub(crate) result: i32,
-    /// How long a plain call took beside a ring, in nanoseconds; 0 where nobody wants to know.
+    /// How long a plain call took, in nanoseconds; 0 of a ring.
     pub(crate) took_ns: u32,
+    /// Whether it was asynchronous, if that has been seen.
+    pub(crate) is_asynchronous: Option<bool>,
 }
 
 /// The answer for a whole request. Not negative: bytes moved, with [`UNHEARD`] and for a plain call
@@ -126,6 +128,15 @@ impl Answer {
     #[inline]
     pub(crate) fn from_result(result: i32) -> Self {
         Self(i64::from(result))
+    }
+
+    /// As [`Answer::from_result`], of a call that took so long, if that is known.
+    #[inline(always)]
+    pub(crate) fn of(result: i32, took_ns: u32) -> Self {
+        match usize::try_from(result) {
+            Ok(bytes) if took_ns > 0 => Self::timed(bytes, took_ns),
+            _ => Self::from_result(result),
+        }
     }
 
     /// The same answer for a request of which `done` bytes had been moved before.

@@ -249,10 +249,12 @@ impl Faulty {
             user_data,
             result,
             took_ns: 0,
+            is_asynchronous: None,
         }));
         if self.happens(self.faults.stray_per_mille) {
             let unknown = Completion {
                 took_ns: 0,
+                is_asynchronous: None,
                 user_data: self.below(u64::MAX),
                 result: 1,
             };
@@ -261,6 +263,7 @@ impl Faulty {
                 user_data,
                 result,
                 took_ns: 0,
+                is_asynchronous: None,
             }));
         }
     }
@@ -332,6 +335,7 @@ impl Faulty {
                         user_data,
                         result,
                         took_ns: 0,
+                        is_asynchronous: None,
                     }
                 }
             };

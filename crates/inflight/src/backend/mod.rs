@@ -52,7 +52,7 @@ impl Backend {
             // SAFETY: passed on from the caller.
             Self::Uring(ring) => return unsafe { ring.push(user_data, op) },
             // SAFETY: passed on from the caller.
-            Self::Threads(lane) => unsafe { lane.push(user_data, op) },
+            Self::Threads(lane) => unsafe { lane.push(user_data, op, false) },
             #[cfg(feature = "faulty")]
             // SAFETY: passed on from the caller.
             Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },

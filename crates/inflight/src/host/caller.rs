@@ -16,7 +16,7 @@ use super::reads::{Manner, Shown};
 use super::shared::Shared;
 use super::shares::{Came, take};
 use super::spread::Gathered;
-use super::stopwatch::{submit, time};
+use super::stopwatch::time;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
@@ -237,13 +237,13 @@ impl Lease<'_> {
                     Look::Refused => Some(time(operation, &request)),
                 }
             }
-            (Road::Warm | Road::Blind | Road::Memory | Road::Slow, true) => {
+            (Road::Warm | Road::Blind | Road::Memory, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 Some(time(operation, &request))
             }
             (Road::Submit, _) => {
-                self.proactor().tally().plain_calls.add(1);
-                Some(submit(operation, &request))
+                request = request.submitted();
+                None
             }
             (Road::Plain | Road::Now | Road::Copy | Road::CopyBlind, _)
             | (Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),

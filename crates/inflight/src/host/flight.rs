@@ -267,14 +267,6 @@ pub(crate) unsafe fn launch<O: Prepare>(
         Tried::InFlight(flight) => return Launch::InFlight(flight),
         Tried::Request(request) => request,
     };
-    if request.submitted
-        && shared.is_pooled(&request)
-        // SAFETY: passed on from the caller.
-        && let Some(ticket) = unsafe { shared.pooled().submit(request, waker) }
-    {
-        // Also of a run loop.
-        return Launch::InFlight(Flight::Pooled(ticket));
-    }
     // SAFETY: passed on from the caller.
     if let Some((home, ticket)) = unsafe { local::submit(shared, &request, waker) } {
         return Launch::InFlight(Flight::Local(home, ticket));

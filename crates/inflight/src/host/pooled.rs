@@ -27,7 +27,7 @@ use crate::sync::{AtomicBool, Ordering};
 pub(crate) struct Pooled {
     mailbox: Mailbox<Nobody>,
     tally: Arc<Tally>,
-    /// Whether the engine has rings, and wants to know how long calls take beside them.
+    /// Whether the engine has rings.
     beside: bool,
     pool: Arc<Pool>,
     /// Whether the pool has a thread; from then on it has one until it is closed.
@@ -154,25 +154,23 @@ impl Pooled {
 
     fn make(&self, request: &Request) -> Answer {
         self.tally.in_flight.add_with_others(1);
-        let answer = match self.beside {
-            // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done,
-            // or has left it in the cell; it is done when this answer has been left there.
-            true => unsafe { self.time(request) },
-            // SAFETY: as above.
-            false => unsafe { execute_request(request) },
-        };
+        // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done, or
+        // has left it in the cell; it is done when this answer has been left there.
+        let answer = unsafe { self.time(request) };
         self.tally.in_flight.take_with_others(1);
         self.tally.answered.add_with_others(1);
         answer
     }
 
-    /// As [`execute_request`], beside rings: the policy learns how long it takes.
+    /// As [`execute_request`]; the policy learns how long it takes.
     ///
     /// # Safety
     ///
     /// As there.
     unsafe fn time(&self, request: &Request) -> Answer {
-        self.tally.pool_calls.add_with_others(1);
+        if self.beside {
+            self.tally.pool_calls.add_with_others(1);
+        }
         // SAFETY: passed on from the caller. What is made shortens the list of buffers.
         let wanted = unsafe { wanted_bytes(&request.op) };
         let begun = Instant::now();

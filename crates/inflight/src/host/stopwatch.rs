@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::backend::threads::execute::{execute_request, execute_submitted, switches};
+use crate::backend::threads::execute::{execute_request, switches};
 use crate::completion::Answer;
 use crate::op::{Prepare, Request, Seen, SeenOf};
 use crate::policy::{WATCHED_CALLS, is_fast};
@@ -41,19 +41,6 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
         }
     }
     operation.note(SeenOf(seen));
-    answer
-}
-
-/// Makes a transfer, and lets the operation learn whether it is asynchronous, if that can be seen.
-#[allow(unsafe_code)]
-#[cold]
-pub(super) fn submit<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
-    // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
-    // when this returns.
-    let (answer, is_asynchronous) = unsafe { execute_submitted(request) };
-    if let Some(is_asynchronous) = is_asynchronous {
-        operation.note(SeenOf(Seen::Started { is_asynchronous }));
-    }
     answer
 }
 

@@ -67,15 +67,15 @@ impl Proactor {
         let expected = u32::try_from(len).expect("at most the limit");
         let user_data = self.slots.insert(&request.op, token, expected, role);
         // SAFETY: passed on from the caller.
-        unsafe { self.queue_aside(user_data, &request.op) };
+        unsafe { self.queue_aside(user_data, &request.op, request.submitted) };
     }
 
-    /// Queues the operation of a slot for a thread of the pool.
+    /// Queues the operation of a slot for a thread of the pool; `submitted` as in [`Request`].
     ///
     /// # Safety
     ///
     /// As for [`Proactor::queue`].
-    pub(super) unsafe fn queue_aside(&mut self, user_data: u64, op: &Op) {
+    pub(super) unsafe fn queue_aside(&mut self, user_data: u64, op: &Op, submitted: bool) {
         let Some(pool) = &self.aside.pool else {
             // SAFETY: passed on from the caller; slots bound what is in flight.
             return unsafe { self.queue(user_data, op) };
@@ -84,10 +84,10 @@ impl Proactor {
         let index = self.slots.find(user_data).expect("it is in flight");
         self.slots.get_mut(index).retries = SETTLED;
         let capacity = self.slots.capacity();
-        let pool = || Lane::beside(Arc::clone(pool), capacity);
+        let pool = || Lane::new(Arc::clone(pool), capacity);
         let lane = self.aside.lane.get_or_insert_with(pool);
         // SAFETY: passed on from the caller.
-        unsafe { lane.push(user_data, op) };
+        unsafe { lane.push(user_data, op, submitted) };
         self.aside.in_flight += 1;
         self.tally.pool_calls.add(1);
     }
@@ -143,7 +143,9 @@ impl Proactor {
                     let token = slot.token;
                     self.slots.free(index);
                     self.tally.answered.add(1);
-                    deliver(token, Answer::timed(moved, completion.took_ns));
+                    let answer = Answer::timed(moved, completion.took_ns);
+                    let seen = completion.is_asynchronous;
+                    deliver(token, seen.map_or(answer, |seen| answer.submitted(seen)));
                 }
                 None => self.troubled.push((index, completion.result)),
             }

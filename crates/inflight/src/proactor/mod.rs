@@ -423,7 +423,10 @@ impl Proactor {
         let mut answered = 0;
         let is_whole = backend.reap(
             |Completion {
-                 user_data, result, ..
+                 user_data,
+                 result,
+                 took_ns,
+                 ..
              }| {
                 match held.complete(user_data, result) {
                     Completed::Plain { token, is_short } => {
@@ -431,7 +434,7 @@ impl Proactor {
                             tally.short_transfers.add(1);
                         }
                         answered += 1;
-                        deliver(token, Answer::from_result(result));
+                        deliver(token, Answer::of(result, took_ns));
                     }
                     Completed::Troubled { index } => troubled.push((index, result)),
                     Completed::Stray => tally.strays.add(1),

@@ -189,7 +189,7 @@ impl Proactor {
                 match split.is_aside() {
                     // SAFETY: whoever pushed the request keeps its memory valid until its answer
                     // has been delivered.
-                    true => unsafe { self.queue_aside(user_data, &op) },
+                    true => unsafe { self.queue_aside(user_data, &op, false) },
                     false => self.requeue(index),
                 }
             }

@@ -189,7 +189,7 @@ fn events(id: libc::c_ulong, wait: Wait, event: &mut MaybeUninit<IoEvent>) -> li
     unsafe { libc::syscall(libc::SYS_io_getevents, id, at_least, ONE, event, at_most) }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use std::fs;
     use std::io::Write;

@@ -64,6 +64,11 @@ impl Calls {
         self.coming.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Whether nobody is on the way or at work.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.coming.load(Ordering::Relaxed) + self.busy.load(Ordering::Relaxed) == 0
+    }
+
     /// A thread is at work.
     pub(crate) fn begins(&self) {
         self.busy.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! The lanes through which proactors hand operations to the [pool](super::pool).
 //!
-//! A lane belongs to one proactor. Its owner puts operations in, helps to execute them while it
-//! waits, and collects the completions; threads of the pool are woken only for what the owner
-//! cannot do at once.
+//! A lane belongs to one proactor. Its owner puts operations in and collects the completions. While
+//! it waits it executes an operation itself if that is the only one, so that no thread has to be
+//! woken, or if no thread comes. With several in flight it would find those that complete meanwhile
+//! too late (`docs/design/hosts.md`).
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,8 +28,6 @@ pub(crate) struct Lane {
     /// Whether the owner executes operations itself while it waits; one that others wait for
     /// must not.
     helps: bool,
-    /// Whether the owner has a ring, and wants to know how long operations take here.
-    beside: bool,
     /// Whether there may be operations for which no thread was called, because the owner was to do
     /// one, or none could be.
     uncalled: bool,
@@ -53,6 +52,41 @@ struct LaneState {
     alarm: Option<Alarm>,
     /// Operations for which no thread is called, because the owner is to do them.
     left_to_owner: usize,
+}
+
+/// When the owner does what no thread has taken: the pool may be busy with what never ends, as a
+/// read of a pipe.
+const LATE: Duration = Duration::from_millis(2);
+
+impl LaneState {
+    /// How many of the operations the owner is to do.
+    fn leave_to_owner(&mut self, calls: &Calls, owner_waits: bool) {
+        let is_alone = self.submitted.len() == 1 && calls.is_at_rest();
+        self.left_to_owner = usize::from(owner_waits && is_alone);
+    }
+
+    /// Operations for which threads are to be called.
+    fn to_call_for(&self) -> usize {
+        self.submitted.len().saturating_sub(self.left_to_owner)
+    }
+
+    /// The operation that the owner is to do now; `is_late`: no thread has taken one.
+    fn take_by_owner(&mut self, is_late: bool) -> Option<Task> {
+        if self.left_to_owner == 0 && !is_late {
+            return None;
+        }
+        self.left_to_owner = self.left_to_owner.saturating_sub(1);
+        self.submitted.pop_front()
+    }
+}
+
+/// What an owner does while it waits.
+#[derive(Clone, Copy)]
+struct Owner {
+    /// It executes operations that nobody else does.
+    helps: bool,
+    /// Its bell calls it away.
+    heeds_bell: bool,
 }
 
 /// Calls the owner of a lane away from its wait.
@@ -80,7 +114,7 @@ impl Serve for LaneShared {
         let mut state = lock(&self.state);
         while let Some(task) = state.submitted.pop_front() {
             self.calls.begins();
-            let waiting = state.submitted.len().saturating_sub(state.left_to_owner);
+            let waiting = state.to_call_for();
             drop(state);
             if waiting > 0 {
                 self.call(waiting);
@@ -89,13 +123,16 @@ impl Serve for LaneShared {
             self.calls.ends();
             state = lock(&self.state);
             state.completed.push(completion);
-            if state.wanted > 0 && state.completed.len() >= state.wanted {
+            let is_enough = state.wanted > 0 && state.completed.len() >= state.wanted;
+            let alarm = state.alarm.take();
+            if is_enough || alarm.is_some() {
+                // Whoever wakes wants the lock.
                 state.wanted = 0;
-                self.done.notify_one();
-            }
-            if let Some(alarm) = state.alarm.take() {
                 drop(state);
-                alarm.ring();
+                match alarm {
+                    Some(alarm) => alarm.ring(),
+                    None => self.done.notify_one(),
+                }
                 state = lock(&self.state);
             }
             if others_wait.load(Ordering::Relaxed) && !state.submitted.is_empty() {
@@ -130,30 +167,22 @@ impl Lane {
             queued: Vec::with_capacity(capacity),
             taken: Vec::with_capacity(capacity),
             helps: true,
-            beside: false,
             uncalled: false,
         }
     }
 
-    /// The lane of an owner that has a ring.
-    pub(crate) fn beside(pool: Arc<Pool>, capacity: u32) -> Self {
-        Self {
-            beside: true,
-            ..Self::new(pool, capacity)
-        }
-    }
-
-    /// Queues an operation for the next [`Lane::submit`].
+    /// Queues an operation for the next [`Lane::submit`]; `submitted`: it is to show whether it is
+    /// asynchronous.
     ///
     /// # Safety
     ///
     /// The addresses in the operation stay valid until its completion has been reaped.
     #[inline]
-    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op) {
+    pub(crate) unsafe fn push(&mut self, user_data: u64, op: &Op, submitted: bool) {
         self.queued.push(Task {
             user_data,
             op: *op,
-            timed: self.beside,
+            submitted,
         });
     }
 
@@ -169,17 +198,21 @@ impl Lane {
         if count == 0 {
             return;
         }
-        // An owner that helps executes one itself as soon as it waits.
-        let left_to_owner = usize::from(self.helps && waits);
         let mut state = lock(&self.shared.state);
         state.submitted.extend(self.queued.drain(..));
-        state.left_to_owner = left_to_owner;
-        let waiting = state.submitted.len().saturating_sub(left_to_owner);
+        state.leave_to_owner(&self.shared.calls, self.helps && waits);
+        let waiting = state.to_call_for();
         drop(state);
         if waiting > 0 && !self.shared.call(waiting) {
-            // There is nobody else.
+            self.be_alone();
             self.helps = true;
         }
+    }
+
+    /// There is nobody but the owner.
+    #[cold]
+    fn be_alone(&self) {
+        lock(&self.shared.state).left_to_owner = usize::MAX;
     }
 
     /// Lets the pool at what is queued, for an owner that has a ring and helps this time or not.
@@ -190,13 +223,14 @@ impl Lane {
         }
         let mut state = lock(&self.shared.state);
         state.submitted.extend(self.queued.drain(..));
-        self.uncalled = helps && !state.submitted.is_empty();
-        state.left_to_owner = usize::from(self.uncalled);
-        let waiting = state.submitted.len() - state.left_to_owner;
+        state.leave_to_owner(&self.shared.calls, helps);
+        self.uncalled = state.left_to_owner > 0;
+        let waiting = state.to_call_for();
         drop(state);
         if waiting == 0 || self.shared.call(waiting) {
             return true;
         }
+        self.be_alone();
         self.uncalled = true;
         false
     }
@@ -216,69 +250,77 @@ impl Lane {
         self.taken.append(&mut state.completed);
     }
 
-    /// Waits until `at_least` completions can be reaped, executing operations meanwhile.
+    /// Waits until `at_least` completions can be reaped, executing operations meanwhile that nobody
+    /// else does.
     pub(crate) fn wait(&mut self, at_least: usize) {
-        let at_least = self.still_to_come(at_least);
-        let mut state = lock(&self.shared.state);
-        while state.completed.len() < at_least {
-            if let Some(task) = state.submitted.pop_front() {
-                drop(state);
-                let completion = run(&task);
-                state = lock(&self.shared.state);
-                state.completed.push(completion);
-            } else {
-                state.wanted = at_least;
-                state = self
-                    .shared
-                    .done
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-        state.wanted = 0;
-        self.taken.append(&mut state.completed);
-    }
-
-    /// What was taken over by an earlier wait and has not been reaped is there already: an owner
-    /// that hands over without reaping, and then waits for all that is in flight, waits for it too.
-    fn still_to_come(&self, at_least: usize) -> usize {
-        at_least.saturating_sub(self.taken.len())
+        self.wait_as(
+            at_least,
+            None,
+            Owner {
+                helps: true,
+                heeds_bell: false,
+            },
+        );
     }
 
     /// Waits until `at_least` completions can be reaped, the bell is rung, or the time is over.
     pub(crate) fn wait_or(&mut self, at_least: usize, at_most: Option<Duration>) {
-        let at_least = self.still_to_come(at_least);
         let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));
+        self.wait_as(
+            at_least,
+            until,
+            Owner {
+                helps: self.helps,
+                heeds_bell: true,
+            },
+        );
+    }
+
+    fn wait_as(&mut self, at_least: usize, until: Option<Instant>, owner: Owner) {
+        // What was taken over by an earlier wait and has not been reaped is there already: an owner
+        // that hands over without reaping, and then waits for all that is in flight, waits for it
+        // too.
+        let at_least = at_least.saturating_sub(self.taken.len());
         let mut state = lock(&self.shared.state);
-        while state.completed.len() < at_least && !state.rung {
-            if self.helps
-                && let Some(task) = state.submitted.pop_front()
+        let mut is_late = false;
+        while state.completed.len() < at_least && !(owner.heeds_bell && state.rung) {
+            if owner.helps
+                && let Some(task) = state.take_by_owner(is_late)
             {
+                is_late = false;
                 drop(state);
                 let completion = run(&task);
                 state = lock(&self.shared.state);
                 state.completed.push(completion);
                 continue;
             }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            let may_be_late = owner.helps && !state.submitted.is_empty();
+            let at_most = match may_be_late {
+                true => Some(left.map_or(LATE, |left| left.min(LATE))),
+                false => left,
+            };
             state.wanted = at_least;
-            state = match until {
-                None => self
-                    .shared
-                    .done
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    let waited = self.shared.done.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+            state = match at_most {
+                None => {
+                    let woken = self.shared.done.wait(state);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(at_most) => {
+                    let woken = self.shared.done.wait_timeout(state, at_most);
+                    let (state, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
+                    is_late = may_be_late && timeout.timed_out();
+                    state
                 }
             };
         }
         state.wanted = 0;
-        state.rung = false;
+        if owner.heeds_bell {
+            state.rung = false;
+        }
         self.taken.append(&mut state.completed);
     }
 

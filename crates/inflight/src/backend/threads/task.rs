@@ -1,8 +1,9 @@
 //! An operation that waits in a lane, and its execution.
 #![allow(unsafe_code)]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::aio::execute_submitted;
 use super::execute::execute;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -11,8 +12,8 @@ use crate::op::Op;
 pub(super) struct Task {
     pub(super) user_data: u64,
     pub(super) op: Op,
-    /// Whether the owner wants to know how long it takes.
-    pub(super) timed: bool,
+    /// Whether it is to show whether the transfer is asynchronous.
+    pub(super) submitted: bool,
 }
 
 // SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
@@ -21,13 +22,18 @@ unsafe impl Send for Task {}
 
 /// Executes it, on whatever thread this is.
 pub(super) fn run(task: &Task) -> Completion {
-    let begun = task.timed.then(Instant::now);
-    // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.
-    let result = unsafe { execute(&task.op) };
-    let took = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+    let begun = Instant::now();
+    let (result, is_asynchronous) = match task.submitted {
+        // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.
+        true => unsafe { execute_submitted(&task.op) },
+        // SAFETY: as above.
+        false => (unsafe { execute(&task.op) }, None),
+    };
+    let took_ns = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
     Completion {
         user_data: task.user_data,
         result,
-        took_ns: u32::try_from(took.as_nanos()).unwrap_or(u32::MAX),
+        took_ns,
+        is_asynchronous,
     }
 }

@@ -379,6 +379,7 @@ impl Uring {
                 user_data: entry.user_data(),
                 result: entry.result(),
                 took_ns: 0,
+                is_asynchronous: None,
             });
         }
         queue.overflow() == 0

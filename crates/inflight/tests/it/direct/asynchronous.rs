@@ -4,15 +4,16 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{
     BackgroundSession, Config, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
     INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
 };
-use inflight::fs::File;
-use inflight::{AlignedBuf, Engine, Way, local};
+use inflight::fs::{File, OpenOptions};
+use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
 use tempfile::TempDir;
 
 use super::required;
@@ -164,13 +165,42 @@ fn what_is_only_started_by_a_call_is_left_to_the_ring() {
 }
 
 /// A file system of one file, which takes its time within each call.
-struct Sluggish(Vec<u8>);
+struct Sluggish {
+    content: Vec<u8>,
+    gate: Arc<Gate>,
+}
+
+/// Reads of the first block wait here while it is closed.
+#[derive(Default)]
+struct Gate {
+    is_closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn close(&self, is_closed: bool) {
+        *self.is_closed.lock().expect("nobody panics with it") = is_closed;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_closed = self.is_closed.lock().expect("nobody panics with it");
+        // Not for ever, so that a failed test ends.
+        let passed = self
+            .changed
+            .wait_timeout_while(is_closed, HELD_MAX, |is_closed| *is_closed);
+        drop(passed.expect("nobody panics with it"));
+    }
+}
+
+/// How long a read waits for the gate.
+const HELD_MAX: Duration = Duration::from_secs(3);
 
 impl Sluggish {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         FileAttr {
             ino: inode,
-            size: self.0.len() as u64,
+            size: self.content.len() as u64,
             blocks: 1,
             atime: UNIX_EPOCH,
             mtime: UNIX_EPOCH,
@@ -218,22 +248,57 @@ impl Filesystem for Sluggish {
         reply: ReplyData,
     ) {
         thread::sleep(Duration::from_micros(50));
+        if offset == 0 {
+            self.gate.pass();
+        }
         let from = usize::try_from(offset).expect("it is a place in memory");
-        let bytes = self.0.get(from..).unwrap_or_default();
+        let bytes = self.content.get(from..).unwrap_or_default();
         let size = usize::try_from(size).expect("usize has 32 bits or more");
         reply.data(&bytes[..size.min(bytes.len())]);
     }
 }
 
-fn mounted_or_skip(name: &str, content: &[u8]) -> Option<(BackgroundSession, TempDir)> {
-    let folder = tempfile::tempdir().expect("the temporary directory can be written");
-    let mut config = Config::default();
-    config.n_threads = Some(4);
-    match fuser::spawn_mount(Sluggish(content.to_vec()), folder.path(), &config) {
-        Ok(session) => Some((session, folder)),
-        Err(cause) => {
-            skip(name, &format!("no file system can be mounted: {cause}"));
-            None
+/// A file of that file system, until this is dropped.
+struct Mounted {
+    gate: Arc<Gate>,
+    folder: TempDir,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    /// `None`, with the reason said, if this is not allowed.
+    fn new(name: &str, content: &[u8]) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("the temporary directory can be written");
+        let gate = Arc::new(Gate::default());
+        let sluggish = Sluggish {
+            content: content.to_vec(),
+            gate: Arc::clone(&gate),
+        };
+        let mut config = Config::default();
+        config.n_threads = Some(4);
+        match fuser::spawn_mount(sluggish, folder.path(), &config) {
+            Ok(session) => Some(Self {
+                gate,
+                folder,
+                session: Some(session),
+            }),
+            Err(cause) => {
+                skip(name, &format!("no file system can be mounted: {cause}"));
+                None
+            }
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("file")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.gate.close(false);
+        if let Some(session) = self.session.take() {
+            let _ = session.umount_and_join();
         }
     }
 }
@@ -245,22 +310,75 @@ fn what_a_call_waits_for_is_left_to_the_pool() {
         return;
     };
     let content = pattern(BLOCKS * BLOCK);
-    let Some((session, folder)) = mounted_or_skip(name, &content) else {
+    let Some(mounted) = Mounted::new(name, &content) else {
         return;
     };
-    if let Some(file) = required(name, &engine, folder.path().join("file")) {
-        // Often enough that several have been made to show it.
-        for _ in 0..8 {
-            read_in_a_queue(&engine, &file, &content, 64);
-            let read = file.read_at(buf(&file), 0).explain();
-            assert_eq!(
-                (read.batched, read.awaited),
-                (Way::Pool, Way::Pool),
-                "{read}"
-            );
-        }
-        assert!(engine.stats().pool_calls >= 4 * 64, "{:?}", engine.stats());
+    let options = OpenOptions::new().read(true).direct(Direct::Required);
+    let file = options
+        .engine(&engine)
+        .open(mounted.path())
+        .expect("FUSE has direct I/O");
+    // Often enough that several have been made to show it.
+    for _ in 0..8 {
+        read_in_a_queue(&engine, &file, &content, 64);
+        let read = file.read_at(buf(&file), 0).explain();
+        assert_eq!(
+            (read.batched, read.awaited),
+            (Way::Pool, Way::Pool),
+            "{read}"
+        );
     }
-    drop(engine);
-    let _ = session.umount_and_join();
+    assert!(engine.stats().pool_calls >= 4 * 64, "{:?}", engine.stats());
+}
+
+#[test]
+fn a_read_that_does_not_end_keeps_no_other_one_of_a_queue_waiting() {
+    let name = "a queue with a read that does not end";
+    let content = pattern(BLOCKS * BLOCK);
+    let Some(mounted) = Mounted::new(name, &content) else {
+        return;
+    };
+    for builder in [
+        Engine::builder(),
+        Engine::builder().backend(BackendKind::Threads),
+    ] {
+        let engine = builder.threads(3).build().expect("nothing is demanded");
+        let options = OpenOptions::new().read(true).direct(Direct::Required);
+        let file = options.engine(&engine).open(mounted.path());
+        let file = file.expect("FUSE has direct I/O");
+        // It is known now how its reads are made.
+        read_in_a_queue(&engine, &file, &content, 32);
+        // The thread of the queue does what no thread has taken for a while, which may be the one
+        // that does not end if all processors are busy with something else.
+        let tries = (0..6).map(|_| is_read_past_the_first(&engine, &file, &mounted.gate));
+        let in_time = tries.filter(|is_read| *is_read).count();
+        assert!(
+            in_time >= 5,
+            "in {} of 6 all waited for the one",
+            6 - in_time
+        );
+    }
+}
+
+/// Reads some blocks in a queue of which the first does not end, and more than the pool has
+/// threads. Whether the others came meanwhile.
+fn is_read_past_the_first(engine: &Engine, file: &File, gate: &Gate) -> bool {
+    gate.close(true);
+    let run = engine.queue(8, |queue| {
+        let begun = Instant::now();
+        for at in [0, 1, 2, 3, 4_u64] {
+            let read = file.read_at(buf(file), at * BLOCK as u64);
+            assert!(queue.push(at, read).is_ok());
+        }
+        let mut next = || queue.next().expect("it ends").0;
+        let mut came: Vec<u64> = (0..4).map(|_| next()).collect();
+        let is_in_time = begun.elapsed() < HELD_MAX;
+        gate.close(false);
+        came.push(next());
+        let first = came.pop().filter(|_| is_in_time);
+        came.sort_unstable();
+        assert!(first.is_none_or(|first| first == 0 && came == [1, 2, 3, 4]));
+        is_in_time
+    });
+    run.expect("nothing is demanded")
 }
