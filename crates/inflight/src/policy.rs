@@ -23,7 +23,7 @@ mod way;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use crate::op::{Op, Road, Seen, Wishes};
+use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 
 pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
@@ -272,13 +272,15 @@ impl Learned {
         }
     }
 
-    /// The road of a read, or of a direct write.
+    /// The road of a read, or of a direct write; `may_show`: it is one call with one buffer, which
+    /// can show whether it is asynchronous.
     #[inline(always)]
-    fn road(&self, direct: bool, is_write: bool) -> Road {
+    fn road(&self, direct: bool, is_write: bool, may_show: bool) -> Road {
         match (self.reads.road(direct), &self.device) {
             (Road::Ask, Some(device)) if device.waits() => Road::Device,
             (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
-            (Road::Slow, Some(device)) if direct => device.slow_road(is_write),
+            (Road::Slow, Some(device)) if direct => device.slow_road(is_write, may_show),
+            (Road::Blind, Some(device)) if direct => device.fast_road(is_write, may_show),
             (road, _) => road,
         }
     }
@@ -310,6 +312,12 @@ impl Learned {
         let Some(device) = &self.device else {
             return;
         };
+        if let Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } = seen
+            && facts.direct
+            && self.takes_nowait(facts, is_write) == Some(false)
+        {
+            device.was_called(is_write, is_fast(ns, bytes));
+        }
         if let Seen::Asked { ns, bytes } = seen {
             device.asked(ns, bytes);
         }
@@ -328,14 +336,17 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { .. } if facts.learns => learned.road(facts.direct, false),
-        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct, false) {
+        Op::ReadAt { span, .. } if facts.learns => {
+            learned.road(facts.direct, false, is_one_call(span))
+        }
+        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct, false, false)
+        {
             // They do not show what a device is, nor is one of them shared.
             Road::Ask | Road::Memory => Road::Backend,
-            Road::Submit => Road::Slow,
             road => road,
         },
-        Op::WriteAt { .. } | Op::WriteVectoredAt { .. } => write_road(facts, learned, grows),
+        Op::WriteAt { span, .. } => write_road(facts, learned, grows, is_one_call(span)),
+        Op::WriteVectoredAt { .. } => write_road(facts, learned, grows, false),
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Now,
         Op::Nop
@@ -368,9 +379,15 @@ fn wished_road(op: &Op, facts: Facts) -> Road {
     }
 }
 
-/// The road of a write.
+/// Whether a thread of the pool makes such a transfer by one call.
+#[inline(always)]
+fn is_one_call(span: &Span) -> bool {
+    span.len <= ASIDE_BYTES as usize
+}
+
+/// The road of a write; `may_show` as in [`Learned::road`].
 #[inline]
-fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
+fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> Road {
     match (facts.direct, facts.durable_writes) {
         // A ring hands them to workers, which do them one after the other for each file, each with
         // a flush of its own; threads share the flushes.
@@ -378,7 +395,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool) -> Road {
         (true, true) if grows => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
-        (true, _) => match learned.road(true, true) {
+        (true, _) => match learned.road(true, true, may_show) {
             // Nothing is known of single ones by which a ring would be better.
             Road::Device | Road::Memory => Road::Backend,
             road => road,

@@ -267,7 +267,7 @@ pub(crate) struct Request {
 
 /// What one thread of the pool does at a time of a request with a limit: to hand it over takes a
 /// small part of the time that so much takes.
-const ASIDE_BYTES: u32 = 512 << 10;
+pub(crate) const ASIDE_BYTES: u32 = 512 << 10;
 
 impl Request {
     /// A request that is not a transfer.

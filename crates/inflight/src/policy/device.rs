@@ -10,11 +10,11 @@
 //! which then goes to the pool where it is awaited. Of many files that are read once it would be
 //! each. So once a few have shown it, others there are taken to be alike as well.
 //!
-//! **Direct files that cannot be asked**, as those of an overlay, a FUSE file system, or a device
-//! below dm-crypt, differ in what a ring does for them. Where a call only starts a transfer, the
-//! worker of the kernel that gets it is free at once, and a ring is 1.3 to 7 times as fast as
-//! threads; where the call waits, threads are 6 times as fast as a ring (`docs/design/roads.md`).
-//! So one transfer of each kind is made such that it shows which, and one in many again.
+//! **Direct files that cannot be asked** differ in what a ring does for them. Where a call only
+//! starts a transfer, as on an overlay, the worker of the kernel that gets it is free at once, and
+//! a ring is 1.3 to 7 times as fast as threads; where the call waits, as with FUSE, threads are 6
+//! times as fast as a ring (`docs/design/roads.md`). So one transfer of each kind is made such that
+//! it shows which, and one in many again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -41,12 +41,13 @@ pub(crate) struct Device {
 /// Slow direct transfers of one kind.
 #[derive(Debug, Default)]
 struct Slow {
-    /// [`WAITS`], [`ASYNCHRONOUS`], or 0 before one has shown it.
+    /// [`UNSEEN`], [`WAITS`] or [`ASYNCHRONOUS`].
     seen: AtomicU8,
     /// How many there have been.
     count: AtomicU32,
 }
 
+const UNSEEN: u8 = 0;
 const WAITS: u8 = 1;
 const ASYNCHRONOUS: u8 = 2;
 
@@ -55,6 +56,9 @@ const ASYNCHRONOUS: u8 = 2;
 /// device may be another one under the same number.
 const SUBMIT_EVERY: u32 = 64;
 const CHECK_EVERY: u32 = 4096;
+
+/// After so many of which none could show it, fast ones are not asked any more.
+const GIVEN_UP: u32 = 16 * SUBMIT_EVERY;
 
 /// After so many files that cannot be asked the others are taken to be alike.
 const REFUSED_MIN: u8 = 4;
@@ -70,6 +74,13 @@ const UNCLEAR: u8 = 1;
 /// One read in so many is asked all the same: a thousand take as long as a few that are waited for
 /// one by one.
 const ASK_EVERY: u32 = 1024;
+
+impl Slow {
+    /// There is one more. Threads may lose counts of each other.
+    fn counts(&self, count: u32) {
+        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+    }
+}
 
 impl Device {
     /// Whether a read of a file of which nothing is known is taken to wait for the device.
@@ -107,23 +118,56 @@ impl Device {
         self.refused.store(0, Ordering::Relaxed);
     }
 
-    /// The road of a slow direct transfer of a file that cannot be asked.
+    /// The road of a slow direct transfer of a file that cannot be asked; `may_show`: this one can
+    /// show whether it is asynchronous.
     #[cold]
-    pub(super) fn slow_road(&self, is_write: bool) -> Road {
+    pub(super) fn slow_road(&self, is_write: bool, may_show: bool) -> Road {
         let slow = &self.slow[usize::from(is_write)];
-        // Threads may lose counts of each other.
         let count = slow.count.load(Ordering::Relaxed);
-        slow.count.store(count.wrapping_add(1), Ordering::Relaxed);
         match slow.seen.load(Ordering::Relaxed) {
             _ if !self.has_rings => Road::Slow,
-            ASYNCHRONOUS if count.is_multiple_of(CHECK_EVERY) => Road::Submit,
-            ASYNCHRONOUS => Road::Asynchronous,
-            _ if count.is_multiple_of(SUBMIT_EVERY) => Road::Submit,
+            ASYNCHRONOUS => {
+                // Of those nobody learns anything.
+                slow.counts(count);
+                match may_show && count.is_multiple_of(CHECK_EVERY) {
+                    true => Road::Submit,
+                    false => Road::Asynchronous,
+                }
+            }
+            _ if may_show && count.is_multiple_of(SUBMIT_EVERY) => Road::Submit,
             _ => Road::Slow,
         }
     }
 
-    /// Whether direct transfers of files that cannot be asked are asynchronous, as far as is known.
+    /// The road of a direct transfer of a file that cannot be asked, of which the last ones were
+    /// fast: as memory is, or a device that moves large blocks as fast as memory does.
+    pub(super) fn fast_road(&self, is_write: bool, may_show: bool) -> Road {
+        let slow = &self.slow[usize::from(is_write)];
+        match slow.seen.load(Ordering::Relaxed) {
+            WAITS => return Road::Blind,
+            UNSEEN if slow.count.load(Ordering::Relaxed) >= GIVEN_UP => {
+                slow.seen.store(WAITS, Ordering::Relaxed);
+                return Road::Blind;
+            }
+            _ => {}
+        }
+        match self.slow_road(is_write, may_show) {
+            Road::Slow => Road::Blind,
+            road => road,
+        }
+    }
+
+    /// A direct transfer of a file that cannot be asked was a plain call.
+    pub(super) fn was_called(&self, is_write: bool, is_fast: bool) {
+        let slow = &self.slow[usize::from(is_write)];
+        // What is memory is fast, and read by many threads.
+        if !(is_fast && slow.seen.load(Ordering::Relaxed) == WAITS) {
+            slow.counts(slow.count.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Whether direct transfers of files that cannot be asked are asynchronous, as far as it is
+    /// known.
     pub(super) fn is_asynchronous(&self, is_write: bool) -> bool {
         let seen = &self.slow[usize::from(is_write)].seen;
         seen.load(Ordering::Relaxed) == ASYNCHRONOUS
@@ -258,31 +302,77 @@ mod tests {
         assert!(first.waits(), "its files know it");
     }
 
+    /// The roads of so many transfers, each of which is made before the next one.
+    fn roads(device: &Device, is_write: bool, count: u32, is_fast: bool) -> Vec<Road> {
+        let road = |_| {
+            let road = match is_fast {
+                true => device.fast_road(is_write, true),
+                false => device.slow_road(is_write, true),
+            };
+            if road != Road::Asynchronous {
+                device.was_called(is_write, is_fast);
+            }
+            road
+        };
+        (0..count).map(road).collect()
+    }
+
+    fn asked(device: &Device, count: u32, is_fast: bool) -> usize {
+        let roads = roads(device, false, count, is_fast).into_iter();
+        roads.filter(|road| *road == Road::Submit).count()
+    }
+
     #[test]
     fn slow_direct_transfers_take_the_ring_once_one_of_their_kind_was_asynchronous() {
         let devices = Devices::new(true);
         let device = devices.of(80).expect("nobody else is here");
-        let roads = |is_write, count: u32| -> Vec<Road> {
-            (0..count).map(|_| device.slow_road(is_write)).collect()
-        };
-        assert_eq!(roads(false, 3), [Road::Submit, Road::Slow, Road::Slow]);
+        let of_reads = roads(&device, false, 3, false);
+        assert_eq!(of_reads, [Road::Submit, Road::Slow, Road::Slow]);
         device.was_submitted(false, true);
-        assert_eq!(roads(false, 2), [Road::Asynchronous; 2]);
+        assert_eq!(roads(&device, false, 2, false), [Road::Asynchronous; 2]);
         assert!(device.is_asynchronous(false) && !device.is_asynchronous(true));
-        assert_eq!(roads(true, 2), [Road::Submit, Road::Slow]);
+        let of_writes = roads(&device, true, 2, false);
+        assert_eq!(of_writes, [Road::Submit, Road::Slow]);
         // Now and then one shows it again.
-        let again = roads(false, CHECK_EVERY).into_iter();
-        assert_eq!(again.filter(|road| *road == Road::Submit).count(), 1);
+        assert_eq!(asked(&device, CHECK_EVERY, false), 1);
         device.was_submitted(false, false);
-        let again = roads(false, 10 * SUBMIT_EVERY).into_iter();
-        assert_eq!(again.filter(|road| *road == Road::Submit).count(), 10);
+        assert_eq!(asked(&device, 10 * SUBMIT_EVERY, false), 10);
         assert!(!device.is_asynchronous(false));
+    }
+
+    #[test]
+    fn fast_direct_transfers_take_the_ring_too_if_they_are_asynchronous() {
+        let devices = Devices::new(true);
+        let device = devices.of(80).expect("nobody else is here");
+        let first = roads(&device, false, 3, true);
+        assert_eq!(first, [Road::Submit, Road::Blind, Road::Blind]);
+        device.was_submitted(false, true);
+        assert_eq!(roads(&device, false, 2, true), [Road::Asynchronous; 2]);
+        device.was_submitted(false, false);
+        let count = device.slow[0].count.load(Ordering::Relaxed);
+        assert_eq!(asked(&device, 2 * CHECK_EVERY, true), 0);
+        assert_eq!(device.slow[0].count.load(Ordering::Relaxed), count);
+        // Where nothing can be submitted it is given up.
+        let other = devices.of(81).expect("nobody else is here");
+        let asked = asked(&other, 2 * CHECK_EVERY, true);
+        assert_eq!(u32::try_from(asked), Ok(GIVEN_UP / SUBMIT_EVERY));
+    }
+
+    #[test]
+    fn to_look_at_a_road_changes_nothing_until_it_is_known() {
+        let device = Devices::new(true).of(80).expect("nobody else is here");
+        assert!((0..3).all(|_| device.slow_road(false, true) == Road::Submit));
+        assert_eq!(device.slow_road(false, false), Road::Slow);
+        assert_eq!(device.fast_road(false, false), Road::Blind);
+        device.was_called(false, false);
+        assert!((0..3).all(|_| device.slow_road(false, true) == Road::Slow));
     }
 
     #[test]
     fn without_rings_nobody_needs_to_know() {
         let devices = Devices::new(false);
         let device = devices.of(80).expect("nobody else is here");
-        assert!((0..SUBMIT_EVERY + 1).all(|_| device.slow_road(false) == Road::Slow));
+        assert_eq!(device.slow_road(false, true), Road::Slow);
+        assert_eq!(device.fast_road(false, true), Road::Blind);
     }
 }
