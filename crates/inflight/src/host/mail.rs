@@ -248,11 +248,15 @@ impl<A: Rouse> Mailbox<A> {
         let wake = Wake::Waker(waker.clone());
         let mut mail = self.lock();
         let before = match mail.cells.poll(ticket) {
-            Ok(answer) => return Some(answer),
+            Ok(answer) => {
+                drop(mail);
+                contain(|| drop(wake));
+                return Some(answer);
+            }
             Err(known) => std::mem::replace(known, wake),
         };
         drop(mail);
-        drop(before);
+        contain(|| drop(before));
         None
     }
 

@@ -6,12 +6,12 @@
 //! for each request, and that nobody parks.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
 use super::cells::{Kept, Left, Then, Ticket, Wake};
+use super::fork;
 use super::mail::{Mailbox, Rouse, contain};
 use crate::backend::threads::calls::Calls;
 use crate::backend::threads::execute::{
@@ -41,11 +41,6 @@ pub(super) struct Nobody;
 
 impl Rouse for Nobody {
     fn ring(&self) {}
-}
-
-thread_local! {
-    /// Where that is by which this thread is just told something; 0 for none.
-    static TELLS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether a request is one call. What is larger is made in parts that are in flight together,
@@ -111,11 +106,14 @@ impl Pooled {
     }
 
     fn has_thread(&self) -> bool {
-        self.has_thread.load(Ordering::Relaxed) || {
-            let has_thread = self.pool.has_thread();
-            self.has_thread.store(has_thread, Ordering::Relaxed);
-            has_thread
+        if self.has_thread.load(Ordering::Relaxed) {
+            return true;
         }
+        let has_thread = self.pool.has_thread();
+        if has_thread {
+            self.has_thread.store(true, Ordering::Relaxed);
+        }
+        has_thread
     }
 
     fn call(self: &Arc<Self>, waiting: u64) {
@@ -129,8 +127,18 @@ impl Pooled {
         self.mailbox.poll(ticket, waker)
     }
 
-    pub(super) fn abandon(&self, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
-        self.mailbox.abandon(ticket, keep)
+    pub(super) fn abandon(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        keep: impl FnOnce() -> Box<dyn Kept>,
+    ) -> Left {
+        let left = self.mailbox.abandon(ticket, keep);
+        // It may have been the one for which there was no room, and those behind it are smaller.
+        let waiting = self.mailbox.waiting();
+        if waiting > 0 {
+            self.call(waiting);
+        }
+        left
     }
 
     /// Requests without an answer.
@@ -142,8 +150,7 @@ impl Pooled {
     /// requests are then left; the pool's threads go on with them.
     pub(super) fn end(&self, deadline: Instant) -> u32 {
         self.mailbox.end();
-        // Whoever drops the engine while told something by this thread waits for the pool alone.
-        if TELLS.get() == std::ptr::from_ref(self).addr() || self.unanswered() == 0 {
+        if self.unanswered() == 0 {
             return 0;
         }
         match self.mailbox.wait_for_end(deadline) {
@@ -192,7 +199,7 @@ impl Pooled {
 
     /// Tells of an answer that has been left.
     fn tell(&self, then: Then) {
-        let before = TELLS.replace(std::ptr::from_ref(self).addr());
+        let forks = fork::generation();
         match then {
             Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
             Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
@@ -201,7 +208,13 @@ impl Pooled {
                 self.mailbox.has_let_go();
             }
         }
-        TELLS.set(before);
+        if fork::generation() != forks {
+            // What was told has forked, and returned in the child as well: what is in the mailbox
+            // is the parent's to make.
+            loop {
+                std::thread::park();
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::callers::Callers;
@@ -383,44 +384,86 @@ impl Drop for Shared {
             std::mem::forget((pool, pooled, drivers));
             return;
         }
-        let now = Instant::now();
-        // Beyond what the clock counts: as long as nobody can wait.
-        let deadline = now
-            .checked_add(self.config.drain_for)
-            .unwrap_or(now + FOR_EVER);
-        let of_drivers = drivers.map_or(0, |drivers| drivers.end(deadline));
-        #[cfg(feature = "tokio")]
-        let of_lanes = self.lanes.end(deadline);
-        #[cfg(not(feature = "tokio"))]
-        let of_lanes = 0;
-        let of_pool = pooled.map_or(0, |pooled| pooled.end(deadline));
-        let left = of_drivers + of_lanes + of_pool;
-        if left > 0 {
-            self.tell_of_leak(u64::from(left));
-            // Its threads may be busy with these operations.
-            std::mem::forget(pool);
-            return;
+        let ends = Ends {
+            pool,
+            pooled,
+            drivers,
+            #[cfg(feature = "tokio")]
+            lanes: Arc::clone(&self.lanes),
+            drain_for: self.config.drain_for,
+        };
+        let is_in_the_pool = ends
+            .pool
+            .as_ref()
+            .is_some_and(|pool| pool.has_this_thread());
+        if !is_in_the_pool {
+            return ends.wait();
         }
         caller::forget_dead();
-        let left = pool.map_or(0, |pool| pool.close(deadline));
-        if left > 0 {
-            self.tell_of_leak(left as u64);
+        // What this thread has woken has dropped the last handle. What is in flight may need this
+        // very thread, so another one waits for it.
+        let parcel = Arc::new(Mutex::new(Some(ends)));
+        let theirs = Arc::clone(&parcel);
+        let wait = move |parcel: &Mutex<Option<Ends>>| {
+            let ends = lock(parcel).take();
+            if let Some(ends) = ends {
+                ends.wait();
+            }
+        };
+        let named = thread::Builder::new().name("inflight-end".to_owned());
+        if named.spawn(move || wait(&theirs)).is_err() {
+            wait(&parcel);
         }
     }
+}
+
+/// What ends with an engine.
+struct Ends {
+    pool: Option<Arc<Pool>>,
+    pooled: Option<Arc<Pooled>>,
+    drivers: Option<Drivers>,
+    #[cfg(feature = "tokio")]
+    lanes: Arc<Lanes>,
+    /// How long it waits for what is in flight.
+    drain_for: Duration,
 }
 
 /// A time that nobody waits for and the clock can count.
 const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-impl Shared {
-    fn tell_of_leak(&self, left: u64) {
-        LEAKED.fetch_add(left, Ordering::Relaxed);
-        eprintln!(
-            "inflight: {left} operations were still in flight {:?} after their engine was \
-             dropped; their memory stays with the kernel until they are over",
-            self.config.drain_for
-        );
+impl Ends {
+    /// Waits for what is in flight, and ends the threads.
+    fn wait(self) {
+        let now = Instant::now();
+        // Beyond what the clock counts: as long as nobody can wait.
+        let deadline = now.checked_add(self.drain_for).unwrap_or(now + FOR_EVER);
+        let of_drivers = self.drivers.map_or(0, |drivers| drivers.end(deadline));
+        #[cfg(feature = "tokio")]
+        let of_lanes = self.lanes.end(deadline);
+        #[cfg(not(feature = "tokio"))]
+        let of_lanes = 0;
+        let of_pool = self.pooled.map_or(0, |pooled| pooled.end(deadline));
+        let left = of_drivers + of_lanes + of_pool;
+        if left > 0 {
+            tell_of_leak(u64::from(left), self.drain_for);
+            // Its threads may be busy with these operations.
+            std::mem::forget(self.pool);
+            return;
+        }
+        caller::forget_dead();
+        let left = self.pool.map_or(0, |pool| pool.close(deadline));
+        if left > 0 {
+            tell_of_leak(left as u64, self.drain_for);
+        }
     }
+}
+
+fn tell_of_leak(left: u64, drain_for: Duration) {
+    LEAKED.fetch_add(left, Ordering::Relaxed);
+    eprintln!(
+        "inflight: {left} operations were still in flight {drain_for:?} after their engine was \
+         dropped; their memory stays with the kernel until they are over"
+    );
 }
 
 fn choose(config: &Config) -> Result<Chosen, SetupError> {

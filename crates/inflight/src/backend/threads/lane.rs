@@ -322,6 +322,15 @@ impl Lane {
             state.rung = false;
         }
         self.taken.append(&mut state.completed);
+        // What was left to the owner, and not done because enough had completed.
+        let is_left = state.left_to_owner == 1 && !state.submitted.is_empty();
+        if is_left {
+            state.left_to_owner = 0;
+        }
+        drop(state);
+        if is_left && !self.shared.call(1) {
+            self.be_alone();
+        }
     }
 
     /// The completions that are there.

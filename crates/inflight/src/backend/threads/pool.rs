@@ -86,6 +86,13 @@ impl Pool {
         place.and_then(|place| state.lanes.remove(place)).is_none()
     }
 
+    /// Whether this thread is of the pool.
+    pub(crate) fn has_this_thread(&self) -> bool {
+        let this = thread::current().id();
+        let is_this = |thread: &JoinHandle<()>| thread.thread().id() == this;
+        lock(&self.threads).iter().any(is_this)
+    }
+
     /// Most threads.
     pub(crate) fn threads_max(&self) -> u64 {
         self.threads_max as u64
@@ -95,7 +102,11 @@ impl Pool {
     /// is started if there is none and that can be.
     #[cold]
     pub(crate) fn has_thread(&self) -> bool {
-        lock(&self.shared.state).living > 0 || self.start_threads(1).is_ok()
+        // One that is being started counts as living, and may not come to live.
+        let starting = lock(&self.threads);
+        let has_thread = lock(&self.shared.state).living > 0;
+        drop(starting);
+        has_thread || self.start_threads(1).is_ok()
     }
 
     /// Has a thread of the pool make a call. Returns the number by which it can be taken back.
