@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::future::{Future, IntoFuture};
+use std::pin::pin;
 use std::process::Command;
-use std::task::{Context, Waker};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use inflight::fs::OpenOptions;
 use inflight::{BackendKind, Batch, Engine};
@@ -99,4 +103,54 @@ fn what_waits_for_a_thread_is_taken_back_or_made_later() {
         assert!(is_left, "a thread makes it");
     }
     pollster::block_on(engine.nop().into_future()).expect("it does nothing");
+}
+
+/// Takes what it is given when it is woken, and does this with it.
+struct Does<T>(Mutex<Option<T>>, fn(T));
+
+impl<T: Send> Wake for Does<T> {
+    fn wake(self: Arc<Self>) {
+        if let Some(given) = self.0.lock().expect("nobody panics with it").take() {
+            (self.1)(given);
+        }
+    }
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_what_the_pool_wakes() {
+    let builder = Engine::builder().backend(BackendKind::Threads).threads(1);
+    let engine = builder.drain_for(Duration::from_secs(30)).build();
+    let engine = engine.expect("there are threads");
+    let (dropped, was_dropped) = channel();
+    let (is_last, comes) = channel();
+    let drops = |(engine, comes, dropped): (Engine, Receiver<()>, Sender<Duration>)| {
+        comes.recv().expect("it is told");
+        // Something is in flight that needs this thread, which is the only one of the pool.
+        let mut nop = engine.nop().into_future();
+        let is_pending = pin!(&mut nop).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(is_pending.is_pending());
+        std::mem::forget(nop);
+        let begun = Instant::now();
+        drop(engine);
+        dropped.send(begun.elapsed()).expect("it is awaited");
+    };
+    let mut nop = engine.nop().into_future();
+    let given = Mutex::new(Some((engine.clone(), comes, dropped)));
+    let waker = Waker::from(Arc::new(Does(given, drops)));
+    let polled = pin!(&mut nop).poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    std::mem::forget(nop);
+    drop(engine);
+    is_last.send(()).expect("it is awaited");
+    let took = was_dropped.recv_timeout(Duration::from_secs(20));
+    assert!(took.expect("it ends") < Duration::from_secs(10));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while threads_named("inflight-end") > 0 && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    assert_eq!(
+        threads_named("inflight-end"),
+        0,
+        "it waits for what nobody makes"
+    );
 }
