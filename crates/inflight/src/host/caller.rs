@@ -237,7 +237,12 @@ impl Lease<'_> {
                     Look::Refused => Some(time(operation, &request)),
                 }
             }
-            (Road::Warm | Road::Blind | Road::Memory, true) => {
+            (Road::Slow, true) if self.shared.has_rings() => {
+                // The pool has timed the others, and what completes meanwhile would wait.
+                request = request.aside();
+                None
+            }
+            (Road::Warm | Road::Blind | Road::Memory | Road::Slow, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 Some(time(operation, &request))
             }

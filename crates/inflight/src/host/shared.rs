@@ -152,6 +152,12 @@ impl Shared {
         self.fork_generation != fork::generation()
     }
 
+    /// Whether the engine was made with rings.
+    #[inline]
+    pub(crate) fn has_rings(&self) -> bool {
+        matches!(self.chosen.kind, Kind::Uring(_))
+    }
+
     /// Whether everything is to meet the test backend.
     #[cfg(feature = "faulty")]
     pub(crate) fn is_faulty(&self) -> bool {
