@@ -28,8 +28,7 @@ pub(crate) struct Lane {
     /// Whether the owner executes operations itself while it waits; one that others wait for
     /// must not.
     helps: bool,
-    /// Whether there may be operations for which no thread was called, because the owner was to do
-    /// one, or none could be.
+    /// Whether there may be operations for which no thread could be called.
     uncalled: bool,
 }
 
@@ -55,7 +54,7 @@ struct LaneState {
 }
 
 /// When the owner does what no thread has taken: the pool may be busy with what never ends, as a
-/// read of a pipe.
+/// call of a FUSE file system.
 const LATE: Duration = Duration::from_millis(2);
 
 impl LaneState {
@@ -125,13 +124,17 @@ impl Serve for LaneShared {
             state.completed.push(completion);
             let is_enough = state.wanted > 0 && state.completed.len() >= state.wanted;
             let alarm = state.alarm.take();
+            if is_enough {
+                state.wanted = 0;
+            }
             if is_enough || alarm.is_some() {
                 // Whoever wakes wants the lock.
-                state.wanted = 0;
                 drop(state);
-                match alarm {
-                    Some(alarm) => alarm.ring(),
-                    None => self.done.notify_one(),
+                if is_enough {
+                    self.done.notify_one();
+                }
+                if let Some(alarm) = alarm {
+                    alarm.ring();
                 }
                 state = lock(&self.state);
             }
@@ -205,14 +208,15 @@ impl Lane {
         drop(state);
         if waiting > 0 && !self.shared.call(waiting) {
             self.be_alone();
-            self.helps = true;
         }
     }
 
     /// There is nobody but the owner.
     #[cold]
-    fn be_alone(&self) {
+    fn be_alone(&mut self) {
         lock(&self.shared.state).left_to_owner = usize::MAX;
+        self.helps = true;
+        self.uncalled = true;
     }
 
     /// Lets the pool at what is queued, for an owner that has a ring and helps this time or not.
@@ -224,14 +228,13 @@ impl Lane {
         let mut state = lock(&self.shared.state);
         state.submitted.extend(self.queued.drain(..));
         state.leave_to_owner(&self.shared.calls, helps);
-        self.uncalled = state.left_to_owner > 0;
+        self.uncalled = false;
         let waiting = state.to_call_for();
         drop(state);
         if waiting == 0 || self.shared.call(waiting) {
             return true;
         }
         self.be_alone();
-        self.uncalled = true;
         false
     }
 
