@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::mounts;
 use super::open::{ALL, statx_cached};
-use super::twin::is_filtered;
+use crate::backend::threads::execute::is_filtered;
 use crate::host::shared::{Shared, Wish};
 
 /// Whether the kernel, or a filter, has refused to look into the caches only.

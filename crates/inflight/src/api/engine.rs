@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::operation::{Nop, Operation};
 use super::queue::Queue;
 use super::timeout::Sleep;
-use super::twin::is_filtered;
+use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::host::caller;
@@ -399,7 +399,9 @@ impl Builder {
     /// How long dropping the last handle of the engine waits for operations whose futures were
     /// dropped; 10 s by default. What is in flight after that is left to the kernel with its
     /// memory, reported on the standard error and counted ([`crate::leaked_operations`]). A run
-    /// loop that ends, and a call of this thread, wait for theirs however long it takes.
+    /// loop that ends, and a call of this thread, wait for theirs however long it takes. Where a
+    /// waker drops the last handle on a thread of the engine's own pool, dropping returns at once,
+    /// and another thread waits.
     pub fn drain_for(mut self, at_most: Duration) -> Self {
         self.drain_for = Some(at_most);
         self

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::mounts::is_local;
 use super::open::{flags, statx};
+use crate::backend::threads::execute::is_filtered;
 
 /// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
 /// is not asked for again.
@@ -178,12 +179,6 @@ fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 fn has_lease(fd: RawFd) -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::fcntl(fd, libc::F_GETLEASE) != libc::F_UNLCK }
-}
-
-/// Whether system calls of this thread are filtered (seccomp(2)).
-pub(super) fn is_filtered() -> bool {
-    // SAFETY: no memory is involved.
-    unsafe { libc::prctl(libc::PR_GET_SECCOMP) != 0 }
 }
 
 /// Closes a descriptor of a file of which the program keeps another, unless it may have a record

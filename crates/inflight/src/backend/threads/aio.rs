@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Mutex;
 
-use super::execute::execute;
+use super::execute::{execute, is_filtered};
 use crate::op::Op;
 
 /// A request, as the kernel reads it. Source: `struct iocb` of linux/aio_abi.h, where the two
@@ -101,8 +101,7 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
     // held by a thread that is not there.
     let mut context = CONTEXT.try_lock().ok()?;
     // A process may be ended for a call that is filtered.
-    // SAFETY: no memory is involved.
-    if cfg!(miri) || unsafe { libc::prctl(libc::PR_GET_SECCOMP) } != 0 {
+    if cfg!(miri) || is_filtered() {
         return None;
     }
     let id = made(&mut context)?;

@@ -219,6 +219,12 @@ pub(crate) fn switches() -> Option<i64> {
     Some(usage.ru_nvcsw)
 }
 
+/// Whether system calls of this thread are filtered (seccomp(2)).
+pub(crate) fn is_filtered() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) != 0 }
+}
+
 pub(crate) fn to_usize(number: u32) -> usize {
     usize::try_from(number).expect("usize has 32 bits or more")
 }
