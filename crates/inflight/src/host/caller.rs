@@ -225,7 +225,12 @@ impl Lease<'_> {
             Road::CacheFirst | Road::First => self.owned.gathered.passed(self.shared, 1),
             _ => {}
         }
-        let is_sample = is_warm || self.is_sample();
+        let is_sample = match road {
+            // Where there are rings the pool times the others, and what completes meanwhile would
+            // wait for this one.
+            Road::Slow => !self.shared.has_rings() && self.is_sample(),
+            _ => is_warm || self.is_sample(),
+        };
         let mut request = request;
         let answer = match (road, is_sample) {
             (Road::CacheFirst | Road::First | Road::Ask, _) | (Road::Cold, true) => {
@@ -236,11 +241,6 @@ impl Lease<'_> {
                     // A ring would hand it to a worker of the kernel.
                     Look::Refused => Some(time(operation, &request)),
                 }
-            }
-            (Road::Slow, true) if self.shared.has_rings() => {
-                // The pool has timed the others, and what completes meanwhile would wait.
-                request = request.aside();
-                None
             }
             (Road::Warm | Road::Blind | Road::Memory | Road::Slow, true) => {
                 self.proactor().tally().plain_calls.add(1);

@@ -133,10 +133,9 @@ impl Pooled {
         keep: impl FnOnce() -> Box<dyn Kept>,
     ) -> Left {
         let left = self.mailbox.abandon(ticket, keep);
-        // It may have been the one for which there was no room, and those behind it are smaller.
-        let waiting = self.mailbox.waiting();
-        if waiting > 0 {
-            self.call(waiting);
+        if matches!(left, Left::Withdrawn) {
+            // It may have been the one for which there was no room, and those behind it smaller.
+            self.call(self.mailbox.waiting());
         }
         left
     }
