@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use fuser::{FileAttr, FileType, INodeNo};
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation, SetupError};
 use rustix::fs::Advice;
@@ -331,5 +332,33 @@ pub(crate) fn evict(file: &fs::File) {
     file.sync_all().expect("it is written");
     for advice in [Advice::DontNeed, Advice::Random] {
         rustix::fs::fadvise(file, 0, None, advice).expect("it can be advised");
+    }
+}
+
+/// How long the kernel may believe what a file system in memory has said.
+pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
+
+/// What such a file system says of itself, and of its files, which have so many bytes.
+pub(crate) fn fuse_attributes(inode: INodeNo, len: u64) -> FileAttr {
+    let (size, kind) = match inode {
+        INodeNo::ROOT => (0, FileType::Directory),
+        _ => (len, FileType::RegularFile),
+    };
+    FileAttr {
+        ino: inode,
+        size,
+        blocks: 1,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: 0o777,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        flags: 0,
+        blksize: 4096,
     }
 }

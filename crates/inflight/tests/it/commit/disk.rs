@@ -8,24 +8,22 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request, WriteFlags,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
 };
 use tempfile::TempDir;
 
-use crate::support::skip;
+use crate::support::{FOREVER, fuse_attributes, skip};
 
 /// What a disk writes as a whole.
 pub(super) const SECTOR: usize = 512;
 
 /// Sectors of the disk.
 pub(super) const SECTORS: usize = 256;
-
-const FOREVER: Duration = Duration::from_secs(3600);
 
 /// See the module.
 #[derive(Clone)]
@@ -187,32 +185,7 @@ impl Disk {
 }
 
 fn attributes(inode: INodeNo) -> FileAttr {
-    let is_root = inode == INodeNo::ROOT;
-    FileAttr {
-        ino: inode,
-        size: if is_root {
-            0
-        } else {
-            (SECTORS * SECTOR) as u64
-        },
-        blocks: 1,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: if is_root {
-            FileType::Directory
-        } else {
-            FileType::RegularFile
-        },
-        perm: 0o777,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        flags: 0,
-        blksize: 4096,
-    }
+    fuse_attributes(inode, (SECTORS * SECTOR) as u64)
 }
 
 impl Filesystem for Disk {

@@ -6,18 +6,18 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fuser::{
-    BackgroundSession, Config, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
+    BackgroundSession, Config, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
 };
 use inflight::fs::{File, OpenOptions};
 use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
 use tempfile::TempDir;
 
 use super::required;
-use crate::support::{directory, pattern, skip, uring_of_depth_or_skip};
+use crate::support::{FOREVER, directory, fuse_attributes, pattern, skip, uring_of_depth_or_skip};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
@@ -198,30 +198,9 @@ const HELD_MAX: Duration = Duration::from_secs(3);
 
 impl Sluggish {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
-        FileAttr {
-            ino: inode,
-            size: self.content.len() as u64,
-            blocks: 1,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: match inode {
-                INodeNo::ROOT => FileType::Directory,
-                _ => FileType::RegularFile,
-            },
-            perm: 0o777,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            flags: 0,
-            blksize: 4096,
-        }
+        fuse_attributes(inode, self.content.len() as u64)
     }
 }
-
-const FOREVER: Duration = Duration::from_secs(3600);
 
 impl Filesystem for Sluggish {
     fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
