@@ -12,7 +12,7 @@
 //!
 //! **Direct files that cannot be asked** differ in what a ring does for them. Where a call only
 //! starts a transfer, as on an overlay, the worker of the kernel that gets it is free at once, and
-//! a ring is 1.3 to 7 times as fast as threads; where the call waits, as with FUSE, threads are 6
+//! a ring is 1.3 to 7 times as fast as the pool; where the call waits, as with FUSE, the pool is 6
 //! times as fast as a ring (`docs/design/roads.md`). So one transfer of each kind is made such that
 //! it shows which, and one in many again.
 
