@@ -30,6 +30,15 @@ pub(crate) fn io_uring_refusal() -> Option<io::Error> {
     }
 }
 
+/// Whether the kernel has the older asynchronous calls (io_setup(2)): one that does refuses the
+/// null address.
+pub(crate) fn has_aio() -> bool {
+    let nowhere = std::ptr::null_mut::<libc::c_ulong>();
+    // SAFETY: the kernel reads the address first, and fails at that.
+    let result = unsafe { libc::syscall(libc::SYS_io_setup, 1_u32, nowhere) };
+    result == -1 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
+}
+
 /// Lowers the soft and the hard limit of locked memory, also for the commands started from here.
 pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
     let limit = libc::rlimit {

@@ -1,6 +1,7 @@
 //! `cargo xtask under DENIAL -- COMMAND`: a command where io_uring or locked memory is denied.
 //!
-//! The filters answer exactly the three system calls of io_uring and let everything else pass; they
+//! The filters answer the three system calls of io_uring, one also those of its predecessor
+//! (io_submit(2)), and let everything else pass; they
 //! are inherited by everything that the command starts, and nothing can take them off again. What
 //! the command then does is its own business: [`crate::check`] judges it.
 
@@ -23,7 +24,7 @@ pub(crate) const LOCKED_MEMORY_BYTES: u64 = 64 * 1024;
 pub(crate) enum Denial {
     /// io_uring answers EPERM: the default seccomp profile of most container runtimes.
     Eperm,
-    /// io_uring answers ENOSYS: an old kernel, gVisor, other container profiles.
+    /// io_uring and the older asynchronous calls answer ENOSYS: other container profiles.
     Enosys,
     /// One call of io_uring kills the process: what strict sandboxes do.
     Kill,
@@ -45,9 +46,12 @@ impl Denial {
     /// Takes effect on this thread and on every program it starts, for good.
     fn impose(self) -> Result<()> {
         match self {
-            Self::Eperm => filter(SeccompAction::Errno(libc::EPERM.unsigned_abs())),
-            Self::Enosys => filter(SeccompAction::Errno(libc::ENOSYS.unsigned_abs())),
-            Self::Kill => filter(SeccompAction::KillProcess),
+            Self::Eperm => filter(&IO_URING, SeccompAction::Errno(libc::EPERM.unsigned_abs())),
+            Self::Enosys => {
+                let all = [&IO_URING[..], &AIO].concat();
+                filter(&all, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))
+            }
+            Self::Kill => filter(&IO_URING, SeccompAction::KillProcess),
             Self::Memlock => {
                 if sys::is_root() {
                     sys::drop_ipc_lock().context("dropping CAP_IPC_LOCK")?;
@@ -69,15 +73,23 @@ pub(crate) fn run(denial: Denial, command: &[OsString]) -> Result<()> {
     Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
 
-/// Installs a filter that gives `answer` to the calls of io_uring; sets NO_NEW_PRIVS on the way.
-fn filter(answer: SeccompAction) -> Result<()> {
-    let io_uring = [
-        libc::SYS_io_uring_setup,
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
-    ];
+const IO_URING: [i64; 3] = [
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+const AIO: [i64; 4] = [
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
+];
+
+/// Installs a filter that gives `answer` to these calls; sets NO_NEW_PRIVS on the way.
+fn filter(calls: &[i64], answer: SeccompAction) -> Result<()> {
     // No rules for a system call's arguments: every call of it matches.
-    let calls: BTreeMap<i64, _> = io_uring.iter().map(|&call| (call, Vec::new())).collect();
+    let calls: BTreeMap<i64, _> = calls.iter().map(|&call| (call, Vec::new())).collect();
     let architecture = std::env::consts::ARCH
         .try_into()
         .context("no filters for this machine")?;

@@ -36,6 +36,11 @@ pub enum SetupError {
     },
     /// The kernel has io_uring, but of an age that is not used unless it is demanded.
     TooOld,
+    /// The kernel refuses its older asynchronous calls (io_setup(2)).
+    NoAio {
+        /// The kernel's answer.
+        cause: Arc<io::Error>,
+    },
     /// `INFLIGHT_BACKEND` has a value that is not a backend.
     UnknownBackend {
         /// The value.
@@ -112,9 +117,23 @@ impl fmt::Display for SetupError {
                 "this kernel's io_uring has no deferred task work (Linux 6.1); demand it with \
                  INFLIGHT_BACKEND=uring if it has to be used all the same"
             ),
+            Self::NoAio { cause } => {
+                write!(
+                    f,
+                    "asynchronous calls (io_setup, io_submit) are refused: {cause}; "
+                )?;
+                f.write_str(match cause.raw_os_error() {
+                    Some(libc::EAGAIN) => "raise the sysctl fs.aio-max-nr on the host",
+                    Some(libc::EPERM | libc::EACCES) => {
+                        "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp \
+                         profile"
+                    }
+                    _ => "use a kernel from 4.19 on with CONFIG_AIO",
+                })
+            }
             Self::UnknownBackend { value } => write!(
                 f,
-                "INFLIGHT_BACKEND={value:?} is not a backend; use uring, threads or auto"
+                "INFLIGHT_BACKEND={value:?} is not a backend; use uring, aio, threads or auto"
             ),
         }
     }
@@ -126,6 +145,7 @@ impl Error for SetupError {
             Self::Forbidden { cause, .. }
             | Self::Memory { cause, .. }
             | Self::Refused { cause } => Some(&**cause),
+            Self::NoAio { cause } => Some(&**cause),
             Self::TooOld | Self::UnknownBackend { .. } => None,
         }
     }

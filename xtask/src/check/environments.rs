@@ -37,17 +37,18 @@ const LESS: [(&str, &str); 2] = [
 ];
 
 const THREADS: Option<&str> = Some("threads");
+const AIO: Option<&str> = Some("aio");
 
 const ENVIRONMENTS: [Environment; 4] = [
     Environment {
         name: "with EPERM from io_uring",
         denial: Denial::Eperm,
         backend: None,
-        require: THREADS,
+        require: AIO, // where the kernel has that
         other_user: false,
     },
     Environment {
-        name: "with ENOSYS from io_uring",
+        name: "with ENOSYS from io_uring and io_submit",
         denial: Denial::Enosys,
         backend: None,
         require: THREADS,
@@ -104,7 +105,7 @@ impl Environment {
             .env("INFLIGHT_TEST_DIR", &site.work);
         for (variable, value) in [
             ("INFLIGHT_BACKEND", self.backend),
-            ("INFLIGHT_REQUIRE", self.require),
+            ("INFLIGHT_REQUIRE", self.required()),
         ] {
             match value {
                 Some(value) => command.env(variable, value),
@@ -120,6 +121,13 @@ impl Environment {
             command.gid(OTHER_USER).uid(OTHER_USER);
         }
         command
+    }
+
+    fn required(&self) -> Option<&'static str> {
+        match self.require {
+            AIO if !sys::has_aio() => THREADS,
+            require => require,
+        }
     }
 
     fn changes_user(&self) -> bool {

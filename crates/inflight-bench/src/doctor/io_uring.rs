@@ -22,7 +22,9 @@ pub(super) const TOPICS: &[Topic] = &[
             seccomp=FILE; Kubernetes: securityContext.seccompProfile of type Localhost). A filter \
             can also kill whoever asks: then set INFLIGHT_BACKEND=threads, so that nothing asks. \
             io_uring widens what an attacker can reach in the kernel, so on a machine that others \
-            share, whoever is responsible for it decides. Without it the library uses threads.",
+            share, whoever is responsible for it decides. Without it the library uses \
+            Linux's older asynchronous calls for direct transfers, where these are allowed, and \
+            threads for everything else.",
     },
     Topic {
         id: FEATURES,
@@ -35,8 +37,8 @@ pub(super) const TOPICS: &[Topic] = &[
     Topic {
         id: CHOICE,
         text: "What the library would use in a program that is started here, and why, in its own \
-            words. The environment variable INFLIGHT_BACKEND (auto, uring, threads) has the last \
-            word over what a program asks for. In a program, Engine::backend tells the same.",
+            words. The environment variable INFLIGHT_BACKEND (auto, uring, aio, threads) has the \
+            last word over what a program asks for. In a program, Engine::backend tells the same.",
     },
 ];
 
@@ -84,7 +86,7 @@ fn judge(ring: &Ring, facts: &Facts) -> Found {
 fn refused(errno: i32, facts: &Facts) -> Found {
     let Denial { finding, fix } = denied::explain(errno, facts);
     Found::problem(BLOCKED, finding)
-        .so("The library uses threads instead, at a higher cost for each operation")
+        .so("What is not direct takes threads instead, at a higher cost for each operation")
         .fix(fix)
 }
 
@@ -99,7 +101,7 @@ fn features(ring: &Ring) -> Found {
     let newer = "a newer kernel: 6.1 for defer-taskrun, 6.6 for no-sqarray";
     if flags.contains(&"defer-taskrun") {
         return Found::warning(FEATURES, finding)
-            .so("The library uses threads unless it is told INFLIGHT_BACKEND=uring")
+            .so("The library does without rings unless it is told INFLIGHT_BACKEND=uring")
             .fix(newer);
     }
     Found::note(FEATURES, finding)
@@ -109,8 +111,13 @@ fn features(ring: &Ring) -> Found {
 
 fn choice(ring: &Ring) -> Found {
     match ring.library() {
-        Some((true, why)) => Found::ok(CHOICE, format!("the library would use io_uring: {why}")),
-        Some((false, why)) => Found::note(CHOICE, format!("the library would use threads: {why}")),
+        Some(("uring", why)) => Found::ok(CHOICE, format!("the library would use io_uring: {why}")),
+        Some(("aio", why)) => {
+            let finding = format!("the library would use io_submit, and threads: {why}");
+            Found::note(CHOICE, finding)
+                .so("Direct transfers are as fast as by a ring; what is not cached takes threads")
+        }
+        Some((_, why)) => Found::note(CHOICE, format!("the library would use threads: {why}")),
         None => Found::unknown(CHOICE, "what the library would use was not found out")
             .so("The process that asked did not live to tell"),
     }

@@ -9,7 +9,7 @@ use std::io::{self, Write, stdout};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
-use inflight::{BackendKind, Engine};
+use inflight::Engine;
 use io_uring::{IoUring, Probe, opcode};
 
 /// What the child runs: the program that is running, also if its file has been replaced since.
@@ -178,14 +178,11 @@ impl Ring {
         lacking.collect()
     }
 
-    /// What the library would use, and whether that is a ring.
-    pub(super) fn library(&self) -> Option<(bool, &str)> {
-        let (name, reason) = self
-            .answers
+    /// What the library would use, and why.
+    pub(super) fn library(&self) -> Option<(&str, &str)> {
+        self.answers
             .iter()
-            .find(|(name, _)| name.starts_with("backend "))?;
-        let uring = format!("backend {}", BackendKind::Uring);
-        Some((*name == uring, reason))
+            .find_map(|(name, reason)| Some((name.strip_prefix("backend ")?, reason.as_str())))
     }
 
     /// The same as one sentence, for the record.

@@ -1,6 +1,7 @@
 //! Setting a ring up, and the reason if there is none.
 //!
-//! With `INFLIGHT_BACKEND=threads` no ring is even tried: there are sandboxes that kill for it.
+//! With `INFLIGHT_BACKEND=threads` or `aio` no ring is even tried: there are sandboxes that kill
+//! for it.
 
 use std::io;
 use std::thread::sleep;
@@ -30,8 +31,9 @@ pub(crate) fn open_ring<T>(set_up: impl Fn() -> io::Result<T>) -> Result<T, Unav
 /// Refuses where the user has forbidden io_uring, as the library does.
 pub(crate) fn check_allowed() -> Result<(), Unavailable> {
     match std::env::var_os("INFLIGHT_BACKEND") {
-        Some(backend) if backend == "threads" => {
-            let reason = "io_uring was not tried, because INFLIGHT_BACKEND is `threads`".to_owned();
+        Some(backend) if backend == "threads" || backend == "aio" => {
+            let backend = backend.display();
+            let reason = format!("io_uring was not tried, because INFLIGHT_BACKEND is `{backend}`");
             Err(Unavailable {
                 reason,
                 denied: Some("unset INFLIGHT_BACKEND"),

@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use super::mounts;
 use super::open::{ALL, statx_cached};
 use crate::backend::threads::execute::is_filtered;
-use crate::host::shared::{Shared, Wish};
+use crate::host::choice::Wish;
+use crate::host::shared::Shared;
 
 /// Whether the kernel, or a filter, has refused to look into the caches only.
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
@@ -27,7 +28,7 @@ static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 /// for a ring there, which is no less unusual.
 fn may_ask(shared: &Shared, is_filtered: bool) -> bool {
     let config = &shared.config;
-    let may_under_filter = config.was_filtered && config.wish != Wish::Threads;
+    let may_under_filter = config.was_filtered && matches!(config.wish, Wish::Auto | Wish::Uring);
     !IS_REFUSED.load(Ordering::Relaxed) && (may_under_filter || !is_filtered)
 }
 

@@ -14,10 +14,11 @@ use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
 use crate::host::caller;
+use crate::host::choice::{Kind, Wish};
 use crate::host::driver::Drivers;
 use crate::host::flights::Flights;
 use crate::host::local;
-use crate::host::shared::{Config, Kind, Shared, Wish};
+use crate::host::shared::{Config, Shared};
 use crate::stats::Stats;
 
 /// Runs operations; cheap to clone, shared by any number of threads.
@@ -38,6 +39,9 @@ pub struct Engine {
 pub enum BackendKind {
     /// io_uring.
     Uring,
+    /// Linux's older asynchronous calls (io_submit(2)) for direct reads and writes, and the pool of
+    /// threads for everything else.
+    Aio,
     /// A bounded pool of threads doing plain system calls.
     Threads,
     /// The test backend that makes faults.
@@ -48,6 +52,7 @@ impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Uring => "uring",
+            Self::Aio => "aio",
             Self::Threads => "threads",
             Self::Faulty => "faulty",
         })
@@ -103,6 +108,7 @@ impl Engine {
         let chosen = self.shared.backend();
         let kind = match chosen.kind {
             Kind::Uring(_) => BackendKind::Uring,
+            Kind::Aio => BackendKind::Aio,
             Kind::Threads => BackendKind::Threads,
             #[cfg(feature = "faulty")]
             Kind::Faulty => BackendKind::Faulty,
@@ -348,9 +354,10 @@ fn drivers_default() -> u32 {
 }
 
 impl Builder {
-    /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else
-    /// threads. The environment variable `INFLIGHT_BACKEND` (`uring`, `threads`, `auto`) has the
-    /// last word, so that whoever runs a program can switch io_uring off.
+    /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else the
+    /// older asynchronous calls, else threads. The environment variable `INFLIGHT_BACKEND`
+    /// (`uring`, `aio`, `threads`, `auto`) has the last word, so that whoever runs a program can
+    /// switch io_uring off.
     ///
     /// # Panics
     ///
@@ -358,6 +365,7 @@ impl Builder {
     pub fn backend(mut self, kind: BackendKind) -> Self {
         self.wish = Some(match kind {
             BackendKind::Uring => Wish::Uring,
+            BackendKind::Aio => Wish::Aio,
             BackendKind::Threads => Wish::Threads,
             BackendKind::Faulty => panic!("use Builder::faults"),
         });
@@ -438,6 +446,7 @@ impl Builder {
         let (wish, wish_of) = match env::var_os("INFLIGHT_BACKEND") {
             Some(value) => match value.to_str() {
                 Some("uring") => (Wish::Uring, "INFLIGHT_BACKEND"),
+                Some("aio") => (Wish::Aio, "INFLIGHT_BACKEND"),
                 Some("threads") => (Wish::Threads, "INFLIGHT_BACKEND"),
                 Some("auto") => (Wish::Auto, "INFLIGHT_BACKEND"),
                 _ => {

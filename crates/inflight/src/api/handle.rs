@@ -268,7 +268,7 @@ impl Handle {
             whole,
             limit_bytes: facts.limit_bytes,
             aside: false,
-            submitted: false,
+            submitted: road == Road::Asynchronous,
         };
         Prepared::run(road, request)
     }
@@ -330,8 +330,10 @@ impl Handle {
 
     /// The request of a read past the page cache.
     pub(super) fn read_past_the_cache(&self, op: Op, whole: bool) -> Prepared {
-        let request = self.past_the_cache(op, whole);
-        Prepared::run(road(&op, self.facts, &self.learned, false), request)
+        let mut request = self.past_the_cache(op, whole);
+        let road = road(&op, self.facts, &self.learned, false);
+        request.submitted = road == Road::Asynchronous;
+        Prepared::run(road, request)
     }
 
     /// One of several requests of a write past the page cache. What they read says nothing of the

@@ -49,7 +49,12 @@ impl Event {
         self.0.as_raw_fd()
     }
 
-    fn signal(&self) {
+    #[cfg(feature = "tokio")]
+    pub(super) fn try_clone_to_owned(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+
+    pub(super) fn signal(&self) {
         let one = 1_u64.to_ne_bytes();
         // SAFETY: the eight bytes are valid. It fails only when the counter is full (eventfd(2)),
         // and then whoever waits for it has been woken long ago.
@@ -60,6 +65,11 @@ impl Event {
     /// signals back.
     pub(crate) fn wait(&self, at_most: Option<Duration>) {
         wait_readable(self.raw_fd(), at_most);
+        self.take_back();
+    }
+
+    /// Takes the signals back.
+    pub(super) fn take_back(&self) {
         let mut count = [0_u8; 8];
         // SAFETY: the eight bytes are ours to be filled. It fails when there was no signal.
         let _ = unsafe { libc::read(self.raw_fd(), count.as_mut_ptr().cast(), count.len()) };

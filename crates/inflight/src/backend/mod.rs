@@ -1,10 +1,11 @@
-//! The kernel's side: who executes operations. Three kinds, one of them for tests, chosen at run
+//! The kernel's side: who executes operations. Four kinds, one of them for tests, chosen at run
 //! time; the only `match` on them is here.
 //!
 //! A backend knows operations and completions. It has never heard of a file, a batch or a
-//! future. Next: [`uring`], [`threads`].
+//! future. Next: [`uring`], [`threads`], [`aio`].
 #![allow(unsafe_code)]
 
+pub(crate) mod aio;
 pub(crate) mod alarm;
 #[cfg(feature = "faulty")]
 pub(crate) mod faulty;
@@ -14,10 +15,12 @@ pub(crate) mod uring;
 use std::io;
 use std::time::Duration;
 
+use aio::queue::Aio;
 use alarm::Alarm;
 
 use crate::completion::Completion;
 use crate::op::Op;
+use threads::execute::to_usize;
 use threads::lane::Lane;
 use uring::ring::{self, Uring};
 
@@ -25,6 +28,8 @@ use uring::ring::{self, Uring};
 pub(crate) enum Backend {
     Uring(Box<Uring>),
     Threads(Lane),
+    /// Direct transfers only.
+    Aio(Box<Aio>),
     #[cfg(feature = "faulty")]
     Faulty(Box<faulty::Faulty>),
 }
@@ -53,6 +58,8 @@ impl Backend {
             Self::Uring(ring) => return unsafe { ring.push(user_data, op) },
             // SAFETY: passed on from the caller.
             Self::Threads(lane) => unsafe { lane.push(user_data, op, false) },
+            // SAFETY: passed on from the caller.
+            Self::Aio(aio) => return unsafe { aio.push(user_data, op, false) },
             #[cfg(feature = "faulty")]
             // SAFETY: passed on from the caller.
             Self::Faulty(faulty) => unsafe { faulty.push(user_data, op) },
@@ -80,9 +87,10 @@ impl Backend {
             }),
             Self::Threads(lane) => {
                 lane.submit(at_least > 0);
-                lane.wait(threads::execute::to_usize(at_least));
+                lane.wait(to_usize(at_least));
                 Ok(())
             }
+            Self::Aio(aio) => aio.turn(to_usize(at_least)),
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.turn(at_least),
         }
@@ -97,6 +105,7 @@ impl Backend {
         match self {
             Self::Uring(ring) => ring.alarm().map(Alarm::Event),
             Self::Threads(lane) => Ok(Alarm::Bell(lane.bell())),
+            Self::Aio(aio) => aio.alarm().map(Alarm::Event),
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.alarm().map(Alarm::Event),
         }
@@ -120,9 +129,10 @@ impl Backend {
             }
             Self::Threads(lane) => {
                 lane.submit(true);
-                lane.wait_or(threads::execute::to_usize(at_least), at_most);
+                lane.wait_or(to_usize(at_least), at_most);
                 Ok(())
             }
+            Self::Aio(aio) => aio.turn_or(to_usize(at_least), at_most, is_idle),
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.turn_or(at_least, at_most, is_idle),
         }
@@ -133,6 +143,7 @@ impl Backend {
         match self {
             Self::Uring(ring) => ring.unsubmitted(),
             Self::Threads(_) => 0,
+            Self::Aio(aio) => aio.unsubmitted(),
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.unsubmitted(),
         }
@@ -151,6 +162,7 @@ impl Backend {
     pub(crate) fn has_completed(&mut self) -> bool {
         match self {
             Self::Uring(ring) => ring.has_completed(),
+            Self::Aio(aio) => aio.has_completed(),
             _ => false,
         }
     }
@@ -164,6 +176,10 @@ impl Backend {
                 lane.reap().for_each(each);
                 true
             }
+            Self::Aio(aio) => {
+                aio.reap().for_each(each);
+                true
+            }
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.reap(each),
         }
@@ -173,6 +189,25 @@ impl Backend {
     /// itself, so its errors are final.
     pub(crate) fn differs_from_plain_calls(&self) -> bool {
         !matches!(self, Self::Threads(_))
+    }
+
+    /// Pushes a direct transfer where that is all that the backend takes, as [`Backend::push`].
+    /// `may_wait`: its file cannot be asked not to wait. False if it has not been taken.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Backend::push`].
+    pub(crate) unsafe fn push_direct(&mut self, user_data: u64, op: &Op, may_wait: bool) -> bool {
+        match self {
+            // SAFETY: passed on from the caller.
+            Self::Aio(aio) => unsafe { aio.push(user_data, op, may_wait) },
+            _ => false,
+        }
+    }
+
+    /// Whether it takes direct transfers only, and gives up what would wait.
+    pub(crate) fn is_for_direct_transfers(&self) -> bool {
+        matches!(self, Self::Aio(_))
     }
 
     /// Makes the files of the operations that follow known in advance, where that helps.
@@ -203,6 +238,7 @@ impl Backend {
     pub(crate) fn enters(&self) -> u64 {
         match self {
             Self::Uring(ring) => ring.enters(),
+            Self::Aio(aio) => aio.calls(),
             _ => 0,
         }
     }

@@ -72,7 +72,8 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     if shared.is_forked() {
         return Answer::refused(Refusal::Forked);
     }
-    if road == Road::Device && earns_a_ring() || matches!(request.op, Op::Nop) {
+    if road == Road::Device && shared.has_rings() && earns_a_ring() || matches!(request.op, Op::Nop)
+    {
         return match lease(shared) {
             // SAFETY: the addresses point into what the operation owns or has borrowed, and that
             // is ours until this returns.

@@ -226,9 +226,8 @@ impl Lease<'_> {
             _ => {}
         }
         let is_sample = match road {
-            // Where there are rings the pool times the others, and what completes meanwhile would
-            // wait for this one.
-            Road::Slow => !self.shared.has_rings() && self.is_sample(),
+            // Else the pool times the others, and what completes meanwhile would wait for this one.
+            Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
             _ => is_warm || self.is_sample(),
         };
         let mut request = request;

@@ -287,6 +287,12 @@ pub(crate) unsafe fn launch<O: Prepare>(
             None => crew::forget(),
         }
     }
+    if shared.is_rather_pooled(&[request])
+        // SAFETY: passed on from the caller.
+        && let Some(ticket) = unsafe { shared.pooled().submit(request, waker) }
+    {
+        return Launch::InFlight(Flight::Pooled(ticket));
+    }
     match shared.drivers() {
         Ok(drivers) => {
             let number = this_thread(drivers.count());
@@ -365,6 +371,27 @@ impl Flight {
     }
 }
 
+/// Hands requests over to the pool together. False if it has no thread.
+///
+/// # Safety
+///
+/// As for [`launch_all`].
+unsafe fn submit_to_the_pool(
+    shared: &Shared,
+    requests: &[Request],
+    flights: &mut Vec<Flight>,
+) -> bool {
+    let mut tickets = Vec::new();
+    // SAFETY: passed on from the caller.
+    let is_taken = unsafe {
+        shared
+            .pooled()
+            .submit_all(requests.iter().copied(), &mut tickets)
+    };
+    flights.extend(tickets.into_iter().map(Flight::Pooled));
+    is_taken
+}
+
 /// Starts operations together and appends their flights. Nobody is told of the answers until
 /// they have been polled.
 ///
@@ -394,14 +421,12 @@ pub(crate) unsafe fn launch_all(
         );
         return Ok(());
     }
-    if requests.iter().all(|request| shared.is_pooled(request)) {
-        let requests = requests.iter().copied();
-        let pooled = shared.pooled();
+    let is_pooled = |request: &Request| shared.is_pooled(request);
+    if requests.iter().all(is_pooled)
         // SAFETY: passed on from the caller.
-        if unsafe { pooled.submit_all(requests, &mut tickets) } {
-            flights.extend(tickets.into_iter().map(Flight::Pooled));
-            return Ok(());
-        }
+        && unsafe { submit_to_the_pool(shared, requests, flights) }
+    {
+        return Ok(());
     }
     #[cfg(feature = "tokio")]
     if requests.iter().all(lane::suits)
@@ -414,6 +439,12 @@ pub(crate) unsafe fn launch_all(
             return Ok(());
         }
         crew::forget();
+    }
+    if shared.is_rather_pooled(requests)
+        // SAFETY: passed on from the caller.
+        && unsafe { submit_to_the_pool(shared, requests, flights) }
+    {
+        return Ok(());
     }
     let drivers = shared.drivers()?;
     let number = this_thread(drivers.count());

@@ -60,5 +60,6 @@ mod pooled_loom;
 mod rounds_loom;
 mod timers;
 
+pub(crate) mod choice;
 pub(crate) mod fork;
 pub(crate) mod shared;

@@ -10,16 +10,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::callers::Callers;
+use super::choice::{Chosen, Kind, Wish, choose};
 use super::driver::Drivers;
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
 use super::pooled::{self, Pooled};
 use super::{caller, fork};
 use crate::backend::Backend;
+use crate::backend::aio::queue::Aio;
 use crate::backend::alarm::Alarm;
+use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
-use crate::backend::uring::probe::{self, Features};
+use crate::backend::uring::probe;
 use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
 use crate::completion::Refusal;
@@ -28,15 +31,6 @@ use crate::op::{KINDS, Request};
 use crate::policy::Devices;
 use crate::proactor::Proactor;
 use crate::stats::Counters;
-
-/// Which backend is asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wish {
-    #[default]
-    Auto,
-    Uring,
-    Threads,
-}
 
 /// What an engine is made with.
 #[derive(Clone, Debug)]
@@ -59,24 +53,6 @@ pub(crate) struct Config {
     /// A planted defect: a call returns before the kernel is done with its buffers.
     #[cfg(feature = "faulty")]
     pub(crate) undrained: bool,
-}
-
-/// The backend that has been chosen.
-#[derive(Clone, Debug)]
-pub(crate) struct Chosen {
-    pub(crate) kind: Kind,
-    /// Why, in one sentence.
-    pub(crate) reason: String,
-    /// Why io_uring is not used although it could have been.
-    pub(crate) refusal: Option<SetupError>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    Uring(Features),
-    Threads,
-    #[cfg(feature = "faulty")]
-    Faulty,
 }
 
 /// See the module.
@@ -115,7 +91,7 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// Only if io_uring is demanded and cannot be had.
+    /// Only if what is demanded cannot be had.
     pub(crate) fn new(config: Config) -> Result<Self, SetupError> {
         fork::watch();
         let chosen = choose(&config)?;
@@ -123,9 +99,9 @@ impl Shared {
         if chosen.refusal.is_some() {
             counters.fallback(chosen.reason.clone());
         }
-        let has_rings = matches!(chosen.kind, Kind::Uring(_));
+        let is_asynchronous = chosen.kind.is_asynchronous();
         let pool = Arc::new(Pool::new(config.threads_max));
-        let pooled = Pooled::new(Arc::clone(&pool), config.bytes_in_flight, has_rings);
+        let pooled = Pooled::new(Arc::clone(&pool), config.bytes_in_flight, is_asynchronous);
         counters.watch(pooled.tally());
         Ok(Self {
             pooled: Some(Arc::new(pooled)),
@@ -134,7 +110,7 @@ impl Shared {
             chosen,
             counters,
             bounces: Arc::default(),
-            devices: Devices::new(has_rings),
+            devices: Devices::new(is_asynchronous),
             callers: Callers::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
@@ -156,6 +132,12 @@ impl Shared {
     #[inline]
     pub(crate) fn has_rings(&self) -> bool {
         matches!(self.chosen.kind, Kind::Uring(_))
+    }
+
+    /// Whether the engine was made such that transfers are in flight without a thread for each.
+    #[inline]
+    pub(crate) fn is_asynchronous(&self) -> bool {
+        self.chosen.kind.is_asynchronous()
     }
 
     /// Whether everything is to meet the test backend.
@@ -206,6 +188,14 @@ impl Shared {
                 let depth = self.config.queue_depth;
                 Proactor::new(Backend::Faulty(Box::new(faulty)), depth, [true; KINDS])
             }
+            Kind::Aio => match Aio::new(self.config.queue_depth) {
+                Ok(aio) => self.with_aio(aio),
+                Err(refusal) => {
+                    let reason = format!("a thread has no asynchronous calls: {refusal}");
+                    self.counters.fallback(reason);
+                    self.on_threads()
+                }
+            },
             _ => self.on_threads(),
         };
         self.counters.watch(proactor.tally());
@@ -220,9 +210,13 @@ impl Shared {
     /// If this engine has no rings, or no more of them.
     #[cfg(feature = "tokio")]
     pub(crate) fn new_lane(&self, is_alone: bool) -> Result<(Proactor, OwnedFd), SetupError> {
-        let Kind::Uring(features) = self.chosen.kind else {
-            let cause = io::Error::new(io::ErrorKind::Unsupported, self.chosen.reason.clone());
-            return Err(probe::explain(cause));
+        let features = match self.chosen.kind {
+            Kind::Uring(features) => features,
+            Kind::Aio => return self.new_lane_of_aio(),
+            _ => {
+                let cause = io::Error::new(io::ErrorKind::Unsupported, self.chosen.reason.clone());
+                return Err(probe::explain(cause));
+            }
         };
         if let Some(why) = self.gave_up.get() {
             return Err(why.clone());
@@ -241,6 +235,25 @@ impl Shared {
         proactor.alarm().map_err(probe::explain)?;
         self.counters.watch_lane(proactor.tally());
         Ok((proactor, watched))
+    }
+
+    #[cfg(feature = "tokio")]
+    fn new_lane_of_aio(&self) -> Result<(Proactor, OwnedFd), SetupError> {
+        let mut aio = Aio::new(self.config.queue_depth)?;
+        let watched = aio.watched().map_err(|cause| SetupError::NoAio {
+            cause: Arc::new(cause),
+        })?;
+        let mut proactor = self.with_aio(aio).announced();
+        proactor.alarm().map_err(probe::explain)?;
+        self.counters.watch_lane(proactor.tally());
+        Ok((proactor, watched))
+    }
+
+    /// What is no direct transfer is for the pool.
+    fn with_aio(&self, aio: Aio) -> Proactor {
+        let backend = Backend::Aio(Box::new(aio));
+        Proactor::new(backend, self.config.queue_depth, [false; KINDS])
+            .with_pool(Arc::clone(self.pool()))
     }
 
     /// A new proactor that has no ring, after one has broken.
@@ -321,11 +334,28 @@ impl Shared {
     pub(crate) fn is_pooled(&self, request: &Request) -> bool {
         let is_call = match self.chosen.kind {
             Kind::Uring(_) => request.aside,
+            Kind::Aio => !request.is_direct_transfer(),
             Kind::Threads => true,
             #[cfg(feature = "faulty")]
             Kind::Faulty => false,
         };
         is_call && pooled::suits(request)
+    }
+
+    /// Whether requests that are awaited outside a run loop, and no lane has, are for the pool
+    /// rather than for a driver: so few that its wake-ups would take more than a thread for each.
+    pub(crate) fn is_rather_pooled(&self, requests: &[Request]) -> bool {
+        let is_known = matches!(self.chosen.kind, Kind::Aio);
+        if !is_known || requests.iter().any(|request| request.submitted) {
+            return false;
+        }
+        let of_drivers = self.started_drivers().map_or(0, Drivers::unanswered);
+        let many = match of_drivers {
+            0 => MANY,
+            _ => FEW,
+        };
+        let awaited = self.pooled().unanswered() + of_drivers;
+        to_usize(awaited) + requests.len() <= many
     }
 
     fn on_threads(&self) -> Proactor {
@@ -367,6 +397,11 @@ impl Shared {
         refusal.unwrap_or_else(|| probe::explain(io::Error::from_raw_os_error(libc::EAGAIN)))
     }
 }
+
+/// So many direct transfers that are awaited on an engine with asynchronous calls are for a driver,
+/// and no longer if there are fewer than so many (`docs/design/backends.md`).
+const MANY: usize = 8;
+const FEW: usize = 4;
 
 /// Operations that were still in flight when their engine had waited long enough for them.
 static LEAKED: AtomicU64 = AtomicU64::new(0);
@@ -470,54 +505,4 @@ fn tell_of_leak(left: u64, drain_for: Duration) {
         "inflight: {left} operations were still in flight {drain_for:?} after their engine was \
          dropped; their memory stays with the kernel until they are over"
     );
-}
-
-fn choose(config: &Config) -> Result<Chosen, SetupError> {
-    #[cfg(feature = "faulty")]
-    if let Some(faults) = &config.faults {
-        let reason = format!("faults were asked for, with seed {}", faults.seed());
-        return Ok(Chosen {
-            kind: Kind::Faulty,
-            reason,
-            refusal: None,
-        });
-    }
-    if config.wish == Wish::Threads {
-        let reason = format!("{} asks for threads", config.wish_of);
-        return Ok(Chosen {
-            kind: Kind::Threads,
-            reason,
-            refusal: None,
-        });
-    }
-    match try_uring(config) {
-        Ok(features) => {
-            let reason = match config.wish {
-                Wish::Uring => format!("{} asks for uring", config.wish_of),
-                _ => "the kernel allows io_uring".to_owned(),
-            };
-            Ok(Chosen {
-                kind: Kind::Uring(features),
-                reason,
-                refusal: None,
-            })
-        }
-        Err(refusal) if config.wish == Wish::Uring => Err(refusal),
-        Err(refusal) => Ok(Chosen {
-            kind: Kind::Threads,
-            reason: refusal.to_string(),
-            refusal: Some(refusal),
-        }),
-    }
-}
-
-fn try_uring(config: &Config) -> Result<Features, SetupError> {
-    let mut opened = probe::open(config.queue_depth)?;
-    let features = probe::features(&mut opened)?;
-    // Older rings lose completions and requests in ways that newer ones do not
-    // (`docs/design/backends.md`), so they have to be asked for.
-    if config.wish == Wish::Auto && !features.deferred {
-        return Err(SetupError::TooOld);
-    }
-    Ok(features)
 }

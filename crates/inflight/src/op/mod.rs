@@ -261,7 +261,8 @@ pub(crate) struct Request {
     pub(crate) limit_bytes: u32,
     /// A thread of the pool does it, where the backend would leave it to a worker of the kernel.
     pub(crate) aside: bool,
-    /// That thread shows whether the transfer is asynchronous, if it can.
+    /// It is made by a call that submits it, without asking whether that would wait: it is known
+    /// not to, or a thread of the pool is to show whether the transfer is asynchronous.
     pub(crate) submitted: bool,
 }
 
@@ -286,6 +287,12 @@ impl Request {
     #[inline]
     pub(crate) fn reads_through_the_cache(&self) -> bool {
         matches!(self.op, Op::ReadAt { .. }) && self.limit_bytes == TRANSFER_MAX_BYTES
+    }
+
+    /// Whether it is past the page cache, from or into one buffer: those have a nearer limit. Not
+    /// if it is for the pool.
+    pub(crate) fn is_direct_transfer(&self) -> bool {
+        !self.aside && self.op.span().is_some() && self.limit_bytes != TRANSFER_MAX_BYTES
     }
 
     /// The same request, for the backend wherever it came from.

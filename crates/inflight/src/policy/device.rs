@@ -34,8 +34,8 @@ pub(crate) struct Device {
     passed: AtomicU32,
     /// Direct reads of files that cannot be asked, and direct writes.
     slow: [Slow; 2],
-    /// Whether there are rings, so that it makes a difference.
-    has_rings: bool,
+    /// Whether the backend is asynchronous, so that it makes a difference.
+    is_asynchronous: bool,
 }
 
 /// Slow direct transfers of one kind.
@@ -125,7 +125,7 @@ impl Device {
         let slow = &self.slow[usize::from(is_write)];
         let count = slow.count.load(Ordering::Relaxed);
         match slow.seen.load(Ordering::Relaxed) {
-            _ if !self.has_rings => Road::Slow,
+            _ if !self.is_asynchronous => Road::Slow,
             ASYNCHRONOUS => {
                 // Of those nobody learns anything.
                 slow.counts(count);
@@ -207,15 +207,15 @@ const DEVICES_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Devices {
     known: Mutex<BTreeMap<u64, Arc<Device>>>,
-    has_rings: bool,
+    is_asynchronous: bool,
 }
 
 impl Devices {
-    /// Of an engine with rings, or without.
-    pub(crate) fn new(has_rings: bool) -> Self {
+    /// Of an engine with an asynchronous backend, or without.
+    pub(crate) fn new(is_asynchronous: bool) -> Self {
         Self {
             known: Mutex::default(),
-            has_rings,
+            is_asynchronous,
         }
     }
 
@@ -228,7 +228,7 @@ impl Devices {
         }
         let device = || {
             Arc::new(Device {
-                has_rings: self.has_rings,
+                is_asynchronous: self.is_asynchronous,
                 ..Device::default()
             })
         };

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use super::slots::Role;
-use super::{Proactor, Wait};
+use super::splits::Split;
+use super::{AT_ONCE, Proactor, Wait, role_of};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::backend::threads::lane::Lane;
@@ -29,6 +30,9 @@ pub(super) struct Aside {
     in_flight: u32,
     /// Whether somebody may have to interrupt the owner.
     is_interrupted: bool,
+    /// Whether the alarm is rung for each completion, because the owner does not wait for it.
+    #[cfg(feature = "tokio")]
+    is_announced: bool,
 }
 
 impl Aside {
@@ -45,6 +49,23 @@ impl Aside {
         self.in_flight > 0
     }
 
+    #[cfg(feature = "tokio")]
+    pub(super) fn be_announced(&mut self) {
+        self.is_announced = true;
+    }
+
+    /// Whether something is in flight here that has to be announced.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_announced(&self) -> bool {
+        self.is_announced && self.in_flight > 0
+    }
+
+    /// Whether completions wait to be reaped.
+    #[cfg(feature = "tokio")]
+    pub(super) fn has_completed(&self) -> bool {
+        self.in_flight > 0 && self.lane.as_ref().is_some_and(Lane::has_completed)
+    }
+
     /// From now on the owner is interrupted by its alarm, so it must not help.
     pub(super) fn be_interrupted(&mut self) {
         self.is_interrupted = true;
@@ -59,13 +80,11 @@ impl Proactor {
     /// As for [`Proactor::push`].
     #[cold]
     pub(super) unsafe fn push_aside(&mut self, token: u32, request: Request) {
-        let role = match request.whole {
-            true => Role::Whole,
-            false => Role::Plain,
-        };
         let len = request.op.span().map_or(0, |span| span.len);
         let expected = u32::try_from(len).expect("at most the limit");
-        let user_data = self.slots.insert(&request.op, token, expected, role);
+        let user_data = self
+            .slots
+            .insert(&request.op, token, expected, role_of(&request));
         // SAFETY: passed on from the caller.
         unsafe { self.queue_aside(user_data, &request.op, request.submitted) };
     }
@@ -90,6 +109,60 @@ impl Proactor {
         unsafe { lane.push(user_data, op, submitted) };
         self.aside.in_flight += 1;
         self.tally.pool_calls.add(1);
+    }
+
+    /// Takes a request where the backend is for direct transfers only.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::push`].
+    pub(super) unsafe fn push_direct_or_aside(&mut self, token: u32, mut request: Request) {
+        if !request.is_direct_transfer() {
+            request = request.aside();
+        }
+        let len = request.op.span().map_or(0, |span| span.len);
+        if len > to_usize(request.limit_bytes) {
+            self.push_split(Split::new(token, request, 0));
+        } else if request.aside {
+            // SAFETY: passed on from the caller.
+            unsafe { self.push_aside(token, request) };
+        } else {
+            let role = role_of(&request);
+            let expected = u32::try_from(len).expect("at most the limit");
+            let user_data = self.slots.insert(&request.op, token, expected, role);
+            // SAFETY: passed on from the caller; slots bound what is in flight.
+            unsafe { self.queue_direct(user_data, &request.op, request.submitted) };
+        }
+        if self.queued >= AT_ONCE && self.is_enough(&request) {
+            self.submit();
+        }
+    }
+
+    /// Queues a part that is not for the pool.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::queue`].
+    pub(super) unsafe fn queue_part(&mut self, user_data: u64, op: &Op, of: &Split) {
+        match self.is_for_direct_transfers {
+            // SAFETY: passed on from the caller.
+            true => unsafe { self.queue_direct(user_data, op, of.may_wait()) },
+            // SAFETY: as above.
+            false => unsafe { self.queue(user_data, op) },
+        }
+    }
+
+    /// Queues the direct transfer of a slot.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::queue`].
+    unsafe fn queue_direct(&mut self, user_data: u64, op: &Op, may_wait: bool) {
+        self.queued += 1;
+        // SAFETY: passed on from the caller.
+        if !unsafe { self.backend.push_direct(user_data, op, may_wait) } {
+            self.not_taken(user_data);
+        }
     }
 
     /// As [`Proactor::hand_over`], with something in the pool.
@@ -137,8 +210,9 @@ impl Proactor {
             let wanted = unsafe { wanted_bytes(&slot.op) };
             let moved = usize::try_from(completion.result).ok();
             let has_wishes = !slot.op.wishes().is_none();
-            let is_part = slot.role == Role::Part;
-            match moved.filter(|moved| *moved == wanted && !has_wishes && !is_part) {
+            let is_first = self.slots.done(index) == 0;
+            let is_all = is_first && matches!(slot.role, Role::Plain | Role::Whole);
+            match moved.filter(|moved| *moved == wanted && !has_wishes && is_all) {
                 Some(moved) => {
                     let token = slot.token;
                     self.slots.free(index);
@@ -149,6 +223,19 @@ impl Proactor {
                 }
                 None => self.troubled.push((index, completion.result)),
             }
+        }
+    }
+
+    /// Has the alarm rung when the next one completes, or now if one has.
+    #[cfg(feature = "tokio")]
+    #[cold]
+    pub(super) fn announce_aside(&mut self) {
+        let Ok(alarm) = self.backend.alarm() else {
+            return;
+        };
+        let lane = self.aside.lane.as_mut().expect("something is in it");
+        if lane.watch(&alarm) {
+            alarm.ring();
         }
     }
 

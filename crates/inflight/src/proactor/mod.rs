@@ -49,6 +49,8 @@ pub(crate) struct Proactor {
     slots: Slots,
     /// Operations to be handed over at the next turn.
     queued: u32,
+    /// Whether the backend takes direct transfers only; all else is for the pool.
+    is_for_direct_transfers: bool,
     /// Whether no more than [`AT_ONCE`] direct transfers are handed over at a time.
     hands_over_few: bool,
     /// Completions of the backend, ever.
@@ -84,11 +86,16 @@ fn as_one(request: &Request, refused: &[bool; KINDS]) -> Option<(u32, Role)> {
         return None;
     }
     let expected = u32::try_from(len).expect("at most the limit");
-    let role = match request.whole {
+    Some((expected, role_of(request)))
+}
+
+/// The role of a request that is one operation.
+#[inline(always)]
+fn role_of(request: &Request) -> Role {
+    match request.whole {
         true => Role::Whole,
         false => Role::Plain,
-    };
-    Some((expected, role))
+    }
 }
 
 impl Proactor {
@@ -97,6 +104,7 @@ impl Proactor {
     pub(crate) fn new(backend: Backend, capacity: u32, supported: [bool; KINDS]) -> Self {
         let room = to_usize(capacity);
         Self {
+            is_for_direct_transfers: backend.is_for_direct_transfers(),
             hands_over_few: backend.differs_from_plain_calls(),
             backend,
             slots: Slots::new(capacity),
@@ -118,6 +126,13 @@ impl Proactor {
     /// Has requests that ask for it done by threads of this pool, beside the backend.
     pub(crate) fn with_pool(mut self, pool: Arc<Pool>) -> Self {
         self.aside = Aside::new(pool);
+        self
+    }
+
+    /// For one that whoever watches the backend's descriptor drives, and its alarm signals that.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn announced(mut self) -> Self {
+        self.aside.be_announced();
         self
     }
 
@@ -172,6 +187,7 @@ impl Proactor {
             || self.needs_turn()
             || self.backend.has_completed()
             || self.backend.unsubmitted() > 0
+            || self.aside.has_completed()
     }
 
     /// Takes a request, for which there is room; the token goes back with its answer.
@@ -243,6 +259,10 @@ impl Proactor {
     /// As for [`Proactor::push`].
     #[cold]
     unsafe fn push_odd(&mut self, token: u32, request: Request) {
+        if self.is_for_direct_transfers && self.broken.is_none() {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.push_direct_or_aside(token, request) };
+        }
         if self.refused[request.op.kind()] {
             self.tally.plain_calls.add(1);
             self.tally.answered.add(1);
@@ -264,9 +284,13 @@ impl Proactor {
     #[cold]
     fn requeue(&mut self, index: u32) {
         let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
-        // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
-        // delivered, and it has not been; slots bound what is in flight.
-        unsafe { self.queue(user_data, &op) };
+        match self.is_for_direct_transfers {
+            // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
+            // delivered, and it has not been; slots bound what is in flight.
+            false => unsafe { self.queue(user_data, &op) },
+            // SAFETY: as above.
+            true => unsafe { self.queue_aside(user_data, &op, false) },
+        }
     }
 
     /// Hands over what has been pushed, waits until `at_least` operations have completed (or a
@@ -361,6 +385,10 @@ impl Proactor {
             self.reap_aside(deliver);
         }
         self.settle(deliver);
+        #[cfg(feature = "tokio")]
+        if self.aside.is_announced() {
+            self.announce_aside();
+        }
         if let Err(broken) = handed_over {
             self.salvage(broken, deliver);
         }

@@ -16,6 +16,21 @@ const RETRIES_AGAIN: u8 = 3;
 /// How often ECANCELED and EFAULT that nobody caused are.
 const RETRIES_CANCELED: u8 = 1;
 
+/// Whether an errno may be that of the way an operation was made, and not its own.
+fn may_be_the_way(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EAGAIN
+            | libc::EINTR
+            | libc::ECANCELED
+            | libc::EFAULT
+            | libc::EINVAL
+            | libc::EOPNOTSUPP
+            | libc::ENOSYS
+            | libc::EACCES
+    )
+}
+
 impl Proactor {
     /// Takes the next step for a completed operation. Returns the answer if its request is over.
     #[cold]
@@ -117,12 +132,18 @@ impl Proactor {
         let retries_max = match errno {
             // Somebody has asked to be told this instead of waiting.
             libc::EAGAIN if slot.op.wishes().has(Wishes::NO_WAIT) => return Some(-errno),
+            // It would wait where it is submitted, or was not taken.
+            errno if self.is_for_direct_transfers && may_be_the_way(errno) => {
+                self.tally.retries.add(1);
+                self.requeue(index);
+                return None;
+            }
             libc::EAGAIN | libc::EINTR => RETRIES_AGAIN,
             // io_uring_enter(2): a request dies with the thread that entered for it, or when no
             // kernel worker can be made. The operation has not been done.
             libc::ECANCELED | libc::EFAULT => RETRIES_CANCELED,
             // The ring may not know what a plain call can do.
-            libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EACCES => 0,
+            errno if may_be_the_way(errno) => 0,
             _ => return Some(-errno),
         };
         if slot.retries < retries_max {
@@ -190,7 +211,8 @@ impl Proactor {
                     // SAFETY: whoever pushed the request keeps its memory valid until its answer
                     // has been delivered.
                     true => unsafe { self.queue_aside(user_data, &op, false) },
-                    false => self.requeue(index),
+                    // SAFETY: as above.
+                    false => unsafe { self.queue_part(user_data, &op, &split) },
                 }
             }
             let has_more = split.has_more();

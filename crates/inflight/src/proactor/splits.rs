@@ -52,6 +52,11 @@ impl Split {
         self.request.aside
     }
 
+    /// Whether its file cannot be asked not to wait.
+    pub(super) fn may_wait(&self) -> bool {
+        self.request.submitted
+    }
+
     /// The next part: its operation, where it begins and its length. `None` when all are issued.
     pub(super) fn issue(&mut self) -> Option<(Op, usize, u32)> {
         let limit = self.request.limit_bytes.max(1);

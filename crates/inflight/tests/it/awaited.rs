@@ -10,7 +10,7 @@ pub(crate) mod everywhere;
 mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]
-mod lanes;
+pub(crate) mod lanes;
 #[cfg(feature = "faulty")]
 mod left;
 mod loops;

@@ -19,8 +19,8 @@ use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy,
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
 use crate::support::{
-    chill, engine_with_memory, is_rerun, pattern, rerun, skip, temp_file, uring_or_skip,
-    with_memory,
+    backend_without_rings, chill, engine_with_memory, is_rerun, pattern, rerun, skip, temp_file,
+    uring_or_skip, with_memory,
 };
 
 const PAGE: usize = 4096;
@@ -32,6 +32,12 @@ const BACKEND: &str = "INFLIGHT_BACKEND";
 const SETUP: i64 = libc::SYS_io_uring_setup;
 const ENTER: i64 = libc::SYS_io_uring_enter;
 const REGISTER: i64 = libc::SYS_io_uring_register;
+
+/// Those of the older asynchronous calls.
+const AIO_SETUP: i64 = libc::SYS_io_setup;
+const AIO_SUBMIT: i64 = libc::SYS_io_submit;
+const AIO_TAKE: i64 = libc::SYS_io_getevents;
+const AIO_END: i64 = libc::SYS_io_destroy;
 
 /// Runs `body` in a process of its own with this `INFLIGHT_BACKEND`, and wants it to pass.
 fn in_own_process(test: &str, backend: Option<&str>, body: impl FnOnce()) {
@@ -138,10 +144,10 @@ fn expect_forbidden_by_seccomp(refusal: &SetupError) {
 }
 
 /// Under a filter on this thread: what an engine is made of, and that it works.
-fn falls_back_and_says_so() {
+fn falls_back_and_says_so(to: BackendKind) {
     let engine = engine_with_memory();
     let backend = engine.backend();
-    assert_eq!(backend.kind, BackendKind::Threads);
+    assert_eq!(backend.kind, to, "{}", backend.reason);
     expect_forbidden_by_seccomp(backend.refusal.as_ref().expect("it was tried"));
     assert!(backend.reason.contains("seccomp"), "{}", backend.reason);
     let given_up = engine.stats().fallbacks;
@@ -162,8 +168,12 @@ fn refused_at_setup(test: &str, calls: &[i64], errno: i32) {
             // A thread of its own: who refuses must not be asked of the main thread.
             let thread = std::thread::scope(|scope| {
                 let run = || {
+                    let has_aio = backend_without_rings() == BackendKind::Aio;
                     refuse(calls, errno);
-                    falls_back_and_says_so();
+                    falls_back_and_says_so(match has_aio && !calls.contains(&AIO_SETUP) {
+                        true => BackendKind::Aio,
+                        false => BackendKind::Threads,
+                    });
                 };
                 scope.spawn(run).join()
             });
@@ -173,15 +183,38 @@ fn refused_at_setup(test: &str, calls: &[i64], errno: i32) {
 }
 
 #[test]
-fn a_filter_that_answers_eperm_is_named_and_threads_take_over() {
-    let test = "a_filter_that_answers_eperm_is_named_and_threads_take_over";
+fn a_filter_that_answers_eperm_is_named_and_older_calls_take_over() {
+    let test = "a_filter_that_answers_eperm_is_named_and_older_calls_take_over";
     refused_at_setup(test, &[SETUP, ENTER, REGISTER], libc::EPERM);
 }
 
 #[test]
 fn a_filter_that_answers_enosys_is_named_and_threads_take_over() {
     let test = "a_filter_that_answers_enosys_is_named_and_threads_take_over";
-    refused_at_setup(test, &[SETUP, ENTER, REGISTER], libc::ENOSYS);
+    let calls = [SETUP, ENTER, REGISTER, AIO_SETUP, AIO_SUBMIT];
+    refused_at_setup(test, &calls, libc::ENOSYS);
+}
+
+#[test]
+fn older_calls_that_can_only_be_set_up_are_not_used() {
+    let test = "older_calls_that_can_only_be_set_up_are_not_used";
+    let calls = [SETUP, ENTER, REGISTER, AIO_SUBMIT];
+    if is_rerun(CHILD) {
+        refuse(&calls, libc::EPERM);
+        let engine = engine_with_memory();
+        let backend = engine.backend();
+        assert_eq!(backend.kind, BackendKind::Threads, "{}", backend.reason);
+        assert!(backend.reason.contains("io_submit"), "{}", backend.reason);
+        everything_works(&engine);
+        let demanded = Engine::builder().backend(BackendKind::Aio).build();
+        let refusal = demanded.expect_err("it cannot be had");
+        assert!(matches!(refusal, SetupError::NoAio { .. }), "{refusal:?}");
+        assert!(refusal.to_string().contains("seccomp profile"), "{refusal}");
+        return;
+    }
+    if rings_may_be_tried(test) && backend_without_rings() == BackendKind::Aio {
+        in_own_process(test, None, || {});
+    }
 }
 
 #[test]
@@ -297,7 +330,9 @@ fn expect_setup_error(error: &io::Error) {
 fn with_threads_demanded_a_filter_that_kills_never_fires() {
     let test = "with_threads_demanded_a_filter_that_kills_never_fires";
     if is_rerun(CHILD) {
-        filter(&[SETUP, ENTER, REGISTER], SeccompAction::KillProcess);
+        let older = [AIO_SETUP, AIO_SUBMIT, AIO_TAKE, AIO_END];
+        let calls = [SETUP, ENTER, REGISTER].into_iter().chain(older);
+        filter(&calls.collect::<Vec<_>>(), SeccompAction::KillProcess);
         let engine = Engine::new().unwrap();
         assert_eq!(engine.backend().kind, BackendKind::Threads);
         everything_works(&engine);
@@ -323,7 +358,7 @@ fn an_unknown_backend_in_the_environment_is_an_error_that_names_it() {
             panic!("{refusal:?}");
         };
         assert_eq!(value, "nonsense");
-        assert!(refusal.to_string().contains("uring, threads or auto"));
+        assert!(refusal.to_string().contains("uring, aio, threads or auto"));
         let error = File::open(env::current_exe().unwrap()).unwrap_err();
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
         assert!(matches!(inner, Some(SetupError::UnknownBackend { .. })));

@@ -4,6 +4,7 @@ mod any_range;
 mod asynchronous;
 mod first;
 mod misaligned;
+mod older;
 
 use std::fs;
 use std::io;

@@ -51,8 +51,9 @@ use inflight::{BackendKind, Engine};
 fn the_required_backend_is_chosen() {
     let required = match std::env::var("INFLIGHT_REQUIRE").as_deref() {
         Ok("uring") => BackendKind::Uring,
+        Ok("aio") => BackendKind::Aio,
         Ok("threads") => BackendKind::Threads,
-        Ok(other) => panic!("INFLIGHT_REQUIRE={other:?} is neither uring nor threads"),
+        Ok(other) => panic!("INFLIGHT_REQUIRE={other:?} is neither uring nor aio nor threads"),
         Err(_) => return,
     };
     let backend = Engine::new().unwrap().backend();

@@ -29,9 +29,11 @@ pub(crate) fn on_every_backend_of(configure: impl Fn(Builder) -> Builder, body: 
     };
     run("the default", Engine::builder());
     // What the default is where no ring can be had needs no second run.
-    if default_backend() != BackendKind::Threads {
-        let threads = Engine::builder().backend(BackendKind::Threads);
-        run("threads", threads);
+    for kind in [BackendKind::Aio, BackendKind::Threads] {
+        let builder = Engine::builder().backend(kind);
+        if default_backend() != kind && builder.clone().build().is_ok() {
+            run(&kind.to_string(), builder);
+        }
     }
     #[cfg(feature = "faulty")]
     for seed in seeds() {
@@ -106,6 +108,28 @@ impl Drop for Named {
             say(&format!("failed with: {}", self.0));
         }
     }
+}
+
+/// What an engine gets where no ring can be had.
+pub(crate) fn backend_without_rings() -> BackendKind {
+    match Engine::builder().backend(BackendKind::Aio).build() {
+        Ok(engine) => engine.backend().kind,
+        Err(_) => BackendKind::Threads,
+    }
+}
+
+/// An engine with asynchronous calls; `None`, with the reason said, where there are none.
+pub(crate) fn aio_or_skip(name: &str) -> Option<Engine> {
+    let engine = Engine::builder().backend(BackendKind::Aio).build();
+    let refusal = match engine {
+        Ok(engine) if engine.backend().kind == BackendKind::Aio => return Some(engine),
+        Ok(engine) => engine.backend().reason,
+        Err(refusal) => refusal.to_string(),
+    };
+    let required = env::var("INFLIGHT_REQUIRE").is_ok_and(|backend| backend == "aio");
+    assert!(!required, "{name} needs asynchronous calls: {refusal}");
+    skip(name, &refusal);
+    None
 }
 
 /// An engine on a ring, on this thread too; `None`, with the reason said, where there is none.

@@ -65,6 +65,16 @@ fn on_threads(name: &'static str, host: Host, share: u64) -> Round {
     }
 }
 
+/// On the older asynchronous calls.
+fn on_aio(name: &'static str, host: Host, share: u64) -> Round {
+    let round = round(name, host, share);
+    Round {
+        kind: BackendKind::Aio,
+        builder: round.builder.backend(BackendKind::Aio).threads(8),
+        ..round
+    }
+}
+
 /// Late, short, failing, doubled and reordered completions.
 #[cfg(feature = "faulty")]
 fn faulty(name: &'static str, host: Host, share: u64) -> Round {
@@ -118,6 +128,22 @@ fn nothing_is_lost_on_threads_from_tokio() {
 #[test]
 fn nothing_is_lost_on_threads_in_run_loops() {
     on_threads("threads, run loops", Host::Local, 10).expect_nothing_wrong();
+}
+
+#[test]
+fn nothing_is_lost_on_older_calls_from_tokio() {
+    on_aio("aio, tokio", Host::Tokio, 10).expect_nothing_wrong();
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn nothing_is_lost_on_older_calls_where_the_workers_of_tokio_serve() {
+    on_aio("aio, lane of workers", Host::Lane, 5).expect_nothing_wrong();
+}
+
+#[test]
+fn nothing_is_lost_on_older_calls_in_run_loops() {
+    on_aio("aio, run loops", Host::Local, 10).expect_nothing_wrong();
 }
 
 #[cfg(feature = "faulty")]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::{BackendKind, Builder, Engine};
+use inflight::{BackendKind, Builder, Engine, SetupError};
 use tokio::runtime::Runtime;
 
 use crate::actor::Rules;
@@ -123,7 +123,15 @@ impl Round {
             self.operations
         ));
         let before = descriptors();
-        let engine = self.builder.clone().build().expect("nothing is demanded");
+        let engine = match self.builder.clone().build() {
+            Ok(engine) => engine,
+            // Only where it is demanded.
+            Err(refusal @ SetupError::NoAio { .. }) => {
+                say(&format!("skipped: {}: {refusal}", self.name));
+                return None;
+            }
+            Err(refusal) => panic!("{refusal}"),
+        };
         let backend = engine.backend();
         if backend.kind != self.kind {
             let required = env::var("INFLIGHT_REQUIRE").is_ok_and(|kind| kind == "uring");

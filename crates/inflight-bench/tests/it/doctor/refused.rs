@@ -51,8 +51,16 @@ fn a_filter_that_answers_is_named() {
         assert!(found.finding.contains(shown), "{found:?}");
         assert!(found.fix.contains("--security-opt seccomp="), "{found:?}");
         let backend = line(&examination, "backend");
-        assert!(backend.finding.contains("would use threads"), "{backend:?}");
+        // The older calls, where the kernel has them.
+        assert!(backend.finding.contains("threads: "), "{backend:?}");
     }
+    let older = [libc::SYS_io_setup, libc::SYS_io_submit];
+    let calls = [&ALL[..], &older].concat();
+    let answer = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let (_, examination) = under(&calls, answer);
+    let backend = line(&examination, "backend");
+    assert!(backend.finding.contains("would use threads"), "{backend:?}");
+    assert!(backend.finding.contains("io_submit"), "{backend:?}");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 
 use rustix::io::ReadWriteFlags;
 
-use super::aio;
 use super::transfers::{Said, read_at, read_list, read_one, write_at, write_list, write_one};
+use crate::backend::aio::once;
 use crate::completion::Answer;
 use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
 
@@ -70,7 +70,7 @@ pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
 #[cold]
 pub(crate) unsafe fn execute_submitted(request: &Request) -> (Answer, Option<bool>) {
     // SAFETY: passed on from the caller.
-    let (result, is_asynchronous) = unsafe { aio::execute_submitted(&request.op) };
+    let (result, is_asynchronous) = unsafe { once::execute_submitted(&request.op) };
     // SAFETY: as above.
     let (answer, _) = unsafe { go_on(request, result) };
     (answer, is_asynchronous)

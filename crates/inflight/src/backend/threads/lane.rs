@@ -238,6 +238,12 @@ impl Lane {
         false
     }
 
+    /// Whether completions wait to be taken over.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn has_completed(&self) -> bool {
+        !self.taken.is_empty() || !lock(&self.shared.state).completed.is_empty()
+    }
+
     /// Has the next completion ring the alarm. True if there is one already.
     pub(crate) fn watch(&mut self, alarm: &Alarm) -> bool {
         let mut state = lock(&self.shared.state);

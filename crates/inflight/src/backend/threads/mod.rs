@@ -2,11 +2,10 @@
 //!
 //! It never makes an io_uring system call. Next: [`pool`], then [`execute`].
 
-pub(crate) mod aio;
 pub(crate) mod calls;
 pub(crate) mod execute;
 pub(crate) mod lane;
 pub(crate) mod pool;
-mod task;
+pub(super) mod task;
 mod transfers;
 mod turns;

@@ -3,17 +3,17 @@
 
 use std::time::Instant;
 
-use super::aio::execute_submitted;
 use super::execute::execute;
+use crate::backend::aio::once::execute_submitted;
 use crate::completion::Completion;
 use crate::op::Op;
 
-/// An operation of a lane.
-pub(super) struct Task {
-    pub(super) user_data: u64,
-    pub(super) op: Op,
+/// An operation that is one call.
+pub(crate) struct Task {
+    pub(crate) user_data: u64,
+    pub(crate) op: Op,
     /// Whether it is to show whether the transfer is asynchronous.
-    pub(super) submitted: bool,
+    pub(crate) submitted: bool,
 }
 
 // SAFETY: the addresses in `op` stay valid until its completion has been reaped, whichever thread
@@ -21,7 +21,7 @@ pub(super) struct Task {
 unsafe impl Send for Task {}
 
 /// Executes it, on whatever thread this is.
-pub(super) fn run(task: &Task) -> Completion {
+pub(crate) fn run(task: &Task) -> Completion {
     let begun = Instant::now();
     let (result, is_asynchronous) = match task.submitted {
         // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.

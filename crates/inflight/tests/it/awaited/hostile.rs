@@ -235,7 +235,7 @@ fn the_last_handle_of_an_engine_may_be_dropped_by_the_thread_that_answers() {
             let builder = kind.into_iter().fold(builder, Builder::backend);
             let engine = builder.build().unwrap();
             let who = match engine.backend().kind {
-                BackendKind::Threads => "inflight-pool",
+                BackendKind::Threads | BackendKind::Aio => "inflight-pool",
                 _ => "inflight-driver",
             };
             let (say, hear) = channel();

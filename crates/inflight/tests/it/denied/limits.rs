@@ -9,7 +9,9 @@ use inflight::fs::File;
 use inflight::{BackendKind, Batch, BufPool, Engine, SetupError};
 
 use super::{PAGE, everything_works, in_own_process, rings_may_be_tried};
-use crate::support::{chill, direct_file_or_skip, pattern, skip, temp_file, uring_or_skip};
+use crate::support::{
+    backend_without_rings, chill, direct_file_or_skip, pattern, skip, temp_file, uring_or_skip,
+};
 
 /// Sets a soft limit; the hard one stays.
 fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
@@ -51,7 +53,7 @@ fn without_locked_memory_an_engine_falls_back_or_works() {
             Some(SetupError::Memory { memlock_bytes, .. }) => {
                 assert_eq!(
                     (backend.kind, memlock_bytes),
-                    (BackendKind::Threads, Some(0))
+                    (backend_without_rings(), Some(0))
                 );
                 assert!(
                     backend.reason.contains("RLIMIT_MEMLOCK"),

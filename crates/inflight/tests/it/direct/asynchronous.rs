@@ -17,7 +17,9 @@ use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
 use tempfile::TempDir;
 
 use super::required;
-use crate::support::{FOREVER, directory, fuse_attributes, pattern, skip, uring_of_depth_or_skip};
+use crate::support::{
+    FOREVER, aio_or_skip, directory, fuse_attributes, pattern, skip, uring_of_depth_or_skip,
+};
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
@@ -130,20 +132,31 @@ fn ways(file: &File) -> [(Way, Way); 2] {
 #[test]
 fn what_is_only_started_by_a_call_is_left_to_the_ring() {
     let name = "a direct file of an overlay";
-    let Some(engine) = uring_of_depth_or_skip(name, 32) else {
-        return;
-    };
+    if let Some(engine) = uring_of_depth_or_skip(name, 32) {
+        is_left_to_the_backend(name, &engine);
+    }
+}
+
+#[test]
+fn what_is_only_started_by_a_call_is_left_to_older_calls() {
+    let name = "a direct file of an overlay, by older calls";
+    if let Some(engine) = aio_or_skip(name) {
+        is_left_to_the_backend(name, &engine);
+    }
+}
+
+fn is_left_to_the_backend(name: &str, engine: &Engine) {
     let Some(overlay) = Overlay::new(name) else {
         return;
     };
     let content = Rc::new(pattern(BLOCKS * BLOCK));
-    let Some(file) = required(name, &engine, overlay.file(&content)) else {
+    let Some(file) = required(name, engine, overlay.file(&content)) else {
         return;
     };
     let file = Rc::new(file);
     for _ in 0..SHOWN_AFTER / 64 {
-        read_in_a_queue(&engine, &file, &content, 64);
-        write_in_a_loop(&engine, &file, &content, 64);
+        read_in_a_queue(engine, &file, &content, 64);
+        write_in_a_loop(engine, &file, &content, 64);
         if ways(&file) == [(Way::Backend, Way::Backend); 2] {
             break;
         }
@@ -155,13 +168,14 @@ fn what_is_only_started_by_a_call_is_left_to_the_ring() {
     assert_eq!(ways(&file), [(Way::Backend, Way::Backend); 2], "{read}");
     // Whatever is read and written from now on goes there, but for one that shows it again.
     let before = engine.stats();
-    read_in_a_queue(&engine, &file, &content, 256);
-    write_in_a_loop(&engine, &file, &content, 256);
-    read_in_a_queue(&engine, &file, &content, 256);
+    read_in_a_queue(engine, &file, &content, 256);
+    write_in_a_loop(engine, &file, &content, 256);
+    read_in_a_queue(engine, &file, &content, 256);
     let after = engine.stats();
     let elsewhere = |stats: &inflight::Stats| stats.pool_calls + stats.plain_calls;
     assert!(elsewhere(&after) - elsewhere(&before) <= 2, "{after:?}");
-    assert!(std::fs::read(overlay.0.path().join("merged/file")).unwrap() == *content);
+    let written = std::fs::read(overlay.0.path().join("merged/file"));
+    assert!(written.expect("it is there") == *content);
 }
 
 /// A file system of one file, which takes its time within each call.

@@ -8,47 +8,15 @@
 //! (`fs/aio.c` of Linux calls the file system on the thread that submits).
 #![allow(unsafe_code)]
 
+use std::ffi::c_ulong;
 use std::mem::MaybeUninit;
-use std::ptr;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use super::execute::{execute, is_filtered};
+use super::calls::{self, IoEvent, Iocb};
+use crate::backend::threads::execute::{execute, is_filtered};
 use crate::op::Op;
-
-/// A request, as the kernel reads it. Source: `struct iocb` of linux/aio_abi.h, where the two
-/// halves of the key are swapped on machines with the other byte order; both are zero here.
-#[derive(Default)]
-#[repr(C)]
-struct Iocb {
-    data: u64,
-    key: u32,
-    rw_flags: i32,
-    opcode: u16,
-    priority: i16,
-    fd: u32,
-    buffer: u64,
-    bytes: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    eventfd: u32,
-}
-
-/// A completion, as the kernel writes it. Source: `struct io_event` of linux/aio_abi.h.
-#[repr(C)]
-struct IoEvent {
-    data: u64,
-    request: u64,
-    result: i64,
-    result2: i64,
-}
-
-/// As many are submitted, and waited for.
-const ONE: libc::c_long = 1;
-
-/// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of linux/aio_abi.h.
-const PREAD: u16 = 0;
-const PWRITE: u16 = 1;
 
 /// Where requests are submitted: one context for the process, for good, because to destroy one
 /// waits for other processors of the machine.
@@ -58,10 +26,18 @@ enum Context {
     /// The kernel has none for this process.
     None,
     Made {
-        id: libc::c_ulong,
+        id: c_ulong,
         /// A forked child has none of its parent's.
         by: u32,
     },
+}
+
+/// Whether these calls have been made before in this process, under the filter that it has.
+static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
+
+/// Such calls have been made.
+pub(super) fn allow() {
+    ARE_ALLOWED.store(true, Ordering::Relaxed);
 }
 
 static CONTEXT: Mutex<Context> = Mutex::new(Context::Unknown);
@@ -88,38 +64,19 @@ pub(crate) unsafe fn execute_submitted(op: &Op) -> (i32, Option<bool>) {
 ///
 /// As for [`execute`].
 unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
-    let (opcode, fd, span, offset) = match *op {
-        Op::ReadAt {
-            fd, span, offset, ..
-        } => (PREAD, fd, span, offset),
-        Op::WriteAt {
-            fd, span, offset, ..
-        } => (PWRITE, fd, span, offset),
-        _ => return None,
-    };
     // Held until the transfer is over; others need not wait for it. In a forked child it may be
     // held by a thread that is not there.
     let mut context = CONTEXT.try_lock().ok()?;
-    // A process may be ended for a call that is filtered.
-    if cfg!(miri) || is_filtered() {
+    // A process may be ended for a call that is filtered. Engines that cannot do without these
+    // calls have seen that they are allowed.
+    if cfg!(miri) || (is_filtered() && !ARE_ALLOWED.load(Ordering::Relaxed)) {
         return None;
     }
     let id = made(&mut context)?;
-    let mut request = Iocb {
-        opcode,
-        fd: u32::try_from(fd).ok()?,
-        buffer: u64::try_from(span.start.addr()).ok()?,
-        bytes: u64::try_from(span.len).ok()?,
-        offset: i64::try_from(offset).ok()?,
-        ..Iocb::default()
-    };
-    // The kernel writes through the address that it is given here.
-    span.start.expose_provenance();
-    let mut requests = [&raw mut request];
-    // SAFETY: the list and the request are there until this returns; the caller keeps what the
-    // request names until it is over, for which this waits below.
-    let taken = unsafe { libc::syscall(libc::SYS_io_submit, id, ONE, requests.as_mut_ptr()) };
-    if taken != ONE {
+    let mut request = Iocb::transfer(0, op, 0)?;
+    // SAFETY: the caller keeps what the request names until it is over, for which this waits below.
+    let taken = unsafe { calls::submit(id, std::slice::from_mut(&mut request)) };
+    if !matches!(taken, Ok(1)) {
         return None;
     }
     let (result, is_asynchronous) = finished(id);
@@ -130,7 +87,7 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
 
 /// The context of this process, made now if there is none.
 #[cold]
-fn made(context: &mut Context) -> Option<libc::c_ulong> {
+fn made(context: &mut Context) -> Option<c_ulong> {
     let by = std::process::id();
     match *context {
         Context::Made { id, by: maker } if maker == by => return Some(id),
@@ -138,11 +95,10 @@ fn made(context: &mut Context) -> Option<libc::c_ulong> {
         Context::Made { .. } | Context::Unknown => {}
     }
     *context = Context::None;
-    let mut id: libc::c_ulong = 0;
-    // SAFETY: the kernel writes the id, which is zero before, into memory of its type.
-    let answer = unsafe { libc::syscall(libc::SYS_io_setup, 1_u32, &raw mut id) };
+    let id = calls::set_up(1).ok()?;
     // What is submitted has to be waited for, so it is tried whether that is allowed.
-    if answer == 0 && events(id, Wait::No, &mut MaybeUninit::uninit()) == 0 {
+    let none = calls::take(id, 0, &mut [MaybeUninit::uninit()], Some(Duration::ZERO));
+    if matches!(none, Ok(0)) {
         *context = Context::Made { id, by };
         return Some(id);
     }
@@ -153,39 +109,17 @@ fn made(context: &mut Context) -> Option<libc::c_ulong> {
 /// for. The kernel uses the memory until then.
 ///
 /// One that is over is no proof: this thread may have lost its processor. One that is not over is.
-fn finished(id: libc::c_ulong) -> (i64, bool) {
-    let mut event = MaybeUninit::uninit();
-    let mut taken = events(id, Wait::No, &mut event);
-    let is_asynchronous = taken == 0;
-    while taken != ONE {
+fn finished(id: c_ulong) -> (i64, bool) {
+    let mut place = [MaybeUninit::<IoEvent>::uninit()];
+    let mut taken = calls::take(id, 0, &mut place, Some(Duration::ZERO));
+    let is_asynchronous = matches!(taken, Ok(0));
+    while !matches!(taken, Ok(1)) {
         // It has worked when the context was made; a signal interrupts it.
-        taken = events(id, Wait::Yes, &mut event);
+        taken = calls::take(id, 1, &mut place, None);
     }
     // SAFETY: the kernel has filled it.
-    let event = unsafe { event.assume_init_ref() };
+    let event = unsafe { place[0].assume_init_ref() };
     (event.result, is_asynchronous)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wait {
-    No,
-    Yes,
-}
-
-/// Takes one completion if there is one, or waits for it. Returns how many that were; -1 after a
-/// signal.
-fn events(id: libc::c_ulong, wait: Wait, event: &mut MaybeUninit<IoEvent>) -> libc::c_long {
-    let mut at_once = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let (at_least, at_most) = match wait {
-        Wait::No => (0, &raw mut at_once),
-        Wait::Yes => (ONE, ptr::null_mut()),
-    };
-    let event = event.as_mut_ptr();
-    // SAFETY: the kernel writes into `event`, which is one completion, and reads the time.
-    unsafe { libc::syscall(libc::SYS_io_getevents, id, at_least, ONE, event, at_most) }
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
