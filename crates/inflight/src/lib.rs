@@ -1,5 +1,5 @@
-//! Disk I/O that keeps the device's queue full: io_uring first, a pool of threads where it is
-//! blocked, one API for both.
+//! Disk I/O that keeps the device's queue full: io_uring first, Linux's older asynchronous calls
+//! and a pool of threads where it is blocked, one API for all.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -34,13 +34,14 @@
 //!
 //! # Environment
 //!
-//! `INFLIGHT_BACKEND` is `uring`, `threads` or `auto`. With `threads` no io_uring system call is
-//! ever made.
+//! `INFLIGHT_BACKEND` is `uring`, `aio`, `threads` or `auto`. With `aio` no io_uring system call is
+//! ever made, with `threads` none of the older asynchronous calls (io_setup(2)) either.
 //!
 //! # Kernels
 //!
-//! io_uring is used from Linux 6.1 on by itself and from 5.6 on if it is demanded; the thread pool
-//! works on any. What the kernel can do is found out by asking it, never by its version.
+//! io_uring is used from Linux 6.1 on by itself and from 5.6 on if it is demanded, the older calls
+//! from 4.19 on; the thread pool works on any. What the kernel can do is found out by asking it,
+//! never by its version.
 //!
 //! # Cancellation
 //!

@@ -13,7 +13,8 @@ use crate::proactor::{Count, Tally};
 pub struct Stats {
     /// Operations answered.
     pub operations: u64,
-    /// Calls of `io_uring_enter`, each for any number of operations.
+    /// Calls of `io_uring_enter`, or of `io_submit` and `io_getevents` on the backend `aio`, each
+    /// for any number of operations.
     pub enters: u64,
     /// Plain system calls made on the calling thread: operations alone, and those that a policy
     /// or a fallback took past the backend.
@@ -25,7 +26,8 @@ pub struct Stats {
     /// while their own thread copied others, each by a plain system call (`docs/design/roads.md`).
     pub helped_reads: u64,
     /// Operations that an engine with rings had its threads do, because a ring would have handed
-    /// them to a worker of the kernel.
+    /// them to a worker of the kernel, and on the backend `aio` all that are for no asynchronous
+    /// call.
     pub pool_calls: u64,
     /// Operations that were served in the lane of a tokio runtime; see
     /// [`crate::Engine::serve_on_tokio`].

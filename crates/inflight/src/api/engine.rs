@@ -219,15 +219,16 @@ impl Engine {
     /// loop of the library makes cached reads itself.
     ///
     /// [`Stats::lane_operations`] counts what lanes have done. Timers, syncs, and what goes to the
-    /// pool of threads are not for a lane. Futures may go on anywhere, also when the runtime has
-    /// ended: a driver thread then takes a lane over. It also does so, for good, when nobody has
-    /// polled the lane's task for half a second with something waiting; [`Engine::stats`] names
-    /// that among the fallbacks.
+    /// pool of threads are not for a lane; on the backend `aio` that is all but direct transfers.
+    /// Futures may go on anywhere, also when the runtime has ended: a driver thread then takes a
+    /// lane over. It also does so, for good, when nobody has polled the lane's task for half a
+    /// second with something waiting; [`Engine::stats`] names that among the fallbacks.
     ///
     /// # Errors
     ///
-    /// Outside a runtime, in a forked child, and where there are no rings, or none for this
-    /// runtime. Drivers then serve it as without this call, and the fallbacks say why.
+    /// Outside a runtime, in a forked child, on the backend `threads`, and if there is no ring (or
+    /// none of the older calls' contexts) for this runtime. Drivers and the pool then serve it as
+    /// without this call, and the fallbacks say why.
     ///
     /// # Panics
     ///

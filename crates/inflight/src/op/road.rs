@@ -45,7 +45,7 @@ pub(crate) enum Road {
     /// Through the proactor, but one in a few as [`Road::CacheFirst`].
     Cold,
     /// By threads of the pool, each timed: the file cannot be asked whether it would wait. On an
-    /// engine without rings one in a few is a timed plain call where it is waited for.
+    /// engine of threads one in a few is a timed plain call where it is waited for.
     Slow,
     /// As [`Road::Slow`], of a direct file; made so that it shows whether the file only starts such
     /// transfers within a call.

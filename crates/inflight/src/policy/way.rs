@@ -23,8 +23,9 @@ pub enum Way {
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,
-    /// The ring; on an engine without rings, the pool. The first few that a thread waits for by
-    /// themselves are plain calls all the same, because they do not pay for a ring.
+    /// The ring; without rings, the older calls for what is direct (the backend `aio`), else the
+    /// pool. What a thread waits for by itself is a plain call without rings, and with them if it
+    /// is one of the first few, which do not pay for a ring.
     Backend,
     /// A thread of the pool.
     Pool,

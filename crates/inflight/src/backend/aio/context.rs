@@ -139,3 +139,29 @@ fn shown_at(id: c_ulong) -> Option<NonNull<Shown>> {
     let magic = unsafe { shown.as_ref() }.magic.load(Ordering::Relaxed);
     (magic == MAGIC).then_some(shown)
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::backend::threads::execute::is_filtered;
+
+    /// A size that nobody else asks for.
+    const ROOM: u32 = 77;
+
+    #[test]
+    fn an_idle_context_is_used_again() {
+        let Some(first) = (!is_filtered()).then(|| Context::new(ROOM)) else {
+            return eprintln!("skipped: asynchronous calls: they may be filtered");
+        };
+        let first = match first {
+            Ok(first) => first,
+            Err(refusal) => return eprintln!("skipped: asynchronous calls: {refusal}"),
+        };
+        assert!(!first.has_completed());
+        let id = first.id;
+        first.give_up(true);
+        let again = Context::new(ROOM).expect("it is there");
+        assert_eq!(again.id, id);
+        again.give_up(false);
+    }
+}

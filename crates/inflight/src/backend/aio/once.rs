@@ -35,9 +35,11 @@ enum Context {
 /// Whether these calls have been made before in this process, under the filter that it has.
 static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
 
-/// Such calls have been made.
+/// Such calls have been made on this thread.
 pub(super) fn allow() {
-    ARE_ALLOWED.store(true, Ordering::Relaxed);
+    if is_filtered() {
+        ARE_ALLOWED.store(true, Ordering::Relaxed);
+    }
 }
 
 static CONTEXT: Mutex<Context> = Mutex::new(Context::Unknown);

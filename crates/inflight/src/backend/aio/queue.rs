@@ -24,6 +24,8 @@ use crate::op::Op;
 pub(crate) struct Aio {
     /// Taken out when it is dropped.
     context: ManuallyDrop<Context>,
+    /// Whether it has been tried out.
+    is_sound: bool,
     /// Not submitted yet.
     queued: Vec<Task>,
     /// The same, as the kernel reads them.
@@ -76,6 +78,7 @@ impl Aio {
         let room = capacity + 1;
         let mut aio = Self {
             context: ManuallyDrop::new(Context::new(room)?),
+            is_sound: false,
             queued: Vec::with_capacity(to_usize(capacity)),
             requests: Vec::with_capacity(to_usize(room)),
             in_kernel: 0,
@@ -89,6 +92,7 @@ impl Aio {
             fruitless: 0,
         };
         aio.try_out()?;
+        aio.is_sound = true;
         aio.calls = 0;
         once::allow();
         Ok(aio)
@@ -248,6 +252,7 @@ impl Aio {
             return Ok(());
         }
         let mut from = 0;
+        let mut submitted = Ok(());
         while from < self.requests.len() {
             self.calls += 1;
             // SAFETY: whoever has pushed the operations keeps what they name until their
@@ -261,7 +266,7 @@ impl Aio {
                 // io_submit(2): no room or no memory now.
                 Err(cause) if cause.raw_os_error() == Some(libc::EAGAIN) => {
                     if self.in_kernel == 0 {
-                        self.wait_for_memory(cause)?;
+                        submitted = self.wait_for_memory(cause);
                     }
                     break;
                 }
@@ -279,7 +284,7 @@ impl Aio {
         }
         self.requests.drain(..from);
         self.queued.drain(..from);
-        Ok(())
+        submitted
     }
 
     #[cold]
@@ -368,9 +373,135 @@ impl Drop for Aio {
             event.signal();
             let _ = self.take(1, Some(UNWATCHED));
         }
-        let is_idle = self.in_kernel == 0 && !self.listens;
+        let is_idle = self.in_kernel == 0 && !self.listens && self.is_sound;
         // SAFETY: taken here only, and `self` is not used any more.
         let context = unsafe { ManuallyDrop::take(&mut self.context) };
         context.give_up(is_idle);
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, RawFd};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::backend::threads::execute::is_filtered;
+    use crate::op::{Span, Wishes};
+
+    /// `None`, with the reason said, where the kernel has none.
+    fn aio(capacity: u32) -> Option<Aio> {
+        if is_filtered() {
+            eprintln!("skipped: asynchronous calls: they may be filtered");
+            return None;
+        }
+        let refusal = match Aio::new(capacity) {
+            Ok(aio) => return Some(aio),
+            Err(refusal) => refusal,
+        };
+        eprintln!("skipped: asynchronous calls: {refusal}");
+        None
+    }
+
+    fn read(fd: RawFd, buf: &mut [u8], offset: u64) -> Op {
+        Op::ReadAt {
+            fd,
+            span: Span {
+                start: buf.as_mut_ptr(),
+                len: buf.len(),
+                arena: None,
+            },
+            offset,
+            wishes: Wishes::NONE,
+        }
+    }
+
+    /// A file whose reads need not wait, and its content.
+    fn cached() -> (File, Vec<u8>) {
+        let content: Vec<u8> = (0..=250).cycle().take(64 * 100).collect();
+        let mut file = tempfile::tempfile().expect("the temporary directory can be written");
+        file.write_all(&content).expect("there is room");
+        (file, content)
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_keeps_nothing_else_from_being_done() {
+        const COUNT: usize = 64;
+        let Some(mut aio) = aio(64) else {
+            return;
+        };
+        let (file, content) = cached();
+        let mut bufs = vec![[0_u8; 100]; COUNT];
+        for _ in 0..3 {
+            for (number, buf) in bufs.iter_mut().enumerate() {
+                // A descriptor that nobody has, now and then, and first and last.
+                let is_bad = number % 9 == 0;
+                let fd = if is_bad { RawFd::MAX } else { file.as_raw_fd() };
+                let op = read(fd, buf, number as u64 * 100);
+                // SAFETY: the buffers outlive the loop below, which waits for all.
+                assert!(unsafe { aio.push(number as u64, &op, true) });
+            }
+            let mut seen = [false; COUNT];
+            while seen.contains(&false) {
+                let left = seen.iter().filter(|seen| !**seen).count();
+                aio.turn(left).expect("it goes on");
+                for completion in aio.reap() {
+                    let number = usize::try_from(completion.user_data).expect("a few");
+                    assert!(!std::mem::replace(&mut seen[number], true), "{number}");
+                    let expected = if number % 9 == 0 { NOT_TAKEN } else { 100 };
+                    assert_eq!(completion.result, expected, "{number}");
+                }
+            }
+            assert_eq!((aio.in_kernel, aio.unsubmitted()), (0, 0));
+            for (number, buf) in bufs.iter_mut().enumerate() {
+                let is_read = buf[..] == content[number * 100..][..100];
+                assert_eq!(is_read, number % 9 != 0, "{number}");
+                buf.fill(255);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_transfer_is_not_taken() {
+        let Some(mut aio) = aio(8) else {
+            return;
+        };
+        for op in [
+            Op::Nop,
+            Op::Sync {
+                fd: 0,
+                data_only: true,
+            },
+        ] {
+            // SAFETY: it names no memory.
+            assert!(!unsafe { aio.push(1, &op, false) });
+        }
+        aio.turn(1).expect("there is nothing to wait for");
+        assert_eq!(aio.reap().count(), 0);
+    }
+
+    #[test]
+    fn the_alarm_interrupts_a_wait_whatever_is_in_flight() {
+        let Some(mut aio) = aio(8) else {
+            return;
+        };
+        let alarm = aio.alarm().expect("there is a descriptor");
+        for is_idle in [true, false, true, false, false] {
+            let theirs = Arc::clone(&alarm);
+            let rings = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(5));
+                theirs.signal();
+            });
+            aio.turn_or(1, None, is_idle).expect("it goes on");
+            rings.join().expect("it does not panic");
+            // What was rung for an earlier wait may be found by a later one.
+            aio.turn(0).expect("it goes on");
+        }
+        let begun = Instant::now();
+        let soon = Duration::from_millis(3);
+        aio.turn_or(1, Some(soon), false).expect("it goes on");
+        assert!(begun.elapsed() >= soon);
     }
 }
