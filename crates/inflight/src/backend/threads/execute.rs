@@ -145,11 +145,16 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
 #[inline]
 pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
     // SAFETY: passed on from the caller.
-    let moved = unsafe { with_flags(op, ReadWriteFlags::NOWAIT) };
-    moved.map_or_else(
-        |errno| -errno,
-        |moved| i32::try_from(moved).expect("a transfer is at most MAX_RW_COUNT"),
-    )
+    match unsafe { with_flags(op, ReadWriteFlags::NOWAIT) } {
+        Ok(0) if matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. }) => {
+            // Linux 5.9 and 5.10 say so also where the page cache has lost something
+            // (preadv2(2), BUGS). At the end of the file the plain call does not wait.
+            // SAFETY: as above; the first call is over.
+            unsafe { execute(op) }
+        }
+        Ok(moved) => i32::try_from(moved).expect("a transfer is at most MAX_RW_COUNT"),
+        Err(errno) => -errno,
+    }
 }
 
 /// Bytes that a transfer moves if it is not short; 0 for any other operation.
