@@ -152,7 +152,7 @@ impl Shared {
             None => self.chosen.clone(),
             Some(why) => Chosen {
                 kind: Kind::Threads,
-                reason: format!("a ring could not be used any more: {why}"),
+                reason: format!("the backend could not be used any more: {why}"),
                 refusal: Some(why.clone()),
             },
         }
@@ -188,7 +188,7 @@ impl Shared {
                 let depth = self.config.queue_depth;
                 Proactor::new(Backend::Faulty(Box::new(faulty)), depth, [true; KINDS])
             }
-            Kind::Aio => match Aio::new(self.config.queue_depth) {
+            Kind::Aio => match self.new_aio() {
                 Ok(aio) => self.with_aio(aio),
                 Err(refusal) => {
                     let reason = format!("a thread has no asynchronous calls: {refusal}");
@@ -237,9 +237,16 @@ impl Shared {
         Ok((proactor, watched))
     }
 
+    fn new_aio(&self) -> Result<Aio, SetupError> {
+        match self.gave_up.get() {
+            Some(why) => Err(why.clone()),
+            None => Aio::new(self.config.queue_depth),
+        }
+    }
+
     #[cfg(feature = "tokio")]
     fn new_lane_of_aio(&self) -> Result<(Proactor, OwnedFd), SetupError> {
-        let mut aio = Aio::new(self.config.queue_depth)?;
+        let mut aio = self.new_aio()?;
         let watched = aio.watched().map_err(|cause| SetupError::NoAio {
             cause: Arc::new(cause),
         })?;
@@ -346,7 +353,8 @@ impl Shared {
     /// rather than for a driver: so few that its wake-ups would take more than a thread for each.
     pub(crate) fn is_rather_pooled(&self, requests: &[Request]) -> bool {
         let is_known = matches!(self.chosen.kind, Kind::Aio);
-        if !is_known || requests.iter().any(|request| request.submitted) {
+        let suits = |request: &Request| !request.submitted && pooled::suits(request);
+        if !is_known || !requests.iter().all(suits) {
             return false;
         }
         let of_drivers = self.started_drivers().map_or(0, Drivers::unanswered);
@@ -385,10 +393,16 @@ impl Shared {
         }
     }
 
-    /// A ring could not be used any more: the engine makes no more of them.
+    /// A ring, or what there is instead, could not be used any more: the engine makes no more.
     pub(crate) fn give_up_rings(&self, cause: io::Error) {
+        let why = match self.chosen.kind {
+            Kind::Aio => SetupError::NoAio {
+                cause: Arc::new(cause),
+            },
+            _ => probe::explain(cause),
+        };
         // The first reason stands.
-        let _ = self.gave_up.set(probe::explain(cause));
+        let _ = self.gave_up.set(why);
     }
 
     /// Why this thread could not have a ring.

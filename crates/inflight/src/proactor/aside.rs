@@ -31,7 +31,6 @@ pub(super) struct Aside {
     /// Whether somebody may have to interrupt the owner.
     is_interrupted: bool,
     /// Whether the alarm is rung for each completion, because the owner does not wait for it.
-    #[cfg(feature = "tokio")]
     is_announced: bool,
 }
 
@@ -55,7 +54,6 @@ impl Aside {
     }
 
     /// Whether something is in flight here that has to be announced.
-    #[cfg(feature = "tokio")]
     pub(super) fn is_announced(&self) -> bool {
         self.is_announced && self.in_flight > 0
     }
@@ -176,7 +174,9 @@ impl Proactor {
         };
         let lane = self.aside.lane.as_mut().expect("something is in it");
         if !lane.submit_beside(helps) || (alarm.is_none() && at_least > 0) {
-            // Nobody else does it, or nobody could tell of it.
+            // Nobody else does it, or nobody could tell of it: an owner that does not wait for it
+            // either does one now.
+            let at_least = at_least.max(u32::from(self.aside.is_announced));
             lane.wait(to_usize(at_least.min(self.aside.in_flight)));
             return self.hand_over(0, wait);
         }
@@ -227,7 +227,6 @@ impl Proactor {
     }
 
     /// Has the alarm rung when the next one completes, or now if one has.
-    #[cfg(feature = "tokio")]
     #[cold]
     pub(super) fn announce_aside(&mut self) {
         let Ok(alarm) = self.backend.alarm() else {

@@ -385,7 +385,6 @@ impl Proactor {
             self.reap_aside(deliver);
         }
         self.settle(deliver);
-        #[cfg(feature = "tokio")]
         if self.aside.is_announced() {
             self.announce_aside();
         }
@@ -402,6 +401,10 @@ impl Proactor {
             false => self.hand_over(0, Wait::Through),
             true => self.hand_over_beside(0, Wait::Through),
         };
+        if self.aside.is_announced() {
+            // There may be no turn before one completes.
+            self.announce_aside();
+        }
         if handed_over.is_err() {
             let mut answers = Vec::new();
             self.conclude(handed_over, &mut |token, answer| {
@@ -522,7 +525,11 @@ impl Proactor {
         self.has_news = false;
         let registration = self.backend.take_refusal();
         let broken = self.broken.as_ref().map(|cause| {
-            format!("a ring could not be entered any more: {cause}; plain calls took its place")
+            let what = match self.is_for_direct_transfers {
+                true => "asynchronous calls could not be made",
+                false => "a ring could not be entered",
+            };
+            format!("{what} any more: {cause}; plain calls took their place")
         });
         let refused = std::mem::take(&mut self.newly_refused);
         let refused = refused

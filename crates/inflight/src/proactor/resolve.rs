@@ -61,7 +61,7 @@ impl Proactor {
                 op: slot.op,
                 whole: true,
                 limit_bytes,
-                aside: false,
+                aside: self.is_for_direct_transfers,
                 submitted: false,
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
@@ -250,8 +250,12 @@ impl Proactor {
     /// anything did, its memory is the kernel's and nobody can tell until when.
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
-        self.drain_aside(deliver);
         self.settle(deliver);
+        while self.aside.is_busy() {
+            self.drain_aside(deliver);
+            // Of what was done, some may have another step there.
+            self.settle(deliver);
+        }
         if self.backend.unsubmitted() != self.slots.in_flight() {
             if broken.may_pass {
                 return;

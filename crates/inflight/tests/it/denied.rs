@@ -4,6 +4,7 @@
 //! again for one test, with the environment that the test is about.
 
 pub(crate) mod limits;
+mod older;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -193,28 +194,6 @@ fn a_filter_that_answers_enosys_is_named_and_threads_take_over() {
     let test = "a_filter_that_answers_enosys_is_named_and_threads_take_over";
     let calls = [SETUP, ENTER, REGISTER, AIO_SETUP, AIO_SUBMIT];
     refused_at_setup(test, &calls, libc::ENOSYS);
-}
-
-#[test]
-fn older_calls_that_can_only_be_set_up_are_not_used() {
-    let test = "older_calls_that_can_only_be_set_up_are_not_used";
-    let calls = [SETUP, ENTER, REGISTER, AIO_SUBMIT];
-    if is_rerun(CHILD) {
-        refuse(&calls, libc::EPERM);
-        let engine = engine_with_memory();
-        let backend = engine.backend();
-        assert_eq!(backend.kind, BackendKind::Threads, "{}", backend.reason);
-        assert!(backend.reason.contains("io_submit"), "{}", backend.reason);
-        everything_works(&engine);
-        let demanded = Engine::builder().backend(BackendKind::Aio).build();
-        let refusal = demanded.expect_err("it cannot be had");
-        assert!(matches!(refusal, SetupError::NoAio { .. }), "{refusal:?}");
-        assert!(refusal.to_string().contains("seccomp profile"), "{refusal}");
-        return;
-    }
-    if rings_may_be_tried(test) && backend_without_rings() == BackendKind::Aio {
-        in_own_process(test, None, || {});
-    }
 }
 
 #[test]

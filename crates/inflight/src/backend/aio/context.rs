@@ -45,8 +45,9 @@ const MAGIC: u32 = 0xa10a_10a1;
 /// processors of the machine.
 static KEPT: Mutex<Vec<Context>> = Mutex::new(Vec::new());
 
-/// Most contexts that are kept.
-const KEPT_MAX: usize = 32;
+/// Most requests that the contexts which are kept have room for. It is taken out of what all
+/// processes have together (`fs.aio-max-nr`).
+const KEPT_ROOM_MAX: u32 = 4096;
 
 impl Context {
     /// One for so many requests.
@@ -56,14 +57,21 @@ impl Context {
     /// As io_setup(2), and where completions are not shown as Linux does.
     pub(super) fn new(room: u32) -> io::Result<Self> {
         let by = std::process::id();
-        // In a forked child it may be held by a thread that is not there.
-        if let Ok(mut kept) = KEPT.try_lock() {
-            let fits = |kept: &Self| kept.by == by && kept.room == room;
-            if let Some(place) = kept.iter().position(fits) {
-                return Ok(kept.swap_remove(place));
-            }
+        if let Some(kept) = take_kept(|kept| kept.by == by && kept.room == room) {
+            return Ok(kept);
         }
-        let id = calls::set_up(room)?;
+        let id = calls::set_up(room).or_else(|cause| {
+            // What this process keeps may be what is lacking.
+            let mut has_ended = false;
+            while let Some(kept) = take_kept(|kept| kept.by == by) {
+                calls::destroy(kept.id);
+                has_ended = true;
+            }
+            match has_ended {
+                true => calls::set_up(room),
+                false => Err(cause),
+            }
+        })?;
         let Some(shown) = shown_at(id) else {
             calls::destroy(id);
             return Err(io::Error::new(
@@ -109,17 +117,29 @@ impl Context {
 
     /// Gives it up. `is_idle`: nothing is in flight.
     pub(super) fn give_up(self, is_idle: bool) {
-        if self.by != std::process::id() {
+        let by = std::process::id();
+        if self.by != by {
             return;
         }
-        if is_idle
-            && let Ok(mut kept) = KEPT.try_lock()
-            && kept.len() < KEPT_MAX
-        {
-            return kept.push(self);
+        // In a forked child it may be held by a thread that is not there.
+        if is_idle && let Ok(mut kept) = KEPT.try_lock() {
+            // The others are its parent's.
+            kept.retain(|kept| kept.by == by);
+            let room: u32 = kept.iter().map(|kept| kept.room).sum();
+            if room.saturating_add(self.room) <= KEPT_ROOM_MAX {
+                return kept.push(self);
+            }
         }
         calls::destroy(self.id);
     }
+}
+
+/// Takes one of the contexts that are kept.
+fn take_kept(suits: impl Fn(&Context) -> bool) -> Option<Context> {
+    // As above.
+    let mut kept = KEPT.try_lock().ok()?;
+    let place = kept.iter().position(suits)?;
+    Some(kept.swap_remove(place))
 }
 
 /// The head of the ring of a context. `None` where there is none, as in sandboxes that have the

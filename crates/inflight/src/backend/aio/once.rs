@@ -9,9 +9,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_ulong;
+use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
@@ -41,6 +43,9 @@ pub(super) fn allow() {
         ARE_ALLOWED.store(true, Ordering::Relaxed);
     }
 }
+
+/// How often what cannot be waited for is looked for.
+const REFUSED_RETRY_AFTER: Duration = Duration::from_millis(1);
 
 static CONTEXT: Mutex<Context> = Mutex::new(Context::Unknown);
 
@@ -116,7 +121,11 @@ fn finished(id: c_ulong) -> (i64, bool) {
     let mut taken = calls::take(id, 0, &mut place, Some(Duration::ZERO));
     let is_asynchronous = matches!(taken, Ok(0));
     while !matches!(taken, Ok(1)) {
-        // It has worked when the context was made; a signal interrupts it.
+        // It has worked when the context was made. A signal interrupts it; a filter that was
+        // installed meanwhile may refuse it for ever.
+        if taken.is_err_and(|cause| cause.kind() != io::ErrorKind::Interrupted) {
+            thread::sleep(REFUSED_RETRY_AFTER);
+        }
         taken = calls::take(id, 1, &mut place, None);
     }
     // SAFETY: the kernel has filled it.

@@ -302,7 +302,9 @@ impl Aio {
 
     /// Takes what has completed, and waits until so many can be reaped.
     fn take_for(&mut self, at_least: usize, at_most: Option<Duration>) -> Result<(), Broken> {
-        let can_come = self.in_kernel + usize::from(self.listens);
+        // With something to be submitted yet nobody is to wait for the alarm alone.
+        let listens = self.listens && self.queued.is_empty();
+        let can_come = self.in_kernel + usize::from(listens);
         let at_least = at_least.saturating_sub(self.taken.len()).min(can_come);
         if at_least > 0 || self.context.has_completed() {
             self.take(at_least, at_most)?;

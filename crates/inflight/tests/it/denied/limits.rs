@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 /// Sets a soft limit; the hard one stays.
-fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+pub(super) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -29,7 +29,7 @@ fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
 }
 
 /// Becomes a user whom limits bind, and of whom there are no other processes.
-fn drop_privileges() {
+pub(super) fn drop_privileges() {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is there");
     let is_root = status.lines().any(|line| line.starts_with("Uid:\t0\t"));
     // SAFETY: no memory is involved.
