@@ -9,3 +9,20 @@ mod calls;
 mod context;
 pub(crate) mod once;
 pub(crate) mod queue;
+
+/// A read of this descriptor, for tests.
+#[cfg(all(test, not(loom), not(miri)))]
+fn read_of(fd: std::os::fd::RawFd, buf: &mut [u8], offset: u64) -> crate::op::Op {
+    use crate::op::{Op, Span, Wishes};
+
+    Op::ReadAt {
+        fd,
+        span: Span {
+            start: buf.as_mut_ptr(),
+            len: buf.len(),
+            arena: None,
+        },
+        offset,
+        wishes: Wishes::NONE,
+    }
+}

@@ -139,20 +139,12 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsRawFd;
 
+    use super::super::read_of;
     use super::*;
-    use crate::op::{Span, Wishes};
+    use crate::op::Wishes;
 
     fn read(file: &fs::File, buf: &mut [u8], offset: u64) -> Op {
-        Op::ReadAt {
-            fd: file.as_raw_fd(),
-            span: Span {
-                start: buf.as_mut_ptr(),
-                len: buf.len(),
-                arena: None,
-            },
-            offset,
-            wishes: Wishes::NONE,
-        }
+        read_of(file.as_raw_fd(), buf, offset)
     }
 
     fn write(file: &fs::File, bytes: &mut [u8], offset: u64) -> Op {

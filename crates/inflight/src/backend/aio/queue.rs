@@ -389,9 +389,9 @@ mod tests {
     use std::os::fd::{AsRawFd, RawFd};
     use std::time::Instant;
 
+    use super::super::read_of;
     use super::*;
     use crate::backend::threads::execute::is_filtered;
-    use crate::op::{Span, Wishes};
 
     /// `None`, with the reason said, where the kernel has none.
     fn aio(capacity: u32) -> Option<Aio> {
@@ -405,19 +405,6 @@ mod tests {
         };
         eprintln!("skipped: asynchronous calls: {refusal}");
         None
-    }
-
-    fn read(fd: RawFd, buf: &mut [u8], offset: u64) -> Op {
-        Op::ReadAt {
-            fd,
-            span: Span {
-                start: buf.as_mut_ptr(),
-                len: buf.len(),
-                arena: None,
-            },
-            offset,
-            wishes: Wishes::NONE,
-        }
     }
 
     /// A file whose reads need not wait, and its content.
@@ -441,7 +428,7 @@ mod tests {
                 // A descriptor that nobody has, now and then, and first and last.
                 let is_bad = number % 9 == 0;
                 let fd = if is_bad { RawFd::MAX } else { file.as_raw_fd() };
-                let op = read(fd, buf, number as u64 * 100);
+                let op = read_of(fd, buf, number as u64 * 100);
                 // SAFETY: the buffers outlive the loop below, which waits for all.
                 assert!(unsafe { aio.push(number as u64, &op, true) });
             }
