@@ -74,7 +74,8 @@ impl Pool {
     pub(super) fn call(&self, lane: Arc<dyn Serve>) -> bool {
         let mut state = lock(&self.shared.state);
         state.lanes.push_back(Arc::clone(&lane));
-        if self.show(state).is_ok() {
+        let wakes = state.calls_to_lane();
+        if self.show(state, wakes).is_ok() {
             return true;
         }
         let mut state = lock(&self.shared.state);
@@ -124,7 +125,8 @@ impl Pool {
         let number = state.next_number;
         state.next_number += 1;
         state.calls.insert(number, call);
-        match self.show(state) {
+        let wakes = state.calls_one(self.shared.calls_max);
+        match self.show(state, wakes) {
             Err(cause) if self.take_back(number).is_some() => Err(cause),
             _ => Ok(number),
         }
@@ -203,7 +205,8 @@ impl Pool {
             return Err(io::Error::other("the pool of threads is closed"));
         }
         queue(&mut state).push_back(Arc::clone(&work));
-        let Err(cause) = self.show(state) else {
+        let wakes = state.calls_one(self.shared.calls_max);
+        let Err(cause) = self.show(state, wakes) else {
             return Ok(());
         };
         let mut state = lock(&self.shared.state);
@@ -224,16 +227,16 @@ impl Pool {
         lock(&self.shared.state).to_take(self.shared.calls_max) > 0
     }
 
-    /// Calls a thread to what has just been queued.
+    /// Calls a thread to what has just been queued; `wakes`: one that sleeps.
     ///
     /// # Errors
     ///
     /// When there is no thread and none can be started.
-    fn show(&self, state: MutexGuard<'_, PoolState>) -> io::Result<()> {
+    fn show(&self, state: MutexGuard<'_, PoolState>, wakes: bool) -> io::Result<()> {
         self.shared.show_waiting(&state);
         let (idle, waiting) = (state.idle, state.to_take(self.shared.calls_max));
         drop(state);
-        if idle > 0 {
+        if wakes {
             self.shared.work.notify_one();
         }
         if waiting > idle {
@@ -389,7 +392,13 @@ impl PoolShared {
             state = self.run(state, share);
         }
         loop {
-            match state.take(self.calls_max) {
+            let work = state.take(self.calls_max);
+            if work.is_some() && state.calls_one(self.calls_max) {
+                drop(state);
+                self.work.notify_one();
+                state = lock(&self.state);
+            }
+            match work {
                 Some(Work::Lane(lane)) => {
                     self.show_waiting(&state);
                     drop(state);
@@ -422,7 +431,7 @@ impl PoolShared {
                         .work
                         .wait(state)
                         .unwrap_or_else(PoisonError::into_inner);
-                    state.idle -= 1;
+                    state.came();
                     if state.surplus > 0 {
                         state.surplus -= 1;
                         IS_LEAVING.set(true);

@@ -185,3 +185,42 @@ fn no_lane_keeps_another_one_waiting() {
     assert_eq!(close(&pool), 0);
     assert!(all_are, "one waits for ever");
 }
+
+/// Is over when as many have begun as there are of it.
+struct Together {
+    begun: Arc<AtomicU64>,
+    of: u64,
+    to: Sender<bool>,
+}
+
+impl Run for Together {
+    fn run(self: Arc<Self>) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let are_all = || self.begun.load(Ordering::Relaxed) >= self.of;
+        while !are_all() && Instant::now() < deadline {
+            thread::yield_now();
+        }
+        self.to.send(are_all()).expect("it is awaited");
+    }
+}
+
+#[test]
+fn threads_that_come_call_the_others_to_what_waits() {
+    let of = 8;
+    let pool = Pool::new(8);
+    // First they are started, and then all of them sleep.
+    for _ in 0..2 {
+        let (to, are_all) = channel();
+        let begun = Arc::default();
+        for _ in 0..of {
+            let (begun, to) = (Arc::clone(&begun), to.clone());
+            let flush = Together { begun, of, to };
+            pool.give_flush(Arc::new(flush)).expect("a thread starts");
+        }
+        assert!((0..of).all(|_| are_all.recv() == Ok(true)));
+        until(&pool, |state| state.idle == 8);
+        assert_eq!(lock(&pool.shared.state).coming, 0);
+    }
+    assert_eq!(close(&pool), 0);
+}
