@@ -16,6 +16,7 @@ mod flush;
 mod hand_over;
 mod pairs;
 mod samples;
+mod short;
 mod spread;
 mod step;
 mod way;
@@ -32,6 +33,7 @@ pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_short_flush, loop_flushes};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{SAMPLE_EVERY, Samples};
+pub(crate) use short::{SHORT_CALLS, Short};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;
@@ -118,6 +120,17 @@ const FORGIVEN_AT: i32 = 8;
 /// copy moves more than a byte in a nanosecond.
 const WAITED_NS: u64 = 10_000;
 
+/// Fast calls in a row, or below zero how many of the pool have yet to be fast, after one more.
+#[inline]
+fn streak_after(streak: i32, is_fast: bool, by_pool: bool) -> i32 {
+    match (is_fast, by_pool) {
+        (true, false) => (streak.max(0) + 1).min(FORGIVEN_AT),
+        (true, true) => (streak + 1).min(FORGIVEN_AT),
+        (false, _) if streak >= FORGIVEN_AT => 0,
+        (false, _) => -FAST_AGAIN,
+    }
+}
+
 impl Warmth {
     #[inline(always)]
     fn road(&self, direct: bool) -> Road {
@@ -171,12 +184,8 @@ impl Warmth {
             Seen::Miss | Seen::Short => (streak.min(0) - 1).max(COLD_AT),
             Seen::Refused => 0,
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
-                match (is_fast(ns, bytes), seen) {
-                    (true, Seen::Took { .. }) => (streak.max(0) + 1).min(FORGIVEN_AT),
-                    (true, _) => (streak + 1).min(FORGIVEN_AT),
-                    (false, _) if streak >= FORGIVEN_AT => 0,
-                    (false, _) => -FAST_AGAIN,
-                }
+                let by_pool = matches!(seen, Seen::Pooled { .. });
+                streak_after(streak, is_fast(ns, bytes), by_pool)
             }
             Seen::Took { ns, bytes } if nowait == MEMORY => match is_fast(ns, bytes / 2) {
                 true => (streak + 1).min(FORGIVEN_AT),

@@ -4,6 +4,7 @@
 //! kernel's caches, of a regular file on a local file system, takes a microsecond and waits for
 //! nothing; to have another thread make it takes ten times as long (`docs/design/calls.md`).
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -32,28 +33,110 @@ fn may_ask(shared: &Shared, is_filtered: bool) -> bool {
     !IS_REFUSED.load(Ordering::Relaxed) && (may_under_filter || !is_filtered)
 }
 
-/// What has this name, if that is known without waiting and is on a local file system. It is not
-/// opened for anything yet, so it may be anything, a FIFO too.
+/// What has this name, if the kernel has it in its caches. It is not opened for anything, so it may
+/// be anything, a FIFO too.
 ///
 /// # Source
 ///
 /// openat2(2): `RESOLVE_CACHED` (from Linux 5.12 on) fails with `EAGAIN` where the path is not in
 /// the caches. open(2): `O_PATH` opens nothing.
-fn find(path: &Path, mask: u32) -> Option<(OwnedFd, libc::statx)> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let fd = match openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED) {
-        Ok(fd) => fd,
+fn look(path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+    let found = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::CACHED);
+    match found {
         // This is no name, and the kernel has not been asked.
-        Err(Errno::INVAL) if path.as_os_str().as_bytes().contains(&0) => return None,
+        Err(Errno::INVAL) if path.as_os_str().as_bytes().contains(&0) => {}
         Err(Errno::NOSYS | Errno::INVAL | Errno::TOOBIG | Errno::PERM) => {
             IS_REFUSED.store(true, Ordering::Relaxed);
-            return None;
         }
-        // Whoever may wait finds out what it is.
-        Err(_) => return None,
+        _ => {}
+    }
+    found
+}
+
+/// What has this name, if that is known without waiting.
+fn find(path: &Path, mask: u32) -> Option<(OwnedFd, libc::statx)> {
+    // Where it is not found, whoever may wait finds out what it is.
+    let fd = look(path, OFlags::empty()).ok()?;
+    let statx = statx_cached(fd.as_fd(), mask | libc::STATX_MNT_ID_UNIQUE).ok()?;
+    Some((fd, statx))
+}
+
+/// What a name stands for; a symbolic link for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    Nothing,
+    /// A regular file; `is_last`: it has no other name.
+    File {
+        len: u64,
+        is_last: bool,
+    },
+    Folder,
+    Other,
+}
+
+impl Named {
+    /// Whether it takes long to take that away, because there is much space to be given back.
+    pub(super) fn is_large(self) -> bool {
+        matches!(self, Self::File { len, is_last: true } if len > LARGE_BYTES)
+    }
+
+    fn of(statx: &libc::statx) -> Self {
+        match u32::from(statx.stx_mode) & libc::S_IFMT {
+            libc::S_IFREG => Self::File {
+                len: statx.stx_size,
+                is_last: statx.stx_nlink <= 1,
+            },
+            libc::S_IFDIR => Self::Folder,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// In pieces, a file of this size may have 256 of them.
+const LARGE_BYTES: u64 = 1 << 20;
+
+/// What a name stands for, if to find that out, and to change it, waits for nobody but a device:
+/// its folder is local. `is_new`, if it is not known on what kind of file system it is, and whoever
+/// waits would do well to [`learn`] that.
+pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<Named> {
+    if !may_ask(shared, is_filtered()) || path.file_name().is_none() {
+        return None;
+    }
+    let is_local = |statx: &libc::statx| {
+        is_new.set(is_new.get() || mounts::is_new(statx));
+        mounts::is_known(statx)
     };
-    let statx = statx_cached(fd.as_fd(), mask).ok()?;
-    mounts::is_known(&statx).then_some((fd, statx))
+    let found = match look(path, OFlags::NOFOLLOW) {
+        Err(Errno::NOENT | Errno::AGAIN) => {
+            let (_, folder) = find(folder_of(path)?, 0)?;
+            if !is_local(&folder) {
+                return None;
+            }
+            // In this folder it waits for the device alone.
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(CWD, path, flags, Mode::empty())
+        }
+        found => found,
+    };
+    match found {
+        Ok(fd) => {
+            let mask = libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_NLINK;
+            let statx = statx_cached(fd.as_fd(), mask | libc::STATX_MNT_ID_UNIQUE).ok()?;
+            is_local(&statx).then(|| Named::of(&statx))
+        }
+        Err(Errno::NOENT) => Some(Named::Nothing),
+        Err(_) => None,
+    }
+}
+
+/// The folder that a name is in.
+pub(super) fn folder_of(path: &Path) -> Option<&Path> {
+    let folder = path.parent()?;
+    Some(match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    })
 }
 
 /// Opens a regular file that is there, if that waits for nothing, and says what is known of it.
@@ -70,7 +153,8 @@ pub(super) fn open(
         return None;
     }
     let (place, found) = find(path, IDENTITY | libc::STATX_TYPE)?;
-    if u32::from(found.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+    let is_regular = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    if !is_regular || !mounts::is_known(&found) {
         return None;
     }
     // Who has a lease on the file is not waited for (fcntl(2), "Leases").
@@ -83,7 +167,7 @@ pub(super) fn open(
     (identity(&statx) == identity(&found)).then_some((file, statx))
 }
 
-const IDENTITY: u32 = libc::STATX_INO | libc::STATX_MNT_ID_UNIQUE;
+const IDENTITY: u32 = libc::STATX_INO;
 
 fn identity(statx: &libc::statx) -> (u32, u32, u64) {
     (statx.stx_dev_major, statx.stx_dev_minor, statx.stx_ino)
@@ -92,7 +176,7 @@ fn identity(statx: &libc::statx) -> (u32, u32, u64) {
 /// What the file system tells of what has this name, if it tells without waiting.
 pub(super) fn metadata(shared: &Shared, path: &Path) -> Option<libc::statx> {
     let (_, statx) = may_ask(shared, is_filtered()).then(|| find(path, ALL))??;
-    Some(statx)
+    mounts::is_known(&statx).then_some(statx)
 }
 
 /// Learns on which kind of file system what has this name is; for whoever may wait.
@@ -100,14 +184,14 @@ pub(super) fn metadata(shared: &Shared, path: &Path) -> Option<libc::statx> {
 pub(super) fn learn(path: &Path) {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if let Ok(fd) = openat(CWD, path, flags, Mode::empty())
-        && let Ok(statx) = statx_cached(fd.as_fd(), IDENTITY)
+        && let Ok(statx) = statx_cached(fd.as_fd(), libc::STATX_MNT_ID_UNIQUE)
     {
         mounts::learn(fd.as_fd(), &statx);
     }
 }
 
-/// Whether to close a descriptor of a regular file, opened to be read, waits for nothing: nobody
-/// has removed the file, whose space is given back when it is closed for the last time.
+/// Whether to close a descriptor of a regular file takes nothing away: nobody has removed the file,
+/// whose space is given back when it is closed for the last time.
 pub(super) fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
     let mask = libc::STATX_NLINK | libc::STATX_MNT_ID_UNIQUE;
     let is_named =

@@ -15,12 +15,14 @@ use std::thread::{self, Thread};
 use super::calls::forked;
 use super::engine::Engine;
 use super::file::File;
-use super::handle::Handle;
+use super::handle::{Closes, Handle};
 use super::open::close;
+use super::short;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::host::flight::{count_at_once, must_yield};
 use crate::host::mail::contain;
 use crate::host::{fork, local};
+use crate::policy::Short;
 
 /// Closes a file. Made by [`File::close`].
 #[derive(Debug)]
@@ -104,14 +106,34 @@ impl Closing {
         &self.engine
     }
 
-    /// Closes the file that nobody else has.
-    fn close_here(&mut self) -> io::Result<()> {
+    /// Closes the file here, if nobody else has it and that waits for nothing, or mostly not.
+    fn close_here(&mut self) -> Option<io::Result<()>> {
+        let Stage::Fresh(handle) = &mut self.stage else {
+            return None;
+        };
+        Arc::get_mut(handle)?;
+        match handle.closes() {
+            Closes::AtOnce => {
+                let closed = self.close_named()?;
+                count_at_once(0);
+                Some(closed)
+            }
+            Closes::Written => short::here(Short::Close, || self.close_named()),
+            Closes::Waits => None,
+        }
+    }
+
+    /// Closes the file here, if it has a name.
+    fn close_named(&mut self) -> Option<io::Result<()>> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Fresh(handle) => match Arc::try_unwrap(handle) {
-                Ok(handle) => close_all(handle.into_fds()),
+            Stage::Fresh(handle) if handle.closes_at_once() => match Arc::try_unwrap(handle) {
+                Ok(handle) => Some(close_all(handle.into_fds())),
                 Err(_) => unreachable!("nobody else has it"),
             },
-            Stage::Begun(_) | Stage::Over => unreachable!("it has not begun"),
+            other => {
+                self.stage = other;
+                None
+            }
         }
     }
 
@@ -138,17 +160,17 @@ impl Future for Closing {
             this.end();
             return Poll::Ready(Err(forked()));
         }
-        if let Stage::Fresh(handle) = &mut this.stage {
+        if let Stage::Fresh(handle) = &this.stage {
             if must_yield() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            // Nobody else has it.
-            if Arc::get_mut(handle).is_some_and(|handle| handle.closes_at_once()) {
-                count_at_once(0);
-                return Poll::Ready(this.close_here());
+            let closes = handle.closes();
+            let pool = Arc::clone(shared.pool());
+            if let Some(closed) = this.close_here() {
+                return Poll::Ready(closed);
             }
-            let closer = Arc::new(Closer::new(Arc::clone(shared.pool())));
+            let closer = Arc::new(Closer::new(pool, closes));
             let begun = Stage::Begun(Arc::clone(&closer));
             if let Stage::Fresh(handle) = std::mem::replace(&mut this.stage, begun) {
                 // Whoever drops the last handle hands the descriptors over; that may be this.
@@ -177,6 +199,7 @@ impl Drop for Closing {
 /// What closes the descriptors of a file.
 pub(super) struct Closer {
     pool: Arc<Pool>,
+    closes: Closes,
     fork_generation: u32,
     state: Mutex<State>,
 }
@@ -188,7 +211,7 @@ struct State {
 }
 
 impl Closer {
-    fn new(pool: Arc<Pool>) -> Self {
+    fn new(pool: Arc<Pool>, closes: Closes) -> Self {
         let state = State {
             fds: [None, None, None],
             result: None,
@@ -196,6 +219,7 @@ impl Closer {
         };
         Self {
             pool,
+            closes,
             fork_generation: fork::generation(),
             state: Mutex::new(state),
         }
@@ -243,7 +267,10 @@ impl Closer {
 impl Run for Closer {
     fn run(self: Arc<Self>) {
         let fds = std::mem::take(&mut self.lock().fds);
-        let result = close_all(fds);
+        let result = match self.closes {
+            Closes::Written => short::in_pool(Short::Close, || close_all(fds)),
+            Closes::AtOnce | Closes::Waits => close_all(fds),
+        };
         let mut state = self.lock();
         state.result = Some(result);
         let waker = state.waker.take();

@@ -43,8 +43,7 @@ pub struct Handle {
     has_positions: bool,
     /// A regular file or a block device. Others may take writes and have no sync.
     is_storage: bool,
-    /// A regular file that was opened to be read.
-    is_only_read: bool,
+    closes: Closes,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
     any_range: AnyRange,
@@ -59,6 +58,17 @@ pub struct Handle {
     closer: OnceLock<Arc<Closer>>,
 }
 
+/// What closing a file waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closes {
+    /// For nothing, if it has a name: it is a regular file that was opened to be read.
+    AtOnce,
+    /// As that, but it may have been written, of which something may be left to be done.
+    Written,
+    /// It may wait for anybody.
+    Waits,
+}
+
 /// What opening has found out.
 pub(super) struct Opened {
     pub(super) fd: OwnedFd,
@@ -71,7 +81,7 @@ pub(super) struct Opened {
     pub(super) required: bool,
     pub(super) has_positions: bool,
     pub(super) is_storage: bool,
-    pub(super) is_only_read: bool,
+    pub(super) closes: Closes,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
     pub(super) len: u64,
@@ -94,7 +104,7 @@ impl Handle {
             address_bits: u64::from(needed.memory_bytes) - 1,
             has_positions: opened.has_positions,
             is_storage: opened.is_storage,
-            is_only_read: opened.is_only_read,
+            closes: opened.closes,
             mapping: opened.mapping,
             learned: Learned::on(opened.below.and_then(|number| shared.devices.of(number))),
             len: AtomicU64::new(opened.len),
@@ -128,10 +138,15 @@ impl Handle {
         [self.owned.take(), self.buffered.take(), self.twin.take()]
     }
 
-    /// Whether closing the descriptors waits for nothing.
+    /// What closing the descriptors waits for.
+    pub(super) fn closes(&self) -> Closes {
+        self.closes
+    }
+
+    /// Whether closing the descriptors of a regular file takes nothing away.
     pub(super) fn closes_at_once(&self) -> bool {
         let fd = self.owned.as_ref().map(AsFd::as_fd);
-        self.is_only_read && fd.is_some_and(cached::closes_at_once)
+        fd.is_some_and(cached::closes_at_once)
     }
 
     /// From now on the descriptors are left to this closer when nobody needs them any more.

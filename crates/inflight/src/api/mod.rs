@@ -26,6 +26,7 @@ pub(crate) mod pending;
 #[cfg(test)]
 mod pending_test;
 pub(crate) mod queue;
+mod short;
 pub(crate) mod timeout;
 pub(crate) mod transfer;
 mod twin;

@@ -1,25 +1,30 @@
 //! Operations on names: renaming, removing, folders.
 
+use std::cell::Cell;
 use std::fs;
 use std::future::IntoFuture;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::cached;
+use super::cached::{self, Named, folder_of, learn, name};
 use super::calls::{Call, Make};
 use super::engine::Engine;
 use super::mounts;
 use super::open::statx_of;
+use super::short;
 use super::upkeep::Metadata;
 use crate::error::SetupError;
 use crate::host::shared::Shared;
+use crate::policy::Short;
 
 /// Changes names in the file system, or makes such changes durable. Made by [`rename`],
 /// [`remove_file`], [`create_dir`], [`remove_dir`] and [`sync_dir`].
 ///
-/// It is run by [`NameOp::wait`] on this thread, or by `.await`, which has a thread of the
-/// engine's pool do it: see [`Call`] for that, and for what dropping it does.
+/// It is run by [`NameOp::wait`] on this thread, or by `.await`: see [`Call`] for that, and for what
+/// dropping it does. Where names are in the kernel's caches, on a local file system, and such calls
+/// were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of the
+/// engine's pool.
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct NameOp {
@@ -171,7 +176,37 @@ impl IntoFuture for NameOp {
 
     fn into_future(self) -> Call<'static, ()> {
         let Self { change, engine } = self;
-        Call::new(or_global(engine), move || change.make(), |(), _| ())
+        let is_new = Cell::new(false);
+        let changing = Changing { change, is_new };
+        Call::new(or_global(engine), changing, |(), _| ())
+    }
+}
+
+/// A change that is awaited.
+struct Changing {
+    change: Change,
+    /// It is to be learned on what it is.
+    is_new: Cell<bool>,
+}
+
+impl Make for Changing {
+    type Made = ();
+
+    fn at_once(&self, shared: &Shared) -> Option<io::Result<()>> {
+        let change = &self.change;
+        let is_short = || change.is_short(shared, &self.is_new);
+        short::here(change.kind()?, || is_short().then(|| change.make()))
+    }
+
+    fn make(self) -> io::Result<()> {
+        if self.is_new.get() {
+            let folders = self.change.names().map(|name| name.and_then(folder_of));
+            folders.into_iter().flatten().for_each(learn);
+        }
+        match self.change.kind() {
+            Some(kind) => short::in_pool(kind, || self.change.make()),
+            None => self.change.make(),
+        }
     }
 }
 
@@ -216,7 +251,7 @@ impl Make for Asking {
     fn make(self) -> io::Result<Metadata> {
         let statx = statx_of(&self.0)?;
         if mounts::is_new(&statx) {
-            cached::learn(&self.0);
+            learn(&self.0);
         }
         Ok(Metadata::from_statx(&statx))
     }
@@ -231,6 +266,41 @@ pub(super) fn or_global(engine: Option<Engine>) -> Result<Engine, SetupError> {
 }
 
 impl Change {
+    /// Of those that may be short.
+    fn kind(&self) -> Option<Short> {
+        match self {
+            Self::Rename { .. } => Some(Short::Rename),
+            Self::RemoveFile(_) => Some(Short::Remove),
+            Self::CreateDir(_) => Some(Short::CreateDir),
+            Self::RemoveDir(_) => Some(Short::RemoveDir),
+            Self::SyncDir(_) => None,
+        }
+    }
+
+    /// The names that it changes.
+    fn names(&self) -> [Option<&Path>; 2] {
+        match self {
+            Self::Rename { from, to } => [Some(from), Some(to)],
+            Self::RemoveFile(path)
+            | Self::CreateDir(path)
+            | Self::RemoveDir(path)
+            | Self::SyncDir(path) => [Some(path), None],
+        }
+    }
+
+    /// Whether it waits for nobody but a device, and has no more to do than with names.
+    fn is_short(&self, shared: &Shared, is_new: &Cell<bool>) -> bool {
+        let name = |path: &Path| name(shared, path, is_new);
+        let is_there = |named| matches!(named, Some(named) if named != Named::Nothing);
+        let is_small = |named: Option<Named>| named.is_some_and(|named| !named.is_large());
+        match self {
+            Self::Rename { from, to } => is_there(name(from)) && is_small(name(to)),
+            Self::RemoveFile(path) => is_small(name(path)),
+            Self::CreateDir(path) | Self::RemoveDir(path) => name(path).is_some(),
+            Self::SyncDir(_) => false,
+        }
+    }
+
     fn make(&self) -> io::Result<()> {
         match self {
             Self::Rename { from, to } => fs::rename(from, to),

@@ -1,32 +1,30 @@
 //! Opening files, past the page cache or through it.
 #![allow(unsafe_code)]
 
+mod opening;
+
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::future::IntoFuture;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
+use std::path::Path;
 
 use super::bounce::AnyRange;
-use super::cached;
-use super::calls::{Call, Make};
 use super::device::{device_limit_bytes, device_of};
 use super::engine::Engine;
 use super::file::{Alignment, File};
-use super::handle::{Handle, Opened};
+use super::handle::{Closes, Handle, Opened};
 use super::mounts;
 use super::names::or_global;
 use super::twin::Wanted;
 use crate::backend::threads::execute::is_filtered;
 use crate::buf::Mapping;
-use crate::host::shared::Shared;
 use crate::policy::{self, Facts};
+
+pub use opening::Open;
 
 /// Whether a file is opened past the page cache (`O_DIRECT`, open(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -239,9 +237,10 @@ impl OpenOptions {
     /// As [`OpenOptions::open`], as an operation that can be awaited.
     ///
     /// A regular file that is there, is on a local file system and has its path in the kernel's
-    /// caches (`RESOLVE_CACHED`, openat2(2)) is opened where that is awaited; anything else by a
-    /// thread of the pool. A FIFO is opened when somebody opens its other end (fifo(7)), and
-    /// occupies a thread of the pool until then.
+    /// caches (`RESOLVE_CACHED`, openat2(2)) is opened where that is awaited; so is one that is to
+    /// be created or emptied, as long as that takes no longer than the way to another thread;
+    /// anything else is opened by a thread of the pool. A FIFO is opened when somebody opens its
+    /// other end (fifo(7)), and occupies a thread of the pool until then.
     pub fn opening(&self, path: impl AsRef<Path>) -> Open {
         Open {
             options: self.clone(),
@@ -258,8 +257,19 @@ impl OpenOptions {
             mounts::learn(fd.as_fd(), &statx);
         }
         let flags = flags(fd.as_raw_fd())?;
+        self.opened(path, fd, flags, &statx)
+    }
+
+    /// A file that may have been created by this.
+    fn opened(
+        &self,
+        path: &Path,
+        fd: OwnedFd,
+        flags: i32,
+        statx: &libc::statx,
+    ) -> io::Result<Opened> {
         if self.direct == Direct::Required
-            && let Err(refusal) = make_direct(&fd, flags, &statx)
+            && let Err(refusal) = make_direct(&fd, flags, statx)
         {
             if self.changes.is_new {
                 // Nobody wants it, and it was not there. What cannot be removed stays.
@@ -267,29 +277,7 @@ impl OpenOptions {
             }
             return Err(refusal);
         }
-        self.finish(fd, flags, &statx, is_filtered())
-    }
-
-    /// Opens the file if that waits for nothing, and changes nothing.
-    fn open_cached(&self, shared: &Shared, path: &Path) -> Option<io::Result<Opened>> {
-        let access = match (self.reads, self.writes) {
-            (true, true) => OFlags::RDWR,
-            (true, false) => OFlags::RDONLY,
-            (false, true) => OFlags::WRONLY,
-            (false, false) => return None,
-        };
-        if self.changes != Changes::default() || self.maps {
-            return None;
-        }
-        let flags = access | OFlags::from_bits_retain(self.flags.cast_unsigned());
-        let is_filtered = is_filtered();
-        let (fd, statx) = cached::open(shared, is_filtered, path, flags)?;
-        let flags = flags.bits().cast_signed();
-        let made = match self.direct {
-            Direct::Required => make_direct(&fd, flags, &statx),
-            Direct::Off | Direct::Auto => Ok(()),
-        };
-        Some(made.and_then(|()| self.finish(fd, flags, &statx, is_filtered)))
+        self.finish(fd, flags, statx, is_filtered())
     }
 
     /// What is to be known of a file that has just been opened.
@@ -341,63 +329,6 @@ impl OpenOptions {
         let statx = statx(direct.as_raw_fd()).ok()?;
         let can = Alignment::from_statx(&statx) != Alignment::Refused;
         can.then_some((direct, statx))
-    }
-}
-
-/// Opens a file. Made by [`OpenOptions::opening`].
-///
-/// # Cancellation
-///
-/// As [`Call`] says: a file that is being opened when the future is dropped is closed again, but
-/// may have been created or emptied.
-#[derive(Clone, Debug)]
-#[must_use = "an operation does nothing until it is run"]
-pub struct Open {
-    options: OpenOptions,
-    path: PathBuf,
-}
-
-impl Open {
-    /// Opens the file on this thread, and blocks until it is open.
-    ///
-    /// # Errors
-    ///
-    /// As [`OpenOptions::open`].
-    pub fn wait(self) -> io::Result<File> {
-        self.options.open(&self.path)
-    }
-}
-
-impl IntoFuture for Open {
-    type Output = io::Result<File>;
-    type IntoFuture = Call<'static, File>;
-
-    fn into_future(self) -> Call<'static, File> {
-        let Self { mut options, path } = self;
-        // The engine stays with the future, so that the pool does not keep it alive.
-        let engine = or_global(options.engine.take());
-        let opening = Opening { options, path };
-        Call::new(engine, opening, |opened, engine| {
-            File::new(engine.clone(), opened)
-        })
-    }
-}
-
-/// An open that is awaited.
-struct Opening {
-    options: OpenOptions,
-    path: PathBuf,
-}
-
-impl Make for Opening {
-    type Made = Opened;
-
-    fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
-        self.options.open_cached(shared, &self.path)
-    }
-
-    fn make(self) -> io::Result<Opened> {
-        self.options.open_here(&self.path)
     }
 }
 
@@ -489,7 +420,11 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         mapping: None,
         not_mapped: None,
         is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
-        is_only_read: is_read_only && kind == libc::S_IFREG,
+        closes: match kind {
+            libc::S_IFREG if is_read_only => Closes::AtOnce,
+            libc::S_IFREG => Closes::Written,
+            _ => Closes::Waits,
+        },
         len: match kind {
             libc::S_IFREG => statx.stx_size,
             _ => u64::MAX,

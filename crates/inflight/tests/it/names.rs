@@ -8,7 +8,7 @@ mod refused;
 use std::fs;
 use std::future::{Future, IntoFuture};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
@@ -93,6 +93,13 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     error.raw_os_error().unwrap_or_else(|| panic!("{error:?}"))
 }
 
+/// A link in a folder to what may be there or not: whoever may create that opens it by the pool.
+fn link_to(what: impl AsRef<Path>, folder: &Path) -> PathBuf {
+    let link = folder.join("link");
+    symlink(what, &link).expect("it can be made");
+    link
+}
+
 /// A FIFO: opening it for reading blocks a thread until [`Fifo::release`].
 struct Fifo(PathBuf);
 
@@ -102,6 +109,10 @@ impl Fifo {
         let made = Command::new("mkfifo").arg(&path).status();
         assert!(made.expect("mkfifo is part of coreutils").success());
         Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
     }
 
     fn opening(&self, engine: &Engine) -> inflight::fs::Open {
@@ -267,8 +278,8 @@ fn errors_are_those_of_the_system_calls() {
 fn a_thousand_opens_at_once_share_two_threads() {
     in_own_process("a_thousand_opens_at_once_share_two_threads", || {
         on_every_backend_with_two_threads(|engine| {
-            let path = temp_path(b"abc");
-            // So that each of them is for the pool.
+            let (folder, file) = (folder(), temp_path(b"abc"));
+            let path = link_to(&file, folder.path());
             let options = read_write(engine).create(true);
             let before = entries("/proc/self/fd");
             let run = tokio::runtime::Builder::new_current_thread()

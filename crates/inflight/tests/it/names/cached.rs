@@ -13,10 +13,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::task::Poll;
 
-use inflight::fs::{OpenOptions, metadata};
+use inflight::fs::{OpenOptions, create_dir, metadata, remove_dir, remove_file, rename, sync_dir};
 use inflight::{Direct, Engine, Operation, local};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
+use tempfile::TempDir;
 
 use super::dropped::threads_of_pools;
 use super::{Fifo, folder, in_own_process, on_every_host, poll_once};
@@ -48,6 +49,29 @@ fn is_cached_or_skipped(name: &str) -> bool {
         skip(name, "files are on a file system that may ask somebody");
     }
     is_opened_here
+}
+
+/// Runs `body` with a folder in memory, where to change names takes a few microseconds on any
+/// machine.
+fn in_memory_on_every_backend(name: &str, body: impl Fn(&Engine, &TempDir)) {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        return skip(name, "there is no file system in memory");
+    };
+    let path = folder.path().join("file");
+    fs::write(&path, b"abc").expect("it can be made");
+    let engine = Engine::new().expect("nothing is demanded");
+    let options = OpenOptions::new().read(true).engine(&engine);
+    drop(options.open(&path).expect("it is there"));
+    if at_once(|| options.opening(&path)) == 0 {
+        return skip(
+            name,
+            "this kernel does not number mounts without a device for ever",
+        );
+    }
+    on_every_backend_that_may_ask(|engine| {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("it can be made");
+        body(engine, &folder);
+    });
 }
 
 fn is_filtered() -> bool {
@@ -148,10 +172,16 @@ fn what_may_wait_is_made_by_a_thread_of_the_pool() {
             assert!(is_pending(reading(), &folder.path().join("none")));
             assert!(is_pending(reading(), folder.path()));
             let writing = || reading().write(true);
-            assert!(is_pending(writing().create(true), &path));
-            assert!(is_pending(writing().truncate(true), &path));
             assert!(is_pending(OpenOptions::new(), &path), "it is refused");
+            let link = folder.path().join("link");
+            symlink(&path, &link).expect("it can be made");
+            assert!(is_pending(writing().create(true), &link));
+            assert!(is_pending(
+                writing().create(true),
+                Path::new("/proc/self/comm")
+            ));
             let fifo = Fifo::new(folder.path());
+            assert!(is_pending(writing().create(true), fifo.path()));
             let mut open = fifo.opening(engine).into_future();
             assert!(poll_once(&mut open).is_pending());
             fifo.release();
@@ -164,6 +194,149 @@ fn what_may_wait_is_made_by_a_thread_of_the_pool() {
                 pollster::block_on(closing).unwrap();
             }
             assert!(threads_of_pools() > 0);
+        });
+    });
+}
+
+#[test]
+fn names_are_changed_where_that_is_awaited() {
+    let test = "cached::names_are_changed_where_that_is_awaited";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        in_memory_on_every_backend(test, |engine, folder| {
+            let at = |name: &str| folder.path().join(name);
+            let named = |n: usize| at(&n.to_string());
+            let numbers = Cell::new(0);
+            let next = || named(numbers.replace(numbers.get() + 1));
+            let new = || read_write(engine).create_new(true);
+            assert!(at_once(|| new().opening(next())) > 50);
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 100);
+            let kept = at("kept");
+            fs::write(&kept, b"content").unwrap();
+            assert!(at_once(|| read_write(engine).create(true).opening(&kept)) > 50);
+            assert_eq!(fs::read(&kept).unwrap(), b"content");
+            let (from, to) = (Cell::new(0), Cell::new(1000));
+            let moved = || {
+                let name = |number: &Cell<usize>| named(number.replace(number.get() + 1));
+                rename(name(&from), name(&to)).on(engine)
+            };
+            assert!(at_once(moved) > 50);
+            assert!(!named(0).exists() && named(1000).exists());
+            assert!(at_once(|| rename(&kept, &kept).on(engine)) > 50);
+            let written = || {
+                let file = read_write(engine).create(true).truncate(true);
+                let file = file.open(&kept).unwrap();
+                file.write_at(b"other".to_vec(), 0).wait().0.unwrap();
+                file.close()
+            };
+            assert!(at_once(written) > 50);
+            assert_eq!(fs::read(&kept).unwrap(), b"other");
+            let emptying = || read_write(engine).truncate(true);
+            assert!(at_once(|| emptying().opening(&kept)) > 50);
+            assert_eq!(fs::read(&kept).unwrap(), b"");
+            let gone = Cell::new(1000);
+            let removed = || remove_file(named(gone.replace(gone.get() + 1))).on(engine);
+            assert!(at_once(removed) > 50);
+            let folders = [Cell::new(0), Cell::new(0)];
+            let number = |at: usize| folders[at].replace(folders[at].get() + 1);
+            assert!(at_once(|| create_dir(named(number(0))).on(engine)) > 50);
+            assert!(named(99).is_dir());
+            assert!(at_once(|| remove_dir(named(number(1))).on(engine)) > 50);
+            let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+            assert_eq!(left.len(), 1, "{left:?}");
+            // As the kernel has it, it waits, if it may at all.
+            let file = pollster::block_on(new().opening(named(0)).into_future()).unwrap();
+            let file = file.into_std().expect("nothing is in flight");
+            // SAFETY: no memory is involved.
+            let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+            assert_eq!(flags & libc::O_NONBLOCK, 0);
+        });
+    });
+}
+
+#[test]
+fn changes_learn_on_what_names_are() {
+    let test = "cached::changes_learn_on_what_names_are";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+            return skip(test, "there is no file system in memory");
+        };
+        // Nothing has been opened there.
+        let engine = Engine::new().expect("nothing is demanded");
+        let below = folder.path().join("below");
+        let made = || create_dir(&below).on(&engine).into_future();
+        let removed = || remove_dir(&below).on(&engine).into_future();
+        let count = |_: &usize| {
+            let (mut making, mut removing) = (made(), removed());
+            let is_made = poll_once(&mut making).is_ready();
+            if !is_made {
+                pollster::block_on(making).expect("it can be made");
+            }
+            let is_removed = poll_once(&mut removing).is_ready();
+            if !is_removed {
+                pollster::block_on(removing).expect("it can be removed");
+            }
+            is_made && is_removed
+        };
+        let is_known_at_first = count(&0);
+        let at_once_later = (0..100).filter(count).count();
+        let options = OpenOptions::new().read(true).engine(&engine);
+        let file = tempfile::NamedTempFile::new_in(&folder).expect("it can be made");
+        if at_once(|| options.opening(file.path())) == 0 {
+            return skip(
+                test,
+                "this kernel does not number mounts without a device for ever",
+            );
+        }
+        assert!(!is_known_at_first);
+        assert!(at_once_later > 50, "{at_once_later}");
+    });
+}
+
+#[test]
+fn space_is_given_back_by_a_thread_of_the_pool() {
+    let test = "cached::space_is_given_back_by_a_thread_of_the_pool";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        in_memory_on_every_backend(test, |engine, folder| {
+            let (large, small) = (folder.path().join("large"), folder.path().join("small"));
+            let fill = || {
+                fs::File::create(&large).unwrap().set_len(2 << 20).unwrap();
+                fs::write(&small, b"content").unwrap();
+            };
+            let removing = || {
+                fill();
+                remove_file(&large).on(engine)
+            };
+            assert_eq!(at_once(removing), 0);
+            let replacing = || {
+                fill();
+                rename(&small, &large).on(engine)
+            };
+            assert_eq!(at_once(replacing), 0);
+            assert_eq!(fs::read(&large).unwrap(), b"content");
+            let emptying = || {
+                fill();
+                read_write(engine).truncate(true).opening(&large)
+            };
+            assert_eq!(at_once(emptying), 0);
+            // With another name it keeps its space.
+            let linked = || {
+                fill();
+                let other = folder.path().join("other");
+                let _ = fs::remove_file(&other);
+                fs::hard_link(&large, &other).unwrap();
+                remove_file(&large).on(engine)
+            };
+            assert!(at_once(linked) > 50);
+            assert_eq!(at_once(|| sync_dir(folder.path()).on(engine)), 0);
         });
     });
 }
@@ -304,6 +477,11 @@ fn a_filter_that_comes_later_is_not_tried() {
         drop(pollster::block_on(open).expect("by a thread of the pool"));
         let asked = metadata(path.path()).on(&engine).into_future();
         assert_eq!(pollster::block_on(asked).expect("as well").len, 3);
+        let again = rename(path.path(), path.path()).on(&engine).into_future();
+        pollster::block_on(again).expect("as well");
+        let options = read_write(&engine).create(true);
+        let open = options.opening(path.path()).into_future();
+        drop(pollster::block_on(open).expect("as well"));
         assert!(threads_of_pools() > 0);
     });
 }

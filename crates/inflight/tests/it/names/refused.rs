@@ -12,7 +12,7 @@ use inflight::fs::metadata;
 use inflight::{Engine, Forked, NoThread};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
-use super::{ELSEWHERE, folder, in_own_process, is_open, open_file, poll_once};
+use super::{ELSEWHERE, folder, in_own_process, is_open, link_to, open_file, poll_once};
 use crate::support::{on_every_backend, read_write, temp_file, temp_path};
 
 /// From here on, this thread can start no other.
@@ -42,7 +42,8 @@ fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
             let NoThread { cause } = inner.expect("it says why");
             assert_eq!(cause.raw_os_error(), Some(libc::EAGAIN));
             let options = read_write(engine).create(true);
-            assert!(pollster::block_on(options.opening(&path).into_future()).is_err());
+            let link = link_to(&path, folder.path());
+            assert!(pollster::block_on(options.opening(&link).into_future()).is_err());
             assert!(pollster::block_on(file.truncate(0).into_future()).is_err());
             assert_eq!(metadata(&path).on(engine).wait().unwrap().len, 7);
             file.truncate(1).wait().unwrap();
@@ -79,8 +80,9 @@ fn in_forked_child(body: impl FnOnce()) {
 }
 
 fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
-    let (path, file) = (temp_path(b"abc"), temp_file(engine, b"abc"));
-    let other = temp_file(engine, b"abc");
+    let (folder, target) = (folder(), temp_path(b"abc"));
+    let path = link_to(&target, folder.path());
+    let (file, other) = (temp_file(engine, b"abc"), temp_file(engine, b"abc"));
     let options = read_write(engine).create(true);
     let mut begun = options.opening(&path).into_future();
     assert!(poll_once(&mut begun).is_pending());

@@ -1,0 +1,141 @@
+//! Opening that can be awaited: what of it is done where it is polled.
+
+use std::cell::Cell;
+use std::future::IntoFuture;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+
+use super::{Changes, Direct, OpenOptions, flags, make_direct, statx};
+use crate::api::cached::{self, Named, name};
+use crate::api::calls::{Call, Make};
+use crate::api::file::File;
+use crate::api::handle::Opened;
+use crate::api::names::or_global;
+use crate::api::short;
+use crate::backend::threads::execute::is_filtered;
+use crate::host::shared::Shared;
+use crate::policy::Short;
+
+/// Opens a file. Made by [`OpenOptions::opening`].
+///
+/// # Cancellation
+///
+/// As [`Call`] says: a file that is being opened when the future is dropped is closed again, but
+/// may have been created or emptied.
+#[derive(Clone, Debug)]
+#[must_use = "an operation does nothing until it is run"]
+pub struct Open {
+    pub(super) options: OpenOptions,
+    pub(super) path: PathBuf,
+}
+
+impl Open {
+    /// Opens the file on this thread, and blocks until it is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenOptions::open`].
+    pub fn wait(self) -> io::Result<File> {
+        self.options.open(&self.path)
+    }
+}
+
+impl IntoFuture for Open {
+    type Output = io::Result<File>;
+    type IntoFuture = Call<'static, File>;
+
+    fn into_future(self) -> Call<'static, File> {
+        let Self { mut options, path } = self;
+        // The engine stays with the future, so that the pool does not keep it alive.
+        let engine = or_global(options.engine.take());
+        let opening = Opening { options, path };
+        Call::new(engine, opening, |opened, engine| {
+            File::new(engine.clone(), opened)
+        })
+    }
+}
+
+/// An open that is awaited.
+struct Opening {
+    options: OpenOptions,
+    path: PathBuf,
+}
+
+impl Make for Opening {
+    type Made = Opened;
+
+    fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
+        let Self { options, path } = self;
+        match options.is_change() {
+            true => short::here(Short::Create, || options.open_short(shared, path)),
+            false => options.open_cached(shared, path),
+        }
+    }
+
+    fn make(self) -> io::Result<Opened> {
+        let Self { options, path } = self;
+        match options.is_change() {
+            true => short::in_pool(Short::Create, || options.open_here(&path)),
+            false => options.open_here(&path),
+        }
+    }
+}
+
+impl OpenOptions {
+    /// Whether it may create or empty the file, and nothing beyond that.
+    fn is_change(&self) -> bool {
+        self.changes != Changes::default() && !self.maps
+    }
+
+    /// Opens the file if that waits for nothing, and changes nothing.
+    fn open_cached(&self, shared: &Shared, path: &Path) -> Option<io::Result<Opened>> {
+        let access = match (self.reads, self.writes) {
+            (true, true) => OFlags::RDWR,
+            (true, false) => OFlags::RDONLY,
+            (false, true) => OFlags::WRONLY,
+            (false, false) => return None,
+        };
+        if self.changes != Changes::default() || self.maps {
+            return None;
+        }
+        let flags = access | OFlags::from_bits_retain(self.flags.cast_unsigned());
+        let is_filtered = is_filtered();
+        let (fd, statx) = cached::open(shared, is_filtered, path, flags)?;
+        let flags = flags.bits().cast_signed();
+        let made = match self.direct {
+            Direct::Required => make_direct(&fd, flags, &statx),
+            Direct::Off | Direct::Auto => Ok(()),
+        };
+        Some(made.and_then(|()| self.finish(fd, flags, &statx, is_filtered)))
+    }
+
+    /// Opens the file if that waits for nobody but a device, though it may create or empty it.
+    fn open_short(&self, shared: &Shared, path: &Path) -> Option<io::Result<Opened>> {
+        // Whoever opens it learns on what it is.
+        let named = name(shared, path, &Cell::new(false))?;
+        let may = match named {
+            Named::Nothing => self.changes.creates || self.changes.is_new,
+            Named::File { .. } => !(self.changes.empties && named.is_large()),
+            Named::Folder | Named::Other => false,
+        };
+        if !may {
+            return None;
+        }
+        // Nobody is waited for, whatever has got this name meanwhile. Whoever may wait finds out
+        // why it cannot be opened, if so.
+        let mut inner = self.inner.clone();
+        inner.custom_flags(self.flags | libc::O_NONBLOCK);
+        let fd: OwnedFd = inner.open(path).ok()?.into();
+        let statx = statx(fd.as_raw_fd()).ok()?;
+        if u32::from(statx.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+            return None;
+        }
+        let flags = flags(fd.as_raw_fd()).ok()? & !libc::O_NONBLOCK;
+        fcntl_setfl(&fd, OFlags::from_bits_retain(flags.cast_unsigned())).ok()?;
+        Some(self.opened(path, fd, flags, &statx))
+    }
+}
