@@ -350,7 +350,8 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         }
         Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct, false, false)
         {
-            // They do not show what a device is, nor is one of them shared.
+            // They do not show what a device is, nor is one that is direct shared for being on
+            // memory.
             Road::Ask | Road::Memory => Road::Backend,
             road => road,
         },

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::RawFd;
 
 use super::durable::{Durable, plan_durable};
 use super::engine::Engine;
@@ -97,6 +98,10 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
                     wishes,
                 }
             })
+    }
+
+    fn twin(&self, of: RawFd) -> Option<RawFd> {
+        self.file.handle().twin(of)
     }
 
     fn note(&self, seen: SeenOf) {

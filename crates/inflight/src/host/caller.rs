@@ -423,7 +423,8 @@ impl Lease<'_> {
                     _ => Manner::Call,
                 };
                 let gathered = &mut self.owned.gathered;
-                let shown = |request| Shown::new(operation, request, manner);
+                // SAFETY: as above; it is asked for while the operation stays where it is.
+                let shown = |request| unsafe { Shown::new(operation, request, manner) };
                 if gathered.is_open()
                     // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
                     && unsafe { gathered.push(self.shared, token, &request, manner, shown) }
@@ -445,7 +446,8 @@ impl Lease<'_> {
                 if self.owned.gathered.is_open() && !self.is_sample() =>
             {
                 let gathered = &mut self.owned.gathered;
-                let shown = |request| Shown::new(operation, request, Manner::Asking);
+                // SAFETY: as above.
+                let shown = |request| unsafe { Shown::new(operation, request, Manner::Asking) };
                 // SAFETY: as above.
                 if unsafe { gathered.push(self.shared, token, &request, Manner::Asking, shown) } {
                     return Start::Gathered;

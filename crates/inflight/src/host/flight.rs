@@ -199,14 +199,15 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
 /// How a thread that serves others may have another one make a read that is a copy, if it may.
 #[inline]
 fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
-    match (road, step, op) {
-        (Road::Warm, Step::Try { .. }, Op::ReadAt { .. }) => Some(Manner::WithoutWaiting),
-        (Road::CacheFirst, Step::Try { .. }, Op::ReadAt { .. }) => Some(Manner::Asking),
+    let manner = match (road, step) {
+        (Road::Warm, Step::Try { .. }) => Manner::WithoutWaiting,
+        (Road::CacheFirst, Step::Try { .. }) => Manner::Asking,
         // What cannot be asked not to wait is a plain call here as well.
-        (Road::Blind, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::Call),
-        (Road::Memory, Step::TimedCall, Op::ReadAt { .. }) => Some(Manner::CallOrRing),
-        _ => None,
-    }
+        (Road::Blind, Step::TimedCall) => Manner::Call,
+        (Road::Memory, Step::TimedCall) => Manner::CallOrRing,
+        _ => return None,
+    };
+    op.reads_by().is_some().then_some(manner)
 }
 
 /// Whether this thread hands over what is awaited on it, and takes the answers, itself.

@@ -257,11 +257,8 @@ mod tests {
                 offset: 0,
                 wishes: Wishes::NONE,
             });
-            let shown = Shown {
-                request: &read,
-                twin: None,
-                manner: Manner::Call,
-            };
+            // SAFETY: it has no list of buffers.
+            let shown = unsafe { Shown::of(&read, None, Manner::Call) };
             common.sides.table(Side::Near).write(at, &shown);
             // SAFETY: the memory is there until all are answered, and nobody touches it.
             unsafe { owner.show(&common.sides, Side::Near) };

@@ -4,13 +4,13 @@
 use std::ops::AddAssign;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::mail::Rouser;
 use super::share::{Side, Work};
-use crate::backend::threads::execute::{execute_now, execute_request};
+use crate::backend::threads::execute::{execute_now, execute_request, first_address, wanted_bytes};
 use crate::completion::Answer;
-use crate::op::{Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Iovecs, Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::weight;
 
 /// Most reads that are shared at a time.
@@ -45,30 +45,67 @@ impl AddAssign for Made {
 }
 
 /// A read that is to be shown.
-pub(super) struct Shown<'r> {
-    pub(super) request: &'r Request,
-    /// Another descriptor of the same file, if there is one.
-    pub(super) twin: Option<RawFd>,
-    pub(super) manner: Manner,
+pub(super) struct Shown {
+    pub(super) block: Block,
+    /// As in [`Place`].
+    memory: *mut u8,
+    len: usize,
+    offset: u64,
+    buffers: u32,
+    fd: RawFd,
+    twin: Option<RawFd>,
+    whole: bool,
+    manner: Manner,
 }
 
-impl<'r> Shown<'r> {
+impl Shown {
     /// The read of this operation.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Shown::of`].
     #[inline]
-    pub(super) fn new<O: Prepare>(operation: &O, request: &'r Request, manner: Manner) -> Self {
+    pub(super) unsafe fn new<O: Prepare>(operation: &O, request: &Request, manner: Manner) -> Self {
         let fd = request.op.reads_by();
-        Self {
-            request,
-            twin: fd.and_then(|fd| operation.twin(fd)),
-            manner,
-        }
+        let twin = fd.and_then(|fd| operation.twin(fd));
+        // SAFETY: passed on from the caller.
+        unsafe { Self::of(request, twin, manner) }
     }
 
-    /// The address of the memory that is read into.
+    /// The read of this request; the twin is another descriptor of the same file, if there is one.
+    ///
+    /// # Safety
+    ///
+    /// The list of buffers that the request names, if it names one, is valid.
     #[inline]
-    pub(super) fn address(&self) -> usize {
-        let span = self.request.op.span();
-        span.map_or(0, |span| span.start.addr())
+    pub(super) unsafe fn of(request: &Request, twin: Option<RawFd>, manner: Manner) -> Self {
+        let op = &request.op;
+        let (fd, offset, memory, len, buffers, address) = match *op {
+            Op::ReadAt {
+                fd, span, offset, ..
+            } => (fd, offset, span.start, span.len, NO_LIST, span.start.addr()),
+            Op::ReadVectoredAt {
+                fd, iovecs, offset, ..
+            } => {
+                // SAFETY: passed on from the caller.
+                let len = unsafe { wanted_bytes(op) };
+                // SAFETY: as above.
+                let address = unsafe { first_address(iovecs) };
+                (fd, offset, iovecs.first.cast(), len, iovecs.count, address)
+            }
+            _ => unreachable!("only reads are shared"),
+        };
+        Self {
+            block: Block::at(address),
+            memory,
+            len,
+            offset,
+            buffers,
+            fd,
+            twin,
+            whole: request.whole,
+            manner,
+        }
     }
 }
 
@@ -76,12 +113,17 @@ impl<'r> Shown<'r> {
 /// again when it has taken its answer; that is what orders the accesses.
 pub(super) struct Reads(Box<[Place; PLACES]>);
 
-/// See [`Reads`].
+/// See [`Reads`]. Both threads fetch it from each other, so it is kept small.
 #[derive(Default)]
 pub(super) struct Place {
-    start: AtomicPtr<u8>,
+    /// The memory of a read into one buffer; the list of one into several, which stays where the
+    /// operation has it.
+    memory: AtomicPtr<u8>,
+    /// How many bytes are wanted.
     len: AtomicUsize,
     offset: AtomicU64,
+    /// How many buffers are on the list, or [`NO_LIST`].
+    buffers: AtomicU32,
     fd: AtomicI32,
     /// The descriptor for who is not the owner.
     twin: AtomicI32,
@@ -89,6 +131,9 @@ pub(super) struct Place {
     owner_may_wait: AtomicBool,
     helper_may_wait: AtomicBool,
 }
+
+/// More buffers than a list has.
+const NO_LIST: u32 = u32::MAX;
 
 impl Reads {
     pub(super) fn new() -> Self {
@@ -103,20 +148,15 @@ impl Reads {
 
     /// Writes a read to the place with this number. Returns what it [weighs](weight).
     #[inline]
-    pub(super) fn write(&self, at: usize, read: &Shown<'_>) -> u64 {
-        let Op::ReadAt {
-            fd, span, offset, ..
-        } = read.request.op
-        else {
-            unreachable!("only reads are shared");
-        };
+    pub(super) fn write(&self, at: usize, read: &Shown) -> u64 {
         let place = &self.0[at];
-        place.start.store(span.start, Relaxed);
-        place.len.store(span.len, Relaxed);
-        place.offset.store(offset, Relaxed);
-        place.fd.store(fd, Relaxed);
-        place.twin.store(read.twin.unwrap_or(fd), Relaxed);
-        place.whole.store(read.request.whole, Relaxed);
+        place.memory.store(read.memory, Relaxed);
+        place.len.store(read.len, Relaxed);
+        place.offset.store(read.offset, Relaxed);
+        place.buffers.store(read.buffers, Relaxed);
+        place.fd.store(read.fd, Relaxed);
+        place.twin.store(read.twin.unwrap_or(read.fd), Relaxed);
+        place.whole.store(read.whole, Relaxed);
         let (owner, helper) = match read.manner {
             Manner::Call | Manner::CallOrRing => (true, true),
             Manner::WithoutWaiting => (false, true),
@@ -124,14 +164,28 @@ impl Reads {
         };
         place.owner_may_wait.store(owner, Relaxed);
         place.helper_may_wait.store(helper, Relaxed);
-        weight(span.len as u64)
+        weight(read.len as u64)
     }
 }
 
-/// Who has made the last read into some memory. Addresses share entries, so it is a guess.
+/// Some memory that is read into. Addresses share them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Block(u16);
+
+impl Block {
+    /// That with this address.
+    #[inline]
+    fn at(address: usize) -> Self {
+        // By pages, and those of one place in several arenas of a power of two differ.
+        let number = (address >> 12 ^ address >> 21) % MAKERS;
+        Self(u16::try_from(number).expect("there are fewer"))
+    }
+}
+
+/// Who has made the last read into each block: a guess, as they are shared.
 pub(super) struct Makers(Box<[Side; MAKERS]>);
 
-/// Entries for more blocks than are shared at a time.
+/// More blocks than reads that are shared at a time.
 const MAKERS: usize = 2 * PLACES;
 
 impl Makers {
@@ -140,45 +194,58 @@ impl Makers {
         Self(Box::new([Side::default(); MAKERS]))
     }
 
-    /// Who is to read into memory with this address.
+    /// Who is to read into it.
     #[inline]
-    pub(super) fn of(&mut self, address: usize) -> &mut Side {
-        // By pages, and those of one place in several arenas of a power of two differ.
-        &mut self.0[(address >> 12 ^ address >> 21) % MAKERS]
+    pub(super) fn of(&mut self, block: Block) -> &mut Side {
+        &mut self.0[usize::from(block.0) % MAKERS]
     }
 }
 
 impl Place {
-    /// The address of the memory that is read into.
-    #[inline]
-    pub(super) fn address(&self) -> usize {
-        self.start.load(Relaxed).addr()
-    }
-
     /// What the read here weighs.
     #[inline]
     pub(super) fn weight(&self) -> u64 {
         weight(self.len.load(Relaxed) as u64)
     }
 
-    /// The read that was written here, by one of its descriptors; a buffer that the ring knows is
-    /// named by its address alone.
-    #[inline]
-    fn request(&self, by: Side) -> Request {
+    #[inline(always)]
+    fn fd(&self, by: Side) -> RawFd {
+        match by {
+            Side::Near => self.fd.load(Relaxed),
+            Side::Far => self.twin.load(Relaxed),
+        }
+    }
+
+    /// The read into one buffer that was written here; one that the ring knows is named by its
+    /// address alone.
+    #[inline(always)]
+    fn of_one(&self, by: Side) -> Request {
         let span = Span {
-            start: self.start.load(Relaxed),
+            start: self.memory.load(Relaxed),
             len: self.len.load(Relaxed),
             arena: None,
         };
-        let op = Op::ReadAt {
-            fd: match by {
-                Side::Near => self.fd.load(Relaxed),
-                Side::Far => self.twin.load(Relaxed),
-            },
+        self.request(Op::ReadAt {
+            fd: self.fd(by),
             span,
             offset: self.offset.load(Relaxed),
             wishes: Wishes::NONE,
-        };
+        })
+    }
+
+    /// The read into so many buffers that was written here.
+    fn of_list(&self, count: u32, by: Side) -> Request {
+        let first = self.memory.load(Relaxed).cast();
+        self.request(Op::ReadVectoredAt {
+            fd: self.fd(by),
+            iovecs: Iovecs { first, count },
+            offset: self.offset.load(Relaxed),
+            wishes: Wishes::NONE,
+        })
+    }
+
+    #[inline(always)]
+    fn request(&self, op: Op) -> Request {
         Request {
             op,
             whole: self.whole.load(Relaxed),
@@ -195,12 +262,48 @@ impl Place {
         if self.owner_may_wait.load(Relaxed) {
             return None;
         }
+        // Neither has taken anything off a list.
+        let again = || match self.buffers.load(Relaxed) {
+            NO_LIST => self.of_one(Side::Near),
+            count => self.of_list(count, Side::Near),
+        };
         match answer {
-            MISSED => Some(self.request(Side::Near)),
+            MISSED => Some(again()),
             // A ring would hand it to a worker of the kernel.
-            REFUSED => Some(self.request(Side::Near).aside()),
+            REFUSED => Some(again().aside()),
             _ => None,
         }
+    }
+
+    /// Makes a read that was written here.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Work::work`].
+    #[inline(always)]
+    unsafe fn make(&self, request: &Request, by: Side) -> Answer {
+        let may_wait = match by {
+            Side::Near => &self.owner_may_wait,
+            Side::Far => &self.helper_may_wait,
+        };
+        match may_wait.load(Relaxed) {
+            // SAFETY: passed on from the caller.
+            true => unsafe { execute_request(request) },
+            // SAFETY: as above.
+            false => unsafe { without_waiting(request) },
+        }
+    }
+
+    /// As [`Place::make`], of the read into so many buffers: apart, so that one into a single
+    /// buffer is asked once what it is.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Work::work`].
+    #[inline(never)]
+    unsafe fn make_list(&self, count: u32, by: Side) -> Answer {
+        // SAFETY: passed on from the caller.
+        unsafe { self.make(&self.of_list(count, by), by) }
     }
 }
 
@@ -216,16 +319,11 @@ impl Work for Reads {
     #[inline]
     unsafe fn work(&self, place: usize, by: Side) -> i64 {
         let place = &self.0[place];
-        let request = place.request(by);
-        let may_wait = match by {
-            Side::Near => &place.owner_may_wait,
-            Side::Far => &place.helper_may_wait,
-        };
-        let answer = match may_wait.load(Relaxed) {
+        let answer = match place.buffers.load(Relaxed) {
             // SAFETY: passed on from the caller.
-            true => unsafe { execute_request(&request) },
+            NO_LIST => unsafe { place.make(&place.of_one(by), by) },
             // SAFETY: as above.
-            false => unsafe { without_waiting(&request) },
+            count => unsafe { place.make_list(count, by) },
         };
         answer.to_number()
     }
@@ -239,12 +337,183 @@ impl Work for Reads {
 unsafe fn without_waiting(request: &Request) -> Answer {
     // SAFETY: passed on from the caller.
     let result = unsafe { execute_now(&request.op) };
-    let wanted = request.op.span().map_or(0, |span| span.len);
+    // SAFETY: as above.
+    let wanted = unsafe { wanted_bytes(&request.op) };
     match usize::try_from(result) {
         // Nothing is the end of the file, which waiting does not change.
         Ok(moved) if moved == wanted || moved == 0 => Answer::moved(moved),
         Err(_) if result == -libc::EOPNOTSUPP => REFUSED,
         // Errors are left to the call that may wait, as everywhere.
         _ => MISSED,
+    }
+}
+
+// Miri does not know these calls.
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::fs::File;
+    use std::io::{self, Write};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::backend::threads::execute::to_usize;
+
+    const CONTENT: &[u8] = b"abcdefgh";
+    const OFFSET: usize = 2;
+
+    /// Buffers and the list of them.
+    struct List {
+        bufs: Vec<Vec<u8>>,
+        iovecs: Vec<libc::iovec>,
+    }
+
+    impl List {
+        fn new(lens: &[usize]) -> Self {
+            let mut bufs: Vec<_> = lens.iter().map(|len| vec![b'-'; *len]).collect();
+            let iovec = |buf: &mut Vec<u8>| libc::iovec {
+                iov_base: buf.as_mut_ptr().cast(),
+                iov_len: buf.len(),
+            };
+            let iovecs = bufs.iter_mut().map(iovec).collect();
+            Self { bufs, iovecs }
+        }
+
+        fn request(&mut self, fd: RawFd, whole: bool) -> Request {
+            let first = self.iovecs.as_mut_ptr();
+            let count = u32::try_from(self.iovecs.len()).expect("a few");
+            let op = Op::ReadVectoredAt {
+                fd,
+                iovecs: Iovecs { first, count },
+                offset: OFFSET as u64,
+                wishes: Wishes::NONE,
+            };
+            Request {
+                whole,
+                ..Request::simple(op)
+            }
+        }
+    }
+
+    fn file() -> io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(CONTENT)?;
+        Ok(file)
+    }
+
+    /// A place where this read is shown, and what it weighs.
+    fn shown(reads: &Reads, request: &Request, twin: Option<RawFd>, manner: Manner) -> u64 {
+        // SAFETY: the list is there as long as the test.
+        let shown = unsafe { Shown::of(request, twin, manner) };
+        reads.write(0, &shown)
+    }
+
+    fn make(reads: &Reads, by: Side) -> Answer {
+        // SAFETY: nobody else is at work, and the memory is there as long as the test.
+        Answer::from_number(unsafe { reads.work(0, by) })
+    }
+
+    #[test]
+    fn a_list_is_filled_whoever_makes_the_read_by_the_descriptor_that_is_theirs() -> io::Result<()>
+    {
+        let (file, reads) = (file()?, Reads::new());
+        let fd = file.as_raw_fd();
+        // There is no such file.
+        let (none, lens) = (i32::MAX, [1, 0, 3, 2]);
+        for (by, fd, twin) in [(Side::Near, fd, none), (Side::Far, none, fd)] {
+            for whole in [false, true] {
+                let mut list = List::new(&lens);
+                let request = list.request(fd, whole);
+                let weighed = shown(&reads, &request, Some(twin), Manner::Call);
+                assert_eq!((weighed, reads.place(0).weight()), (weight(6), weight(6)));
+                assert_eq!(make(&reads, by), Answer::moved(6));
+                assert_eq!(list.bufs.concat(), CONTENT[OFFSET..]);
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_that_the_file_ends_in_is_filled_as_far_as_it_goes() -> io::Result<()> {
+        let (file, reads) = (file()?, Reads::new());
+        for whole in [false, true] {
+            for by in [Side::Near, Side::Far] {
+                let mut list = List::new(&[4, 1, 4]);
+                let request = list.request(file.as_raw_fd(), whole);
+                shown(&reads, &request, None, Manner::Call);
+                assert_eq!(make(&reads, by), Answer::moved(6));
+                assert_eq!(list.bufs.concat(), b"cdefgh---");
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the file cannot be asked not to wait, that is a reason to make it once more as well.
+    #[test]
+    fn a_list_that_is_not_filled_without_waiting_is_read_once_more_as_it_was() -> io::Result<()> {
+        let (file, reads) = (file()?, Reads::new());
+        let fd = file.as_raw_fd();
+        for (by, manner) in [
+            (Side::Near, Manner::WithoutWaiting),
+            (Side::Near, Manner::Asking),
+            (Side::Far, Manner::Asking),
+        ] {
+            let mut list = List::new(&[4, 1, 4]);
+            let request = list.request(fd, true);
+            shown(&reads, &request, None, manner);
+            let answer = make(&reads, by);
+            let missed = reads
+                .place(0)
+                .missed(answer)
+                .expect("the file is too short");
+            assert!(missed.whole, "as it was asked for");
+            let Op::ReadVectoredAt {
+                fd: again,
+                iovecs,
+                offset,
+                ..
+            } = missed.op
+            else {
+                panic!("it has a list");
+            };
+            assert_eq!((again, offset), (fd, OFFSET as u64));
+            assert_eq!(iovecs.first, list.iovecs.as_mut_ptr());
+            assert_eq!(to_usize(iovecs.count), list.iovecs.len());
+            assert!(list.iovecs.iter().map(|at| at.iov_len).eq([4, 1, 4]));
+            // All of it is there: nothing is to be made again, unless that cannot be asked.
+            let mut list = List::new(&[6]);
+            let request = list.request(fd, true);
+            shown(&reads, &request, None, manner);
+            let answer = make(&reads, by);
+            if answer != REFUSED {
+                assert_eq!(answer, Answer::moved(6));
+                assert!(reads.place(0).missed(answer).is_none());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_is_told_from_others_by_its_first_buffer() {
+        let mut bufs = [const { [0_u8; 4096] }; 4];
+        let start = bufs[1].as_mut_ptr();
+        let (mut list, mut empty) = (List::new(&[1, 1]), List::new(&[]));
+        list.iovecs[0].iov_base = start.cast();
+        let span = Span {
+            start,
+            len: 4096,
+            arena: None,
+        };
+        let one = Request::simple(Op::ReadAt {
+            fd: 0,
+            span,
+            offset: 0,
+            wishes: Wishes::NONE,
+        });
+        let [one, list, empty] =
+            [one, list.request(0, false), empty.request(0, false)].map(|request| {
+                // SAFETY: the lists are there as long as the test.
+                unsafe { Shown::of(&request, None, Manner::Call) }.block.0
+            });
+        assert_eq!((one, empty), (list, Block::at(0).0));
     }
 }

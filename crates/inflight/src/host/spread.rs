@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use super::helper::{CREDIT, Common};
 use super::mail::Rouser;
-use super::reads::{Made, Makers, Manner, PLACES, Place, Shown};
+use super::reads::{Block, Made, Makers, Manner, PLACES, Place, Shown};
 use super::share::Side;
 use super::shared::Shared;
 use super::sides::Owners;
-use crate::backend::threads::execute::to_usize;
+use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
 use crate::policy::{Calls, Hands, LATE, Spread, weight};
@@ -29,8 +29,8 @@ pub(super) struct Gathered {
     /// Made for the first trial.
     common: Option<Arc<Common>>,
     owner: Owners,
-    /// Whose reads the places are, of each side.
-    tokens: [Box<[u32]>; 2],
+    /// What the places are to the owner, of each side.
+    own: [Box<[Own]>; 2],
     makers: Makers,
     /// Of all whose answers have not been taken.
     weight: u64,
@@ -41,6 +41,13 @@ pub(super) struct Gathered {
     born: Instant,
 }
 
+/// What only the owner has to know of the read at a place.
+#[derive(Clone, Copy, Default)]
+struct Own {
+    token: u32,
+    block: Block,
+}
+
 impl Gathered {
     pub(super) fn new() -> Self {
         Self {
@@ -48,7 +55,7 @@ impl Gathered {
             is_open: false,
             common: None,
             owner: Owners::default(),
-            tokens: Default::default(),
+            own: Default::default(),
             makers: Makers::new(),
             weight: 0,
             calls: Calls::default(),
@@ -101,7 +108,7 @@ impl Gathered {
         }
         let common = self.common.get_or_insert_with(|| {
             self.owner = Owners::new(PLACES);
-            self.tokens = [vec![0; PLACES].into(), vec![0; PLACES].into()];
+            self.own = [(); 2].map(|()| vec![Own::default(); PLACES].into());
             Arc::new(Common::new(shared.pool(), false))
         });
         // What a trial is to show is what another thread brings if it comes.
@@ -123,9 +130,15 @@ impl Gathered {
         token: u32,
         request: &'r Request,
         manner: Manner,
-        shown: impl FnOnce(&'r Request) -> Shown<'r>,
+        shown: impl FnOnce(&'r Request) -> Shown,
     ) -> bool {
-        let wants = self.wants(shared, request, manner) && !self.is_full();
+        let bytes = match request.op {
+            Op::ReadAt { span, .. } => span.len,
+            // SAFETY: the caller vouches for what the request names.
+            Op::ReadVectoredAt { .. } => unsafe { wanted_bytes(&request.op) },
+            _ => return false,
+        };
+        let wants = self.wants(shared, bytes as u64, manner) && !self.is_full();
         if wants {
             // SAFETY: passed on from the caller.
             unsafe { self.show(token, &shown(request)) };
@@ -133,13 +146,10 @@ impl Gathered {
         wants
     }
 
-    /// Whether a read is to be shown; else the caller is to make it now.
+    /// Whether a read of so many bytes is to be shown; else the caller is to make it now.
     #[inline]
-    pub(super) fn wants(&mut self, shared: &Shared, request: &Request, manner: Manner) -> bool {
-        let Op::ReadAt { span, .. } = request.op else {
-            return false;
-        };
-        self.hands(shared, weight(span.len as u64), manner) == Hands::Shared
+    pub(super) fn wants(&mut self, shared: &Shared, bytes: u64, manner: Manner) -> bool {
+        self.hands(shared, weight(bytes), manner) == Hands::Shared
     }
 
     /// Shows a read that is [wanted](Gathered::wants) and for which there is a place: see
@@ -150,17 +160,18 @@ impl Gathered {
     /// What the request names stays valid, and nobody else uses it, until its answer has been taken
     /// or [`Gathered::withdraw`] returns. The other descriptor stays open as long.
     #[inline]
-    pub(super) unsafe fn show(&mut self, token: u32, read: &Shown<'_>) {
+    pub(super) unsafe fn show(&mut self, token: u32, read: &Shown) {
         let common = self.common.as_ref().expect("made before it is open");
+        let block = read.block;
         let is_attended = common.is_attended.load(Relaxed);
         let side = match is_attended {
-            true => *self.makers.of(read.address()),
+            true => *self.makers.of(block),
             false => Side::Near,
         };
         let at = self.owner.next_place(&common.sides, side);
         let at = at.expect("there is one where a read is wanted");
         self.weight += common.sides.table(side).write(at, read);
-        self.tokens[side.index()][at] = token;
+        self.own[side.index()][at] = Own { token, block };
         let is_called_for = self.calls.shows(self.weight);
         match is_attended {
             true if self.calls.may_be_late() && self.called.elapsed() >= LATE => {
@@ -231,7 +242,7 @@ impl Gathered {
             spread,
             common,
             owner,
-            tokens,
+            own,
             makers,
             weight,
             ..
@@ -245,8 +256,9 @@ impl Gathered {
             let completed = place.weight();
             *weight -= completed;
             spread.completes(completed);
-            *makers.of(place.address()) = maker;
-            each(tokens[side.index()][at], Answer::from_number(answer), place);
+            let Own { token, block } = own[side.index()][at];
+            *makers.of(block) = maker;
+            each(token, Answer::from_number(answer), place);
         };
         let helped = owner.take(sides, &mut |side, at, answer| {
             each(Side::Far, side, at, answer)

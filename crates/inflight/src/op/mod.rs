@@ -199,10 +199,11 @@ impl Op {
         }
     }
 
-    /// The descriptor that a read of contiguous memory goes by.
+    /// The descriptor that a read goes by.
+    #[inline]
     pub(crate) fn reads_by(&self) -> Option<RawFd> {
         match self {
-            Self::ReadAt { fd, .. } => Some(*fd),
+            Self::ReadAt { fd, .. } | Self::ReadVectoredAt { fd, .. } => Some(*fd),
             _ => None,
         }
     }

@@ -22,6 +22,7 @@ mod refused;
 mod shared;
 #[cfg(feature = "tokio")]
 mod shared_lanes;
+mod shared_lists;
 mod steady;
 #[cfg(feature = "faulty")]
 mod timers;

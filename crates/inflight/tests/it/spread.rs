@@ -4,6 +4,8 @@
 //! Whether another thread comes is up to the scheduler and to what the library measures, so these
 //! tests go on until it has come, within bounds.
 
+pub(crate) mod lists;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -167,9 +167,33 @@ pub(crate) unsafe fn wanted_bytes(op: &Op) -> usize {
     let (Op::ReadVectoredAt { iovecs, .. } | Op::WriteVectoredAt { iovecs, .. }) = *op else {
         return op.span().map_or(0, |span| span.len);
     };
-    // SAFETY: the caller says that the list is valid; an empty one has an address too.
+    // SAFETY: passed on from the caller.
+    unsafe { list_bytes(iovecs) }
+}
+
+/// The sum of a list of buffers: apart, because the compiler makes much of it.
+///
+/// # Safety
+///
+/// The list is valid.
+#[inline(never)]
+unsafe fn list_bytes(iovecs: Iovecs) -> usize {
+    // SAFETY: the caller says so; an empty one has an address too.
     let list = unsafe { std::slice::from_raw_parts(iovecs.first, to_usize(iovecs.count)) };
     list.iter().map(|iovec| iovec.iov_len).sum()
+}
+
+/// The address of the first buffer of a list; 0 where there is none.
+///
+/// # Safety
+///
+/// The list is valid.
+pub(crate) unsafe fn first_address(iovecs: Iovecs) -> usize {
+    if iovecs.count == 0 {
+        return 0;
+    }
+    // SAFETY: the caller says so, and it has an entry.
+    unsafe { (*iovecs.first).iov_base }.addr()
 }
 
 /// Takes `moved` bytes off the front of a transfer. False when nothing is left of it, and for any

@@ -159,17 +159,17 @@ impl Lane {
         let Some(movable) = desk.as_mut() else {
             return (None, None);
         };
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(request) };
         let gathered = &mut movable.gathered;
         // The hint may be that of another lane.
-        let wants = gathered.is_open() && gathered.wants(engine, request, manner);
+        let wants = gathered.is_open() && gathered.wants(engine, bytes, manner);
         IS_OPEN.set(gathered.is_open());
         if !wants {
             // In a trial it has to be known when there is nothing more to do.
             let rouser = gathered.is_on_trial().then(|| self.mailbox.rouse());
             return (None, rouser.flatten());
         }
-        // SAFETY: the caller vouches for what the request names.
-        let bytes = unsafe { bytes_of(request) };
         if gathered.is_full() {
             // Else the task would make its read now, and the next one, while what is shown waits.
             movable.take_some(false);
@@ -180,7 +180,8 @@ impl Lane {
             // What has been taken is to be told.
             return (None, self.mailbox.rouse());
         };
-        let shown = Shown::new(operation, request, manner);
+        // SAFETY: the caller vouches for what the request names.
+        let shown = unsafe { Shown::new(operation, request, manner) };
         let gathered = &mut movable.gathered;
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.

@@ -105,7 +105,7 @@ impl Loop<'_> {
         let bytes = unsafe { bytes_of(request) };
         let may_start = self.cells.borrow().may_start(bytes);
         let mut lease = self.lease.borrow_mut();
-        let is_wanted = may_start && lease.gathered().wants(self.shared, request, manner);
+        let is_wanted = may_start && lease.gathered().wants(self.shared, bytes, manner);
         if is_wanted && lease.gathered().is_full() {
             // Else the task would make its read now, and the next one, while what is shown waits.
             self.take_some(&mut lease, false);
@@ -117,7 +117,8 @@ impl Loop<'_> {
         }
         let (token, ticket) = self.cells.borrow_mut().insert_in_flight(bytes, wake);
         let gathered = lease.gathered();
-        let shown = Shown::new(operation, request, manner);
+        // SAFETY: the caller vouches for what the request names.
+        let shown = unsafe { Shown::new(operation, request, manner) };
         // SAFETY: passed on from the caller: the cell is done only when the answer has been taken
         // and, if the read was missed, when the proactor has delivered its own.
         unsafe { gathered.show(token, &shown) };

@@ -1,16 +1,27 @@
 //! Buffers of cached reads that another thread may copy to.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use inflight::fs::File;
+use inflight::fs::{File, ReadVectoredAt};
 use inflight::{Batch, Engine};
 
 use super::{Done, FILE_PAGES, batch_episode, queue_episode, single};
-use crate::lifetime::yard::{PAGE, Planned, Yard};
+use crate::lifetime::yard::{Buf, PAGE, Planned, Yard};
 use crate::support::{Random, on_every_backend, pattern, say, seed, share_of, temp_file};
 
 /// Some of them while reads are shared: a trial begins after some thousands of reads.
 const EPISODES: u64 = 1500;
+
+/// Some reach beyond the end, and are resumed.
+fn lists<'f>(file: &'f File, yard: &Arc<Yard>, random: &mut Random) -> ReadVectoredAt<'f, Buf> {
+    let bufs = (0..=random.below(3)).map(|_| yard.take()).collect();
+    let page = random.below(FILE_PAGES + 8);
+    match random.below(4) {
+        0 => file.read_vectored_exact_at(bufs, page * PAGE as u64),
+        _ => file.read_vectored_at(bufs, page * PAGE as u64),
+    }
+}
 
 /// Batches in which a buffer panics, and queues that are left, while their reads are gathered or
 /// others copy: nobody writes to a buffer that its owner has back.
@@ -26,6 +37,9 @@ fn nobody_copies_to_a_buffer_that_was_left_behind() {
             batch_episode(&file, &mut random, &mut done, &yard);
             queue_episode(engine, &mut random, &mut done, |random| {
                 single(&file, &yard, random)
+            });
+            queue_episode(engine, &mut random, &mut done, |random| {
+                lists(&file, &yard, random)
             });
         }
         assert_eq!(yard.late_writes(), 0, "written to after it had come back");
