@@ -411,15 +411,15 @@ fn openings_and_closings_under_way_may_be_forgotten() {
         gate.open();
         until_turned("closed", || !is_open()).await;
         // What was to be made is there, whoever asks.
-        let new = path.with_extension("new");
-        let mut opening = read_write(engine)
-            .create_new(true)
-            .opening(&new)
-            .into_future();
+        let (new, link) = (path.with_extension("new"), path.with_extension("link"));
+        // What it leads to may be anywhere, so that is for the pool.
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        let mut opening = read_write(engine).create(true).opening(&link).into_future();
         assert!(poll_with(&mut opening, Waker::noop()).is_pending());
         std::mem::forget(opening);
         until_turned("made", || new.exists()).await;
         drained(engine);
         std::fs::remove_file(new).unwrap();
+        std::fs::remove_file(link).unwrap();
     });
 }
