@@ -21,8 +21,8 @@ use crate::policy::Short;
 /// Changes names in the file system, or makes such changes durable. Made by [`rename`],
 /// [`remove_file`], [`create_dir`], [`remove_dir`] and [`sync_dir`].
 ///
-/// It is run by [`NameOp::wait`] on this thread, or by `.await`: see [`Call`] for that, and for what
-/// dropping it does. Where names are in the kernel's caches, on a local file system, and such calls
+/// It is run by [`NameOp::wait`] on this thread, or by `.await`: see [`Call`] for that, and for
+/// what dropping it does. Where names are in the kernel's caches, on a local file system, and such calls
 /// were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of the
 /// engine's pool.
 #[derive(Clone, Debug)]
