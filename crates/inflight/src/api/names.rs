@@ -22,9 +22,9 @@ use crate::policy::Short;
 /// [`remove_file`], [`create_dir`], [`remove_dir`] and [`sync_dir`].
 ///
 /// It is run by [`NameOp::wait`] on this thread, or by `.await`: see [`Call`] for that, and for
-/// what dropping it does. Where names are in the kernel's caches, on a local file system, and such calls
-/// were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of the
-/// engine's pool.
+/// what dropping it does. Where names are in the kernel's caches, on a local file system, and such
+/// calls were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of
+/// the engine's pool.
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct NameOp {
