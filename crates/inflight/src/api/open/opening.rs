@@ -130,12 +130,20 @@ impl OpenOptions {
         let mut inner = self.inner.clone();
         inner.custom_flags(self.flags | libc::O_NONBLOCK);
         let fd: OwnedFd = inner.open(path).ok()?.into();
-        let statx = statx(fd.as_raw_fd()).ok()?;
+        // From here on it may have been created, so there is no other try.
+        let statx = match statx(fd.as_raw_fd()) {
+            Ok(statx) => statx,
+            Err(cause) => return Some(Err(cause)),
+        };
         if u32::from(statx.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+            // But this was there.
             return None;
         }
-        let flags = flags(fd.as_raw_fd()).ok()? & !libc::O_NONBLOCK;
-        fcntl_setfl(&fd, OFlags::from_bits_retain(flags.cast_unsigned())).ok()?;
-        Some(self.opened(path, fd, flags, &statx))
+        let waiting = flags(fd.as_raw_fd()).map(|flags| flags & !libc::O_NONBLOCK);
+        let set = waiting.and_then(|flags| {
+            fcntl_setfl(&fd, OFlags::from_bits_retain(flags.cast_unsigned()))?;
+            Ok(flags)
+        });
+        Some(set.and_then(|flags| self.opened(path, fd, flags, &statx)))
     }
 }
