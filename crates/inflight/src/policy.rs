@@ -33,7 +33,7 @@ pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_short_flush, loop_flushes};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{SAMPLE_EVERY, Samples};
-pub(crate) use short::{SHORT_CALLS, Short};
+pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Step, in_a_poll};
 pub use way::Way;

@@ -71,14 +71,28 @@ pub(super) enum Named {
         len: u64,
         is_last: bool,
     },
-    Folder,
+    Folder {
+        len: u64,
+    },
     Other,
 }
 
 impl Named {
-    /// Whether it takes long to take that away, because there is much space to be given back.
+    /// Whether it takes long to take that away: there is much space to be given back, or a folder
+    /// to be looked through that was large once, which some file systems never make smaller.
     pub(super) fn is_large(self) -> bool {
-        matches!(self, Self::File { len, is_last: true } if len > LARGE_BYTES)
+        match self {
+            Self::File { is_last, .. } => is_last && self.is_long(),
+            _ => self.is_long(),
+        }
+    }
+
+    /// Whether there is much in it.
+    pub(super) fn is_long(self) -> bool {
+        match self {
+            Self::File { len, .. } | Self::Folder { len } => len > LARGE_BYTES,
+            Self::Nothing | Self::Other => false,
+        }
     }
 
     fn of(statx: &libc::statx) -> Self {
@@ -87,11 +101,16 @@ impl Named {
                 len: statx.stx_size,
                 is_last: statx.stx_nlink <= 1,
             },
-            libc::S_IFDIR => Self::Folder,
+            libc::S_IFDIR => Self::Folder {
+                len: statx.stx_size,
+            },
             _ => Self::Other,
         }
     }
 }
+
+/// `STATX_ATTR_MOUNT_ROOT` (statx(2), from Linux 5.8 on).
+const MOUNTED: u64 = 0x2000;
 
 /// In pieces, a file of this size may have 256 of them.
 const LARGE_BYTES: u64 = 1 << 20;
@@ -100,7 +119,13 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// its folder is local. `is_new`, if it is not known on what kind of file system it is, and whoever
 /// waits would do well to [`learn`] that.
 pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<Named> {
-    if !may_ask(shared, is_filtered()) || path.file_name().is_none() {
+    let name = path.file_name()?;
+    // The kernel follows a link that ends like this, and goes on to what is mounted there.
+    let path_bytes = path.as_os_str().as_bytes();
+    if path_bytes.ends_with(b"/") || path_bytes.ends_with(b"/.") {
+        return None;
+    }
+    if !may_ask(shared, is_filtered()) {
         return None;
     }
     let is_local = |statx: &libc::statx| {
@@ -109,13 +134,13 @@ pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<
     };
     let found = match look(path, OFlags::NOFOLLOW) {
         Err(Errno::NOENT | Errno::AGAIN) => {
-            let (_, folder) = find(folder_of(path)?, 0)?;
-            if !is_local(&folder) {
+            let (folder, statx) = find(folder_of(path)?, 0)?;
+            if !is_local(&statx) {
                 return None;
             }
             // In this folder it waits for the device alone.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(CWD, path, flags, Mode::empty())
+            openat(&folder, name, flags, Mode::empty())
         }
         found => found,
     };
@@ -123,7 +148,9 @@ pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<
         Ok(fd) => {
             let mask = libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_NLINK;
             let statx = statx_cached(fd.as_fd(), mask | libc::STATX_MNT_ID_UNIQUE).ok()?;
-            is_local(&statx).then(|| Named::of(&statx))
+            // Of the folder that something is mounted in nothing is known.
+            let is_mounted = statx.stx_attributes & MOUNTED != 0;
+            (!is_mounted && is_local(&statx)).then(|| Named::of(&statx))
         }
         Err(Errno::NOENT) => Some(Named::Nothing),
         Err(_) => None,
@@ -191,10 +218,13 @@ pub(super) fn learn(path: &Path) {
 }
 
 /// Whether to close a descriptor of a regular file takes nothing away: nobody has removed the file,
-/// whose space is given back when it is closed for the last time.
-pub(super) fn closes_at_once(fd: BorrowedFd<'_>) -> bool {
-    let mask = libc::STATX_NLINK | libc::STATX_MNT_ID_UNIQUE;
+/// whose space is given back when it is closed for the last time. If it was written it also has to
+/// be small: some file systems begin to write it back when it is closed, if it was emptied before.
+pub(super) fn closes_at_once(fd: BorrowedFd<'_>, was_written: bool) -> bool {
+    let mask = libc::STATX_NLINK | libc::STATX_SIZE | libc::STATX_MNT_ID_UNIQUE;
     let is_named =
         |statx: &libc::statx| statx.stx_mask & libc::STATX_NLINK != 0 && statx.stx_nlink > 0;
-    statx_cached(fd, mask).is_ok_and(|statx| is_named(&statx) && mounts::is_known(&statx))
+    let is_small = |statx: &libc::statx| !(was_written && statx.stx_size > LARGE_BYTES);
+    statx_cached(fd, mask)
+        .is_ok_and(|statx| is_named(&statx) && is_small(&statx) && mounts::is_known(&statx))
 }

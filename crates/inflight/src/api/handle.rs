@@ -146,7 +146,8 @@ impl Handle {
     /// Whether closing the descriptors of a regular file takes nothing away.
     pub(super) fn closes_at_once(&self) -> bool {
         let fd = self.owned.as_ref().map(AsFd::as_fd);
-        fd.is_some_and(cached::closes_at_once)
+        let was_written = self.closes == Closes::Written;
+        fd.is_some_and(|fd| cached::closes_at_once(fd, was_written))
     }
 
     /// From now on the descriptors are left to this closer when nobody needs them any more.

@@ -24,7 +24,7 @@ use crate::policy::Short;
 /// It is run by [`NameOp::wait`] on this thread, or by `.await`: see [`Call`] for that, and for
 /// what dropping it does. Where names are in the kernel's caches, on a local file system, and such
 /// calls were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of
-/// the engine's pool.
+/// the engine's pool. So the thread that polls waits with the file system if that is frozen.
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct NameOp {
@@ -291,12 +291,16 @@ impl Change {
     /// Whether it waits for nobody but a device, and has no more to do than with names.
     fn is_short(&self, shared: &Shared, is_new: &Cell<bool>) -> bool {
         let name = |path: &Path| name(shared, path, is_new);
-        let is_there = |named| matches!(named, Some(named) if named != Named::Nothing);
         let is_small = |named: Option<Named>| named.is_some_and(|named| !named.is_large());
         match self {
-            Self::Rename { from, to } => is_there(name(from)) && is_small(name(to)),
-            Self::RemoveFile(path) => is_small(name(path)),
-            Self::CreateDir(path) | Self::RemoveDir(path) => name(path).is_some(),
+            Self::Rename { from, to } => match (name(from), name(to)) {
+                (None | Some(Named::Nothing), _) | (_, None) => false,
+                (Some(_), Some(Named::Nothing)) => true,
+                // Some file systems write a file back when it replaces another one.
+                (Some(from), Some(to)) => !from.is_long() && !to.is_large(),
+            },
+            Self::RemoveFile(path) | Self::RemoveDir(path) => is_small(name(path)),
+            Self::CreateDir(path) => name(path).is_some(),
             Self::SyncDir(_) => false,
         }
     }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::host::flight::count_at_once;
-use crate::policy::{SHORT_CALLS, Short};
+use crate::policy::{SHORT_CALLS, SHORT_MAX, Short};
 
 /// Such a call takes as long as a dozen of those that are answered at once.
 const WEIGHT_BYTES: usize = 256 << 10;
@@ -16,10 +16,14 @@ pub(super) fn here<T>(kind: Short, call: impl FnOnce() -> Option<T>) -> Option<T
         return None;
     }
     let begun = Instant::now();
-    let made = call()?;
-    SHORT_CALLS.note(kind, begun.elapsed(), false);
-    count_at_once(WEIGHT_BYTES);
-    Some(made)
+    let made = call();
+    let took = begun.elapsed();
+    // To have found something against it may have taken its time as well.
+    if made.is_some() || took > SHORT_MAX {
+        SHORT_CALLS.note(kind, took, false);
+        count_at_once(WEIGHT_BYTES);
+    }
+    made
 }
 
 /// Makes a call on a thread of the pool.

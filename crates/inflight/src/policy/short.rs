@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use super::streak_after;
+use super::{FAST_AGAIN, streak_after};
 
 /// What such a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,11 @@ pub(crate) struct ShortCalls([AtomicI32; KINDS]);
 /// Those of this process.
 pub(crate) static SHORT_CALLS: ShortCalls = ShortCalls::new();
 
+/// No thread that was only preempted is away for longer, but on a machine that has too much to do.
+const FORGIVEN_MAX: Duration = Duration::from_millis(2);
+
 /// What takes longer than the way to another thread and back might as well go there.
-const SHORT_MAX: Duration = Duration::from_micros(50);
+pub(crate) const SHORT_MAX: Duration = Duration::from_micros(50);
 
 impl ShortCalls {
     const fn new() -> Self {
@@ -50,7 +53,13 @@ impl ShortCalls {
     pub(crate) fn note(&self, kind: Short, took: Duration, by_pool: bool) {
         let streak = self.streak(kind);
         let before = streak.load(Ordering::Relaxed);
-        let after = streak_after(before, took <= SHORT_MAX, by_pool);
+        let is_short = took <= SHORT_MAX;
+        let after = match before {
+            // It had begun before another one was slow.
+            _ if is_short && !by_pool && before < 0 => before,
+            _ if took > FORGIVEN_MAX => -FAST_AGAIN,
+            _ => streak_after(before, is_short, by_pool),
+        };
         if after != before {
             streak.store(after, Ordering::Relaxed);
         }
@@ -93,5 +102,15 @@ mod tests {
         assert!(calls.are_short(Short::Remove), "it may have been preempted");
         calls.note(Short::Remove, SLOW, false);
         assert!(!calls.are_short(Short::Remove));
+        calls.note(Short::Remove, FAST, false);
+        assert!(!calls.are_short(Short::Remove), "it had begun before");
+    }
+
+    #[test]
+    fn one_that_takes_milliseconds_is_never_forgiven() {
+        let calls = ShortCalls::new();
+        (0..100).for_each(|_| calls.note(Short::Close, FAST, false));
+        calls.note(Short::Close, Duration::from_millis(3), false);
+        assert!(!calls.are_short(Short::Close));
     }
 }

@@ -119,8 +119,9 @@ impl OpenOptions {
         let named = name(shared, path, &Cell::new(false))?;
         let may = match named {
             Named::Nothing => self.changes.creates || self.changes.is_new,
-            Named::File { .. } => !(self.changes.empties && named.is_large()),
-            Named::Folder | Named::Other => false,
+            // To empty it gives its space back, whatever other names it has.
+            Named::File { .. } => !(self.changes.is_new || self.changes.empties && named.is_long()),
+            Named::Folder { .. } | Named::Other => false,
         };
         if !may {
             return None;

@@ -12,6 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use inflight::fs::{OpenOptions, create_dir, metadata, remove_dir, remove_file, rename, sync_dir};
 use inflight::{Direct, Engine, Operation, local};
@@ -59,6 +60,17 @@ fn in_memory_on_every_backend(name: &str, body: impl Fn(&Engine, &TempDir)) {
     };
     let path = folder.path().join("file");
     fs::write(&path, b"abc").expect("it can be made");
+    let mut times: Vec<_> = (0..21)
+        .map(|_| {
+            let begun = Instant::now();
+            drop(fs::File::create(folder.path().join("other")).expect("it can be made"));
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    if times[10] > Duration::from_micros(25) {
+        return skip(name, "system calls take long here");
+    }
     let engine = Engine::new().expect("nothing is demanded");
     let options = OpenOptions::new().read(true).engine(&engine);
     drop(options.open(&path).expect("it is there"));
@@ -328,10 +340,28 @@ fn space_is_given_back_by_a_thread_of_the_pool() {
                 read_write(engine).truncate(true).opening(&large)
             };
             assert_eq!(at_once(emptying), 0);
+            let other = folder.path().join("other");
+            let emptying_linked = || {
+                fill();
+                let _ = fs::remove_file(&other);
+                fs::hard_link(&large, &other).unwrap();
+                read_write(engine).truncate(true).opening(&large)
+            };
+            assert_eq!(at_once(emptying_linked), 0);
+            let closing = || {
+                fill();
+                read_write(engine).open(&large).unwrap().close()
+            };
+            // The pool may have done it before that is looked for in the same poll.
+            assert!(at_once(closing) < 90);
+            let replacing_by_large = || {
+                fill();
+                rename(&large, &small).on(engine)
+            };
+            assert_eq!(at_once(replacing_by_large), 0);
             // With another name it keeps its space.
             let linked = || {
                 fill();
-                let other = folder.path().join("other");
                 let _ = fs::remove_file(&other);
                 fs::hard_link(&large, &other).unwrap();
                 remove_file(&large).on(engine)
