@@ -348,12 +348,6 @@ fn space_is_given_back_by_a_thread_of_the_pool() {
                 read_write(engine).truncate(true).opening(&large)
             };
             assert_eq!(at_once(emptying_linked), 0);
-            let closing = || {
-                fill();
-                read_write(engine).open(&large).unwrap().close()
-            };
-            // The pool may have done it before that is looked for in the same poll.
-            assert!(at_once(closing) < 90);
             let replacing_by_large = || {
                 fill();
                 rename(&large, &small).on(engine)
@@ -387,6 +381,28 @@ fn a_file_without_a_name_is_closed_by_a_thread_of_the_pool() {
             assert_eq!(threads_of_pools(), 0);
             let file = options.open(path.path()).unwrap();
             path.close().unwrap();
+            pollster::block_on(file.close().into_future()).unwrap();
+            assert_eq!(threads_of_pools(), 1);
+        });
+    });
+}
+
+#[test]
+fn a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool() {
+    let test = "cached::a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool";
+    in_own_process(test, || {
+        if !is_cached_or_skipped(test) {
+            return;
+        }
+        on_every_backend_that_may_ask(|engine| {
+            let path = temp_path(b"abc");
+            let file = read_write(engine).open(path.path()).unwrap();
+            fs::File::options()
+                .write(true)
+                .open(path.path())
+                .and_then(|file| file.set_len(2 << 20))
+                .unwrap();
+            assert_eq!(threads_of_pools(), 0);
             pollster::block_on(file.close().into_future()).unwrap();
             assert_eq!(threads_of_pools(), 1);
         });
