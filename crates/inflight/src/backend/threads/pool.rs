@@ -387,21 +387,33 @@ impl PoolShared {
     /// What a thread of the pool does, this at first, until the pool is closed or another one takes
     /// its place.
     fn work(&self, first: Option<Arc<dyn Run>>) {
-        let mut state = lock(&self.state);
-        if let Some(share) = first {
-            state = self.run(state, share);
-        }
+        let mut state = match first {
+            Some(share) => self.run(share),
+            None => lock(&self.state),
+        };
         loop {
-            let work = state.take(self.calls_max);
-            if work.is_some() && state.calls_one(self.calls_max) {
-                drop(state);
+            let Some(work) = state.take(self.calls_max) else {
+                if state.closed || IS_LEAVING.get() {
+                    break;
+                }
+                state.idle += 1;
+                let waited = self.work.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                state.came();
+                if state.surplus > 0 {
+                    state.surplus -= 1;
+                    IS_LEAVING.set(true);
+                }
+                continue;
+            };
+            self.show_waiting(&state);
+            let wakes = state.calls_one(self.calls_max);
+            drop(state);
+            if wakes {
                 self.work.notify_one();
-                state = lock(&self.state);
             }
             match work {
-                Some(Work::Lane(lane)) => {
-                    self.show_waiting(&state);
-                    drop(state);
+                Work::Lane(lane) => {
                     let has_more = Arc::clone(&lane).serve(&self.others_wait);
                     state = lock(&self.state);
                     state.serving -= 1;
@@ -410,46 +422,25 @@ impl PoolShared {
                     }
                     self.tell_if_closed(&state);
                 }
-                Some(Work::Call(call)) => {
-                    state = self.run(state, call);
+                Work::Call(call) => {
+                    state = self.run(call);
                     state.calling -= 1;
                     self.show_waiting(&state);
                     self.tell_if_closed(&state);
                 }
-                Some(Work::Flush(flush)) => {
-                    state = self.run(state, flush);
+                Work::Flush(flush) => {
+                    state = self.run(flush);
                     state.flushing -= 1;
                     self.tell_if_closed(&state);
                 }
-                Some(Work::Share(share)) => {
-                    state = self.run(state, share);
-                }
-                None if state.closed || IS_LEAVING.get() => break,
-                None => {
-                    state.idle += 1;
-                    state = self
-                        .work
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    state.came();
-                    if state.surplus > 0 {
-                        state.surplus -= 1;
-                        IS_LEAVING.set(true);
-                    }
-                }
+                Work::Share(share) => state = self.run(share),
             }
         }
         state.living -= 1;
         self.tell_if_closed(&state);
     }
 
-    fn run<'s>(
-        &'s self,
-        state: MutexGuard<'s, PoolState>,
-        call: Arc<dyn Run>,
-    ) -> MutexGuard<'s, PoolState> {
-        self.show_waiting(&state);
-        drop(state);
+    fn run(&self, call: Arc<dyn Run>) -> MutexGuard<'_, PoolState> {
         // Calls contain what is foreign in them; were it otherwise, the pool would still be whole.
         let _ = catch_unwind(AssertUnwindSafe(|| {
             call.run();
