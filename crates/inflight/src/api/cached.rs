@@ -109,9 +109,6 @@ impl Named {
     }
 }
 
-/// `STATX_ATTR_MOUNT_ROOT` (statx(2), from Linux 5.8 on).
-const MOUNTED: u64 = 0x2000;
-
 /// In pieces, a file of this size may have 256 of them.
 const LARGE_BYTES: u64 = 1 << 20;
 
@@ -149,7 +146,8 @@ pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<
             let mask = libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_NLINK;
             let statx = statx_cached(fd.as_fd(), mask | libc::STATX_MNT_ID_UNIQUE).ok()?;
             // Of the folder that something is mounted in nothing is known.
-            let is_mounted = statx.stx_attributes & MOUNTED != 0;
+            let mounted = u64::from(libc::STATX_ATTR_MOUNT_ROOT.cast_unsigned());
+            let is_mounted = statx.stx_attributes & mounted != 0;
             (!is_mounted && is_local(&statx)).then(|| Named::of(&statx))
         }
         Err(Errno::NOENT) => Some(Named::Nothing),

@@ -25,7 +25,8 @@ use crate::host::mail::contain;
 use crate::host::shared::Shared;
 
 /// A call that is awaited: an operation that blocks, made by a thread of the engine's pool; or
-/// where it is polled, if it is known to wait for nothing.
+/// where it is polled, if it is known to wait for nothing, or for nobody but a device and mostly
+/// not.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
 /// same time as the pool has threads but one ([`crate::Builder::threads`]); the others wait their

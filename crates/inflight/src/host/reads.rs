@@ -262,7 +262,8 @@ impl Place {
         if self.owner_may_wait.load(Relaxed) {
             return None;
         }
-        // Neither has taken anything off a list.
+        // Neither has taken anything off a list: what has moved some before it failed answers with
+        // what it moved, or with an errno and that.
         let again = || match self.buffers.load(Relaxed) {
             NO_LIST => self.of_one(Side::Near),
             count => self.of_list(count, Side::Near),
