@@ -22,25 +22,40 @@ pub(crate) fn on_every_backend(body: impl Fn(&Engine)) {
 
 /// As [`on_every_backend`], with engines that `configure` has had a hand in.
 pub(crate) fn on_every_backend_of(configure: impl Fn(Builder) -> Builder, body: impl Fn(&Engine)) {
-    let run = |name: &str, builder: Builder| {
-        let _named = Named(name.to_owned());
-        let engine = configure(builder).build().expect("nothing is demanded");
-        body(&engine);
-    };
-    run("the default", Engine::builder());
+    on_every_faultless_backend_of(&configure, &body);
+    #[cfg(feature = "faulty")]
+    for seed in seeds() {
+        let faults = inflight::Faults::new(seed);
+        let builder = Engine::builder().faults(faults);
+        run_on(
+            &format!("late completions, seed {seed}"),
+            configure(builder),
+            &body,
+        );
+    }
+}
+
+/// As [`on_every_backend`], but for those with faults: what is awaited on them is always handed
+/// over.
+pub(crate) fn on_every_faultless_backend(body: impl Fn(&Engine)) {
+    on_every_faultless_backend_of(|builder| builder, body);
+}
+
+fn on_every_faultless_backend_of(configure: impl Fn(Builder) -> Builder, body: impl Fn(&Engine)) {
+    run_on("the default", configure(Engine::builder()), &body);
     // What the default is where no ring can be had needs no second run.
     for kind in [BackendKind::Aio, BackendKind::Threads] {
         let builder = Engine::builder().backend(kind);
         if default_backend() != kind && builder.clone().build().is_ok() {
-            run(&kind.to_string(), builder);
+            run_on(&kind.to_string(), configure(builder), &body);
         }
     }
-    #[cfg(feature = "faulty")]
-    for seed in seeds() {
-        let faults = inflight::Faults::new(seed);
-        let name = format!("late completions, seed {seed}");
-        run(&name, Engine::builder().faults(faults));
-    }
+}
+
+fn run_on(name: &str, builder: Builder, body: impl Fn(&Engine)) {
+    let _named = Named(name.to_owned());
+    let engine = builder.build().expect("nothing is demanded");
+    body(&engine);
 }
 
 /// The seeds of every test with faults.

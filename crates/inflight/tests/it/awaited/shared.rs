@@ -14,8 +14,8 @@ use inflight::{Batch, Engine, Pending, local};
 
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use crate::support::{
-    evict, has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_path,
-    uring_or_skip,
+    evict, has_several_processors, on_every_faultless_backend, open, path_in_memory, pattern, say,
+    temp_path, uring_or_skip,
 };
 
 /// Large enough for another thread to come in time.
@@ -108,7 +108,7 @@ fn every_block_of_a_loop_is_right_whoever_copied_it() {
     // A few in flight are enough: the other thread takes what is shown while this one copies. Of
     // the last number, more are in flight than there are places.
     for tasks in [4, 64, 600] {
-        on_every_backend(|engine| {
+        on_every_faultless_backend(|engine| {
             let path = temp_path(&content());
             let file = Rc::new(open(engine, path.path()));
             let run = engine.run(until_helped(name, engine, &file, tasks));
@@ -131,7 +131,7 @@ fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
         return;
     }
     let _watchdog = Watchdog::new();
-    on_every_backend(|engine| {
+    on_every_faultless_backend(|engine| {
         let content = Rc::new(content());
         let path = temp_path(&content);
         let file = Rc::new(open(engine, path.path()));
@@ -159,7 +159,7 @@ fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
     if !has_several_processors(name) {
         return;
     }
-    on_every_backend(|engine| {
+    on_every_faultless_backend(|engine| {
         let content = Rc::new(content());
         let Some(path) = path_in_memory(name, &content) else {
             return;
@@ -186,7 +186,6 @@ fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
     });
 }
 
-/// A batch begins its reads before anybody is to be told of them.
 /// Too much to be copied where it is polled, so it was never asked whether the file can be asked.
 #[test]
 fn large_first_reads_of_what_cannot_be_asked_go_to_the_pool() {
@@ -212,13 +211,14 @@ fn large_first_reads_of_what_cannot_be_asked_go_to_the_pool() {
     assert_eq!(engine.stats().pool_calls, 4);
 }
 
+/// A batch begins its reads before anybody is to be told of them.
 #[test]
 fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
     let name = "awaited batches that are shared";
     if !has_several_processors(name) {
         return;
     }
-    on_every_backend(|engine| {
+    on_every_faultless_backend(|engine| {
         let content = content();
         let path = temp_path(&content);
         let file = open(engine, path.path());
@@ -254,7 +254,7 @@ fn what_the_page_cache_has_lost_is_read_all_the_same() {
     if !has_several_processors(name) {
         return;
     }
-    on_every_backend(|engine| {
+    on_every_faultless_backend(|engine| {
         let path = temp_path(&content());
         let file = Rc::new(open(engine, path.path()));
         let run = engine.run(async {
@@ -280,7 +280,7 @@ fn a_loop_that_shares_hears_from_other_threads() {
     if !has_several_processors(name) {
         return;
     }
-    on_every_backend(|engine| {
+    on_every_faultless_backend(|engine| {
         let path = temp_path(&content());
         let file = Rc::new(open(engine, path.path()));
         let run = engine.run(async {
