@@ -33,7 +33,8 @@ fn content() -> Vec<u8> {
     pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
 }
 
-/// Runs it in a run loop on every backend without faults, and on the only thread of a runtime that serves.
+/// Runs it in a run loop on every backend without faults, and on the only thread of a runtime that
+/// serves.
 fn on_each_host(name: &str, run: impl AsyncFn(&Engine)) {
     if !has_several_processors(name) {
         return;
