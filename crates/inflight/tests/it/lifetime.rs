@@ -16,6 +16,7 @@ mod shared;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
@@ -221,24 +222,27 @@ fn no_thread_of_the_pool_writes_to_a_buffer_that_has_been_given_back() {
     expect_no_late_write(&engine.build().unwrap(), seed());
 }
 
-/// Leaves a queue with big reads at the device. Returns the late writes.
 #[cfg(feature = "faulty")]
-fn leave_big_reads(engine: &Engine, file: &File, sound: &Engine) -> u64 {
-    const BUF: usize = 1 << 20;
-    let yard = Yard::new(BUF, usize::MAX);
-    let left = engine.queue(64, |queue| {
-        for number in 0..64 {
+const BIG: usize = 1 << 20;
+#[cfg(feature = "faulty")]
+const BIG_READS: u32 = 64;
+
+/// Leaves a queue with big reads at the device. Returns the late writes so far.
+#[cfg(feature = "faulty")]
+fn leave_big_reads(engine: &Engine, yard: &Arc<Yard>, file: &File, sound: &Engine) -> u64 {
+    let left = engine.queue(BIG_READS, |queue| {
+        for number in 0..u64::from(BIG_READS) {
             // With little locked memory, a ring may have fewer places.
             if queue.is_full() {
                 break;
             }
-            let read = file.read_at(yard.take(), number * BUF as u64);
+            let read = file.read_at(yard.take(), number * BIG as u64);
             assert!(queue.push(number, read).is_ok(), "there is room");
         }
         // Hands all of them to the kernel; most are at the device when the first is here.
         let pushed = queue.len();
         let first = queue.next().expect("some are in flight");
-        assert_eq!(first.1.0.expect("the file can be read"), BUF);
+        assert_eq!(first.1.0.expect("the file can be read"), BIG);
         (pushed, queue.len())
     });
     let (pushed, left) = left.expect("nothing is demanded");
@@ -253,10 +257,10 @@ fn leave_big_reads(engine: &Engine, file: &File, sound: &Engine) -> u64 {
 #[test]
 fn a_queue_that_does_not_drain_is_caught_by_the_same_check() {
     let name = "a_queue_that_does_not_drain_is_caught_by_the_same_check";
-    let Some(sound) = uring_of_depth_or_skip(name, 64) else {
+    let Some(sound) = uring_of_depth_or_skip(name, BIG_READS) else {
         return;
     };
-    let path = temp_path(&pattern(64 << 20));
+    let path = temp_path(&pattern(BIG * BIG_READS as usize));
     path.as_file().sync_all().unwrap();
     let file = direct(&sound, &path);
     if !is_on_disk(&file) {
@@ -264,24 +268,23 @@ fn a_queue_that_does_not_drain_is_caught_by_the_same_check() {
         let reason = format!("{} is not on a disk with direct I/O", place.display());
         return skip(name, &reason);
     }
-    assert_eq!(
-        leave_big_reads(&sound, &file, &sound),
-        0,
-        "without the defect"
-    );
+    let yard = Yard::new(BIG, BIG_READS as usize);
+    let late = leave_big_reads(&sound, &yard, &file, &sound);
+    assert_eq!(late, 0, "without the defect");
     let builder = Engine::builder().backend(BackendKind::Uring);
     // SAFETY: the memory of the yard is leaked, so it stays mapped, and it is looked at only.
     let builder = unsafe { builder.plant_undrained() };
     let defective = builder.build().unwrap();
     // On a busy machine most reads are over before this thread has its turn.
-    let tries = 60;
-    for attempt in 1..=tries {
-        let late = leave_big_reads(&defective, &file, &sound);
+    let (begun, mut attempt) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(120) {
+        attempt += 1;
+        let late = leave_big_reads(&defective, &yard, &file, &sound);
         if late > 0 {
             return say(&format!(
                 "lifetime: the defect: {late} late writes, try {attempt}"
             ));
         }
     }
-    panic!("the planted defect was not caught in {tries} tries");
+    panic!("the planted defect was not caught in {attempt} tries");
 }

@@ -81,10 +81,11 @@ impl Yard {
         }
     }
 
-    /// THE check: how many of the buffers were written to after they had been dropped.
+    /// THE check: how many of the buffers were written to after they had been dropped. They are used
+    /// again all the same.
     pub(super) fn late_writes(&self) -> u64 {
-        for start in self.dropped().drain(..) {
-            self.look_at(start);
+        for start in &*self.dropped() {
+            self.look_at(*start);
         }
         self.late_writes.load(Ordering::Relaxed)
     }
