@@ -90,7 +90,8 @@ pub(super) struct Opened {
 
 impl Handle {
     pub(super) fn new(opened: Opened, shared: &Shared) -> Self {
-        let disk = Disk::new(shared, opened.fd.as_raw_fd());
+        let device = opened.below.and_then(|number| shared.devices.of(number));
+        let disk = Disk::new(shared, opened.fd.as_raw_fd(), device.clone());
         let needed = opened.alignment.or_assumed();
         Self {
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
@@ -106,7 +107,7 @@ impl Handle {
             is_storage: opened.is_storage,
             closes: opened.closes,
             mapping: opened.mapping,
-            learned: Learned::on(opened.below.and_then(|number| shared.devices.of(number))),
+            learned: Learned::on(device),
             len: AtomicU64::new(opened.len),
             any_range: match opened.facts.direct {
                 true => opened.any_range,

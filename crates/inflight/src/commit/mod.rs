@@ -69,6 +69,12 @@ pub(crate) trait Flush: Send + Sync {
     /// Whether a flush that has taken so long has waited for nothing.
     fn is_short(&self, took: Duration) -> bool;
 
+    /// How long the first flush of another file on its device has taken last, if that is known.
+    fn usual(&self) -> Option<Duration>;
+
+    /// The first flush of the file has succeeded, and taken so long.
+    fn was_first(&self, took: Duration);
+
     /// So many syncs have been served by one flush.
     fn count(&self, served: usize);
 
@@ -224,7 +230,7 @@ impl Commit {
         let (answer, took) = self.timed(data_only);
         self.flush.count(1);
         let mut state = lock(&self.state);
-        self.learn(&mut state, took);
+        self.learn(&mut state, answer, took);
         self.hand_on(state);
         Some(answer)
     }
@@ -259,7 +265,8 @@ impl Commit {
     }
 
     /// Keeps the promise of a host, if it still stands: makes the flush on this thread if `leads`,
-    /// given how long the last one took and how many wait for this one; else has the pool make it.
+    /// given how long the last one took (of a file that had none, the first
+    /// one of another file there) and how many wait for this one; else has the pool make it.
     /// True if it was made here.
     pub(crate) fn keep_promise(
         self: &Arc<Self>,
@@ -274,7 +281,8 @@ impl Commit {
         state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;
-        let round = match leads(state.took, state.waiting()) {
+        let took = state.took.or_else(|| self.flush.usual());
+        let round = match leads(took, state.waiting()) {
             true => state.next.take(),
             false => None,
         };
@@ -380,7 +388,7 @@ impl Commit {
         let mut state = lock(&self.state);
         let expected = served + state.waiting();
         state.expected = if expected > 1 { expected } else { 0 };
-        self.learn(&mut state, took);
+        self.learn(&mut state, answer, took);
         state.is_waking = wakers.iter().any(Option::is_some);
         let taken = state.taken;
         drop(state);
@@ -407,8 +415,10 @@ impl Commit {
         (answer, begun.elapsed())
     }
 
-    fn learn(&self, state: &mut State, took: Duration) {
-        state.took = Some(took);
+    fn learn(&self, state: &mut State, answer: Answer, took: Duration) {
+        if state.took.replace(took).is_none() && answer.errno().is_none() {
+            self.flush.was_first(took);
+        }
         state.short = match self.flush.is_short(took) {
             true => state.short.saturating_add(1),
             false => 0,
@@ -490,6 +500,12 @@ mod tests {
         fn is_short(&self, _took: Duration) -> bool {
             false
         }
+
+        fn usual(&self) -> Option<Duration> {
+            None
+        }
+
+        fn was_first(&self, _took: Duration) {}
 
         fn count(&self, _served: usize) {}
 

@@ -18,7 +18,7 @@ use crate::backend::threads::pool::{Pool, Run};
 use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-use crate::policy::{can_sleep, gather_for, is_short_flush};
+use crate::policy::{Device, can_sleep, gather_for, is_short_flush};
 use crate::stats::SyncTally;
 
 /// An open file. Whoever flushes it keeps its descriptor open.
@@ -26,6 +26,7 @@ pub(crate) struct Disk {
     fd: RawFd,
     pool: Arc<Pool>,
     tally: Arc<SyncTally>,
+    device: Option<Arc<Device>>,
     #[cfg(feature = "faulty")]
     faulty: Option<Faulty>,
 }
@@ -38,11 +39,12 @@ struct Faulty {
 }
 
 impl Disk {
-    pub(crate) fn new(shared: &Shared, fd: RawFd) -> Self {
+    pub(crate) fn new(shared: &Shared, fd: RawFd, device: Option<Arc<Device>>) -> Self {
         Self {
             fd,
             pool: Arc::clone(shared.pool()),
             tally: Arc::clone(shared.counters.syncs()),
+            device,
             #[cfg(feature = "faulty")]
             faulty: shared.config.faults.clone().map(|faults| Faulty {
                 faults,
@@ -91,6 +93,16 @@ impl Flush for Disk {
 
     fn is_short(&self, took: Duration) -> bool {
         is_short_flush(took)
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        self.device.as_ref()?.first_flush()
+    }
+
+    fn was_first(&self, took: Duration) {
+        if let Some(device) = &self.device {
+            device.was_flushed_first(took);
+        }
     }
 
     fn count(&self, served: usize) {

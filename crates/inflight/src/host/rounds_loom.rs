@@ -102,6 +102,12 @@ impl Flush for Disk {
         true
     }
 
+    fn usual(&self) -> Option<Duration> {
+        None
+    }
+
+    fn was_first(&self, _took: Duration) {}
+
     fn count(&self, served: usize) {
         assert!(served <= 3, "nobody is counted twice");
     }

@@ -15,10 +15,14 @@
 //! a ring is 1.3 to 7 times as fast as the pool; where the call waits, as with FUSE, the pool is 6
 //! times as fast as a ring (`docs/design/roads.md`). So one transfer of each kind is made such that
 //! it shows which, and one in many again.
+//!
+//! **Flushes.** A run loop makes those that are short itself. Of a new file nothing is known, and
+//! it may be flushed once, so it goes by what the first flush of another file there has taken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::{ASK_AGAIN_NS, MEMORY_NS};
 use crate::op::Road;
@@ -34,6 +38,8 @@ pub(crate) struct Device {
     passed: AtomicU32,
     /// Direct reads of files that cannot be asked, and direct writes.
     slow: [Slow; 2],
+    /// Microseconds that the first flush of a file has taken last, rounded up; 0 if there was none.
+    first_flush_us: AtomicU32,
     /// Whether the backend is asynchronous, so that it makes a difference.
     is_asynchronous: bool,
 }
@@ -185,6 +191,20 @@ impl Device {
             .store(seen, Ordering::Relaxed);
     }
 
+    /// How long the first flush of a file has taken last.
+    pub(crate) fn first_flush(&self) -> Option<Duration> {
+        match self.first_flush_us.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(Duration::from_micros(u64::from(us))),
+        }
+    }
+
+    /// The first flush of a file has taken so long.
+    pub(crate) fn was_flushed_first(&self, took: Duration) {
+        let us = u32::try_from(took.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX);
+        self.first_flush_us.store(us.max(1), Ordering::Relaxed);
+    }
+
     /// A read of a file of which nothing was known was answered, after so long.
     pub(super) fn asked(&self, ns: u64, bytes: usize) {
         let copied_ns = bytes as u64 / 2;
@@ -281,6 +301,17 @@ mod tests {
         assert!(device.refuses());
         device.was_slow();
         assert!(!device.refuses());
+    }
+
+    #[test]
+    fn the_last_first_flush_counts_and_none_is_told_as_shorter_than_it_was() {
+        let device = Device::default();
+        assert_eq!(device.first_flush(), None);
+        let told = [0, 1, 1000, 1001, u64::MAX].map(|ns| {
+            device.was_flushed_first(Duration::from_nanos(ns));
+            device.first_flush().expect("there was one").as_micros()
+        });
+        assert_eq!(told, [1, 1, 1, 2, u128::from(u32::MAX)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 
 use inflight::fs::{File, Sync};
-use inflight::{AnyOp, Operation, Pending, local};
+use inflight::{AnyOp, Direct, Operation, Pending, local};
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, WRITTEN, open};
@@ -56,6 +56,35 @@ fn a_loop_with_nothing_else_to_do_makes_the_flush_itself() {
             // A flush that a busy machine has made slow is followed by one of the pool.
             for _ in 0..1000 {
                 file.sync_data().await.unwrap();
+                if is_flushed_here(&mounted) {
+                    return true;
+                }
+            }
+            false
+        });
+        assert!(ran.unwrap());
+    });
+}
+
+/// Whatever is opened anew has had no flush.
+#[test]
+fn a_loop_goes_by_the_first_flush_of_another_file_of_the_device() {
+    let name = "a_loop_goes_by_the_first_flush_of_another_file_of_the_device";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        // Devices are told apart by the files that go past the page cache.
+        let open = || {
+            let options = read_write(engine).direct(Direct::Required);
+            options.open(mounted.path(SYNCED)).expect("it is there")
+        };
+        let ran = engine.run(async {
+            open().sync_data().await.unwrap();
+            assert!(!is_flushed_here(&mounted), "nothing was known of any");
+            // As above.
+            for _ in 0..1000 {
+                open().sync_data().await.unwrap();
                 if is_flushed_here(&mounted) {
                     return true;
                 }

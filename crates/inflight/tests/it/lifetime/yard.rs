@@ -81,8 +81,8 @@ impl Yard {
         }
     }
 
-    /// THE check: how many of the buffers were written to after they had been dropped. They are used
-    /// again all the same.
+    /// THE check: how many of the buffers were written to after they had been dropped. They are
+    /// used again all the same.
     pub(super) fn late_writes(&self) -> u64 {
         for start in &*self.dropped() {
             self.look_at(*start);
