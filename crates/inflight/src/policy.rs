@@ -10,6 +10,7 @@
 //! The figures behind the rules are in `docs/design/roads.md`.
 
 mod calls;
+mod copies;
 mod device;
 mod durable;
 mod flush;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
 use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
+use copies::Copies;
 
 pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
@@ -35,7 +37,7 @@ pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
-pub(crate) use step::{Step, in_a_poll};
+pub(crate) use step::{Else, Step, in_a_poll};
 pub use way::Way;
 pub(crate) use way::{explain, explain_none, explain_sync};
 
@@ -65,8 +67,8 @@ impl Facts {
     }
 }
 
-/// How the transfers of one kind on a file were served last: reads, or writes through the page
-/// cache. Direct writes go with the reads.
+/// How the reads of a file were served last. Direct writes go with them, for the others there are
+/// [`Copies`].
 ///
 /// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
 /// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
@@ -152,16 +154,6 @@ impl Warmth {
     #[inline(always)]
     fn warm_at(&self) -> i32 {
         WARM_AT << (3 * self.wary.load(Ordering::Relaxed))
-    }
-
-    /// The road of a write into the page cache.
-    #[inline]
-    fn copy_road(&self) -> Road {
-        match self.nowait.load(Ordering::Relaxed) {
-            REFUSED if self.streak.load(Ordering::Relaxed) >= 0 => Road::CopyBlind,
-            REFUSED => Road::Plain,
-            _ => Road::Copy,
-        }
     }
 
     /// Of a file that is taken to refuse `RWF_NOWAIT`.
@@ -260,8 +252,7 @@ pub(crate) fn is_fast(ns: u64, bytes: usize) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     reads: Warmth,
-    /// Writes through the page cache.
-    copies: Warmth,
+    copies: Copies,
     /// What is below the file, and what others there have shown of it.
     device: Option<Arc<Device>>,
 }
@@ -274,10 +265,17 @@ impl Learned {
             true => Warmth::refusing(),
             false => Warmth::default(),
         };
+        let copies = match device
+            .as_ref()
+            .is_some_and(|device| device.refuses_copies())
+        {
+            true => Copies::refusing(),
+            false => Copies::default(),
+        };
         Self {
             reads,
+            copies,
             device,
-            ..Self::default()
         }
     }
 
@@ -294,17 +292,12 @@ impl Learned {
         }
     }
 
-    /// What transfers of a kind have shown.
-    fn of(&self, facts: Facts, is_write: bool) -> &Warmth {
-        match is_write && !facts.direct {
-            true => &self.copies,
-            false => &self.reads,
-        }
-    }
-
     /// Whether such transfers are taken without waiting, as far as is known.
     pub(crate) fn takes_nowait(&self, facts: Facts, is_write: bool) -> Option<bool> {
-        match self.of(facts, is_write).nowait.load(Ordering::Relaxed) {
+        if is_write && !facts.direct {
+            return self.copies.takes_nowait();
+        }
+        match self.reads.nowait.load(Ordering::Relaxed) {
             UNKNOWN => None,
             nowait => Some(nowait != REFUSED),
         }
@@ -316,8 +309,10 @@ impl Learned {
         if let (Seen::Started { is_asynchronous }, Some(device)) = (seen, &self.device) {
             return device.was_submitted(is_write, is_asynchronous);
         }
-        let warmth = self.of(facts, is_write);
-        let noted = warmth.note(seen);
+        if is_write && !facts.direct {
+            return self.copies.note(seen, self.device.as_deref());
+        }
+        let noted = self.reads.note(seen);
         let Some(device) = &self.device else {
             return;
         };
@@ -331,9 +326,9 @@ impl Learned {
             device.asked(ns, bytes);
         }
         match noted {
-            Noted::First { refuses } if !is_write || facts.direct => device.was_asked(refuses),
+            Noted::First { refuses } => device.was_asked(refuses),
             Noted::Slow => device.was_slow(),
-            Noted::First { .. } | Noted::Nothing => {}
+            Noted::Nothing => {}
         }
     }
 }
@@ -412,7 +407,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> R
         },
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
         // one after the other for each file.
-        (false, false) if facts.learns => learned.copies.copy_road(),
+        (false, false) if facts.learns => learned.copies.road(learned.device.as_deref()),
         (false, false) => Road::Plain,
     }
 }

@@ -213,7 +213,8 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
-        let copies = matches!(road, Road::Plain | Road::Copy | Road::CopyBlind);
+        let is_copy = matches!(road, Road::Copy | Road::CopyBlind | Road::CopySlow);
+        let copies = is_copy || road == Road::Plain;
         if copies && self.proactor().has_queued() {
             // The device works while this thread copies.
             self.proactor().submit();
@@ -249,7 +250,8 @@ impl Lease<'_> {
                 request = request.submitted();
                 None
             }
-            (Road::Plain | Road::Now | Road::Copy | Road::CopyBlind, _)
+            (Road::Copy | Road::CopyBlind | Road::CopySlow, _)
+            | (Road::Plain | Road::Now, _)
             | (Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
             (Road::Pool | Road::Slow, _) => {
                 request = request.aside();

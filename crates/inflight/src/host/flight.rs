@@ -25,7 +25,7 @@ use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::Seat;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::{Samples, Step, in_a_poll};
+use crate::policy::{Else, Samples, Step, in_a_poll};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -100,6 +100,10 @@ pub(crate) fn must_yield() -> bool {
 /// Bytes that count as much as an operation without any: copying so many takes as long.
 const AT_ONCE_BYTES: usize = 16 << 10;
 
+/// What a write counts for beside its bytes in a run loop, where a turn costs next to nothing: the
+/// file system has more to do for it than for a read.
+const WRITE_BYTES: usize = 3 * AT_ONCE_BYTES;
+
 #[inline]
 pub(crate) fn count_at_once(bytes: usize) {
     let weight = u32::try_from(1 + bytes / AT_ONCE_BYTES).unwrap_or(AT_ONCE_MAX);
@@ -161,11 +165,11 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         }
         Step::Pool if road == Road::Submit => return Tried::Request(request.submitted()),
         Step::Pool => return Tried::Request(request.aside()),
-        Step::Try { then_pool } => match look(road, operation, &request) {
-            Look::Done(answer) => answer,
-            Look::Refused => return Tried::Request(request.aside()),
-            Look::WouldWait if then_pool => return Tried::Request(request.aside()),
-            Look::WouldWait => return Tried::Request(request),
+        Step::Try(or) => match (look(road, operation, &request), or) {
+            (Look::Done(answer), _) => answer,
+            (Look::WouldWait, Else::TimedCall) => time(operation, &request),
+            (Look::WouldWait, Else::Backend) => return Tried::Request(request),
+            (Look::Refused, _) | (_, Else::Pool) => return Tried::Request(request.aside()),
         },
         Step::TimedCall => time(operation, &request),
         // SAFETY: the addresses point into what the operation owns, and it is over when this
@@ -173,7 +177,10 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         Step::Call => unsafe { execute_request(&request) },
     };
     shared.counters.plain_call();
-    count_at_once(bytes);
+    count_at_once(match request.op.reads_by() {
+        None if local::is_current(shared) => bytes + WRITE_BYTES,
+        _ => bytes,
+    });
     Tried::Answered(answer)
 }
 

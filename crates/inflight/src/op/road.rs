@@ -10,11 +10,12 @@ pub(crate) enum Road {
     /// As [`Road::Plain`], also where it is polled, because it does not wait.
     Now,
     /// A copy to the page cache: a plain call; where it is awaited, one that does not wait, and a
-    /// thread of the pool if it would.
+    /// timed one if it would, because the last ones were short.
     Copy,
-    /// As [`Road::Copy`], of a file that cannot be asked, but the last ones were fast: a timed
-    /// plain call where it is awaited.
+    /// As [`Road::Copy`], but the file is not asked first.
     CopyBlind,
+    /// As [`Road::Copy`], but the last ones have waited: a thread of the pool if it would wait.
+    CopySlow,
     /// By threads of the pool.
     Pool,
     /// Through the proactor.

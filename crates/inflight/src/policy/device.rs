@@ -8,7 +8,8 @@
 //!
 //! **Files that cannot be asked** not to wait, as those of tmpfs, show that at their first read,
 //! which then goes to the pool where it is awaited. Of many files that are read once it would be
-//! each. So once a few have shown it, others there are taken to be alike as well.
+//! each. So once a few have shown it, others there are taken to be alike as well; likewise those
+//! that cannot be asked whether a write into the page cache would wait, as those of ext4.
 //!
 //! **Direct files that cannot be asked** differ in what a ring does for them. Where a call only
 //! starts a transfer, as on an overlay, the worker of the kernel that gets it is free at once, and
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::copies::Waits;
 use super::{ASK_AGAIN_NS, MEMORY_NS};
 use crate::op::Road;
 
@@ -38,6 +40,10 @@ pub(crate) struct Device {
     passed: AtomicU32,
     /// Direct reads of files that cannot be asked, and direct writes.
     slow: [Slow; 2],
+    /// As `refused`, of writes into the page cache.
+    copies_refused: AtomicU8,
+    /// How long such writes took.
+    pub(super) copies: Waits,
     /// Microseconds that the first flush of a file has taken last, rounded up; 0 if there was none.
     first_flush_us: AtomicU32,
     /// Whether the backend is asynchronous, so that it makes a difference.
@@ -107,14 +113,19 @@ impl Device {
         !passed.is_multiple_of(ASK_EVERY)
     }
 
+    /// As [`Device::refuses`], of writes into the page cache.
+    pub(super) fn refuses_copies(&self) -> bool {
+        self.copies_refused.load(Ordering::Relaxed) >= REFUSED_MIN && self.passes()
+    }
+
     /// A file could be asked, or could not, of which that was not known.
     pub(super) fn was_asked(&self, is_refused: bool) {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let refused = match is_refused {
-            true => (refused + 1).min(REFUSED_MIN),
-            false => 0,
-        };
-        self.refused.store(refused, Ordering::Relaxed);
+        count_refused(&self.refused, is_refused);
+    }
+
+    /// As [`Device::was_asked`], by a write into the page cache.
+    pub(super) fn was_asked_to_copy(&self, is_refused: bool) {
+        count_refused(&self.copies_refused, is_refused);
     }
 
     /// A read of a file that cannot be asked was slow: whoever polls the first one of another is
@@ -218,6 +229,16 @@ impl Device {
         };
         self.evidence.store(evidence, Ordering::Relaxed);
     }
+}
+
+/// One more file in a row could not be asked, or this one could.
+fn count_refused(refused: &AtomicU8, is_refused: bool) {
+    let before = refused.load(Ordering::Relaxed);
+    let refusals = match is_refused {
+        true => (before + 1).min(REFUSED_MIN),
+        false => 0,
+    };
+    refused.store(refusals, Ordering::Relaxed);
 }
 
 /// Most devices remembered.

@@ -10,13 +10,24 @@ pub(crate) enum Step {
     /// A plain call, to learn how long it takes.
     TimedCall,
     /// A plain call that does not wait, and what comes then if it would.
-    Try { then_pool: bool },
+    Try(Else),
     /// As [`Step::Try`], but only the beginning of what is wanted, to learn from it; then all of it
     /// goes to the proactor.
     Probe,
     /// The request goes to the proactor, for a thread of the pool.
     Pool,
     /// The request goes to the proactor.
+    Backend,
+}
+
+/// What comes if a call would wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Else {
+    /// As [`Step::TimedCall`].
+    TimedCall,
+    /// As [`Step::Pool`].
+    Pool,
+    /// As [`Step::Backend`].
     Backend,
 }
 
@@ -30,15 +41,17 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
     let is_large = bytes > POLL_MAX_BYTES;
     match road {
         Road::Now => Step::Call,
-        Road::Copy | Road::CopyBlind | Road::Blind if is_large => Step::Pool,
-        Road::Copy => Step::Try { then_pool: true },
+        Road::Copy | Road::CopyBlind | Road::CopySlow if is_large => Step::Pool,
+        Road::Blind if is_large => Step::Pool,
+        Road::Copy => Step::Try(Else::TimedCall),
+        Road::CopySlow => Step::Try(Else::Pool),
         Road::Memory if is_large => Step::Backend,
         Road::CopyBlind | Road::Blind | Road::Memory => Step::TimedCall,
         Road::Plain | Road::Pool | Road::Slow | Road::Submit => Step::Pool,
         Road::First | Road::Ask if is_large => Step::Probe,
-        Road::First | Road::Ask => Step::Try { then_pool: false },
-        Road::Warm | Road::CacheFirst if !is_large => Step::Try { then_pool: false },
-        Road::Cold if !is_large && is_sample() => Step::Try { then_pool: false },
+        Road::First | Road::Ask => Step::Try(Else::Backend),
+        Road::Warm | Road::CacheFirst if !is_large => Step::Try(Else::Backend),
+        Road::Cold if !is_large && is_sample() => Step::Try(Else::Backend),
         Road::Warm | Road::CacheFirst | Road::Cold => Step::Backend,
         Road::Backend | Road::Device | Road::Asynchronous => Step::Backend,
     }

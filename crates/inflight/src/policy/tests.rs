@@ -157,10 +157,13 @@ fn what_hits_mostly_has_to_hit_longer_to_be_taken_for_warm() {
 
 #[test]
 fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
-    let cases: [(&[(Seen, usize)], Road); 10] = [
+    let cases: [(&[(Seen, usize)], Road); 13] = [
         (&[], Road::Copy),
         (&[(Seen::Hit, 100)], Road::Copy),
-        (&[(Seen::Miss, 100)], Road::Copy),
+        (&[(Seen::Miss, 1)], Road::CopyBlind),
+        (&[(Seen::Miss, 1), (FAST, 1)], Road::Copy),
+        (&[(Seen::Miss, 1), (SLOW, 1)], Road::CopySlow),
+        (&[(Seen::Miss, 2), (SLOW, 1)], Road::Plain),
         (&[(Seen::Refused, 1), (FAST, 100)], Road::CopyBlind),
         (&[(Seen::Refused, 1), (SLOW, 1)], Road::Plain),
         (&[(Seen::Refused, 1), (FAST, 7), (SLOW, 1)], Road::Plain),
@@ -337,20 +340,21 @@ fn wishes_are_granted_where_nobody_guesses() {
 #[test]
 fn who_polls_does_not_wait() {
     let step = |road, bytes| in_a_poll(road, bytes, || true);
-    let try_then = |then_pool| Step::Try { then_pool };
+    let or = Step::Try;
     let cases = [
         (Road::Now, Step::Call, Step::Call),
-        (Road::Copy, try_then(true), Step::Pool),
+        (Road::Copy, or(Else::TimedCall), Step::Pool),
         (Road::CopyBlind, Step::TimedCall, Step::Pool),
+        (Road::CopySlow, or(Else::Pool), Step::Pool),
         (Road::Blind, Step::TimedCall, Step::Pool),
         (Road::Plain, Step::Pool, Step::Pool),
         (Road::Pool, Step::Pool, Step::Pool),
         (Road::Slow, Step::Pool, Step::Pool),
-        (Road::Warm, try_then(false), Step::Backend),
-        (Road::CacheFirst, try_then(false), Step::Backend),
-        (Road::First, try_then(false), Step::Probe),
-        (Road::Ask, try_then(false), Step::Probe),
-        (Road::Cold, try_then(false), Step::Backend),
+        (Road::Warm, or(Else::Backend), Step::Backend),
+        (Road::CacheFirst, or(Else::Backend), Step::Backend),
+        (Road::First, or(Else::Backend), Step::Probe),
+        (Road::Ask, or(Else::Backend), Step::Probe),
+        (Road::Cold, or(Else::Backend), Step::Backend),
         (Road::Backend, Step::Backend, Step::Backend),
         (Road::Device, Step::Backend, Step::Backend),
         (Road::Memory, Step::TimedCall, Step::Backend),

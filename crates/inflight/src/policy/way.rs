@@ -1,6 +1,6 @@
 //! Roads in words, for people who ask.
 
-use super::{Step, in_a_poll};
+use super::{Else, Step, in_a_poll};
 use crate::op::Road;
 
 /// One way of a transfer; see [`Explanation`](crate::fs::Explanation).
@@ -84,7 +84,8 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         _ => Way::PlainCall,
     };
     let batched = match road {
-        Road::Plain | Road::Now | Road::Copy | Road::CopyBlind => Way::PlainCall,
+        Road::Plain | Road::Now => Way::PlainCall,
+        Road::Copy | Road::CopyBlind | Road::CopySlow => Way::PlainCall,
         Road::Warm | Road::Blind if is_write => Way::PlainCall,
         Road::Warm | Road::Blind => Way::SharedCall,
         Road::Memory if is_write => Way::Backend,
@@ -96,8 +97,9 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     };
     let awaited = match in_a_poll(road, bytes, || false) {
         Step::Call | Step::TimedCall => Way::PlainCall,
-        Step::Try { then_pool: true } => Way::TryThenPool,
-        Step::Try { then_pool: false } => Way::TryThenBackend,
+        Step::Try(Else::TimedCall) => Way::PlainCall,
+        Step::Try(Else::Pool) => Way::TryThenPool,
+        Step::Try(Else::Backend) => Way::TryThenBackend,
         Step::Pool => Way::Pool,
         Step::Backend | Step::Probe => Way::Backend,
     };
@@ -106,6 +108,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Now => "it does not wait",
         Road::Copy => "it is a copy to the page cache",
         Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
+        Road::CopySlow => "it is a copy to the page cache, but the last ones have waited",
         Road::Pool => "it waits for a flush, which threads share and a ring does not",
         Road::Backend => "it waits for the device",
         Road::Device => "it waits for the device, which the backend does as fast for one alone",

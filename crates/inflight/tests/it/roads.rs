@@ -9,8 +9,8 @@ use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Sta
 use tempfile::NamedTempFile;
 
 use super::support::{
-    directory, given_up, is_rerun, on_every_backend, open, pattern, read_write, rerun, say, skip,
-    skip_for_want_of_a_ring, temp_path, uring_or_skip,
+    directory, given_up, is_rerun, on_every_backend, on_every_faultless_backend, open, pattern,
+    read_write, rerun, say, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -539,4 +539,31 @@ fn what_is_explained_of_one_is_what_happens_to_it() {
             assert!(is_that_way(explained.alone, &before, &after), "{explained}");
         }
     }
+}
+
+/// Whether so many new files are written where that is awaited: their first writes, and the others.
+/// A busy machine may have made some of them slow.
+async fn written_here(engine: &Engine, files: u32) -> (u32, u32) {
+    let (mut first, mut others) = (0, 0);
+    for _ in 0..files {
+        let path = temp_path(&[]);
+        let file = open(engine, path.path());
+        for block in 0..3 {
+            let before = engine.stats().pool_calls;
+            let (result, _) = file.write_at(vec![1; BLOCK], block * BLOCK as u64).await;
+            assert_eq!(result.expect("there is room"), BLOCK);
+            let here = u32::from(engine.stats().pool_calls == before);
+            *if block == 0 { &mut first } else { &mut others } += here;
+        }
+    }
+    (first, others)
+}
+
+#[test]
+fn new_files_are_written_where_that_is_awaited() {
+    on_every_faultless_backend(|engine| {
+        let run = engine.run(written_here(engine, 100));
+        let (first, others) = run.expect("nothing is demanded");
+        assert!(first > 0 && others > 0, "{first} and {others}");
+    });
 }
