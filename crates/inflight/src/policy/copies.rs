@@ -226,8 +226,8 @@ mod tests {
         Seen::Pooled { ns, bytes: BYTES }
     }
 
-    /// Makes as many writes at the beginning of time, of a file that answers so if it is asked, each
-    /// of so many microseconds. Returns how many times it was asked.
+    /// Makes as many writes at the beginning of time, of a file that answers so if it is asked,
+    /// each of so many microseconds. Returns how many times it was asked.
     fn write(copies: &Copies, device: &Device, count: u32, asked: Seen, us: u64) -> u32 {
         let mut times = 0;
         for _ in 0..count {
