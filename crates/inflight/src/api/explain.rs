@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 
 use super::durable::Durable;
@@ -65,7 +66,7 @@ impl Explanation {
             Plan::Sync(_) => policy::explain_sync(),
             Plan::Answered(_) | Plan::Cover => policy::explain_none(),
         };
-        let number = device_number(handle.raw_fd());
+        let fd = handle.raw_fd();
         Self {
             alone: guide.alone,
             batched: guide.batched,
@@ -75,8 +76,8 @@ impl Explanation {
             direct: facts.direct,
             takes_nowait: handle.takes_nowait(is_write),
             limit_bytes: facts.limit_bytes,
-            file_system: number.and_then(|(device, _)| file_system_of(device)),
-            scheduler: number.and_then(|(_, disk)| scheduler_of(disk)),
+            file_system: file_system_of(fd),
+            scheduler: device_number(fd).and_then(scheduler_of),
         }
     }
 }
@@ -168,30 +169,23 @@ fn planned<O: Prepare>(operation: &mut O) -> Plan {
     }
 }
 
-/// The numbers of the file system's device, and of the device itself if it is open.
-fn device_number(fd: i32) -> Option<((u64, u64), (u64, u64))> {
-    let split = |number: u64| {
-        let (major, minor) = (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00);
-        (major, minor)
-    };
+/// The number of a block device that is open, or of the one that the file system names.
+fn device_number(fd: RawFd) -> Option<(u64, u64)> {
     let metadata = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
-    let device = split(metadata.dev());
-    let is_device = metadata.mode() & libc::S_IFMT == libc::S_IFBLK;
-    Some((
-        device,
-        if is_device {
-            split(metadata.rdev())
-        } else {
-            device
-        },
-    ))
+    let number = match metadata.mode() & libc::S_IFMT {
+        libc::S_IFBLK => metadata.rdev(),
+        _ => metadata.dev(),
+    };
+    Some((number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00))
 }
 
-/// The type after the hyphen of the line with this device (proc_pid_mountinfo(5)).
-fn file_system_of((major, minor): (u64, u64)) -> Option<String> {
+/// The type after the hyphen of the line with the mount of this descriptor (proc_pid_fdinfo(5),
+/// proc_pid_mountinfo(5)). Not by the device: btrfs gives its files numbers that no mount has.
+fn file_system_of(fd: RawFd) -> Option<String> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let number = format!("{major}:{minor}");
-    let is_it = |line: &&str| line.split(' ').nth(2) == Some(&number);
+    let is_it = |line: &&str| line.split(' ').next() == Some(mount.trim());
     let (_, after) = mounts.lines().find(is_it)?.split_once(" - ")?;
     after.split(' ').next().map(str::to_owned)
 }

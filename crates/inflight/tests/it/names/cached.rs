@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 use std::future::IntoFuture;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::rc::Rc;
@@ -24,17 +24,16 @@ use super::dropped::threads_of_pools;
 use super::{Fifo, folder, in_own_process, on_every_host, poll_once};
 use crate::support::{on_every_backend, read_write, skip, temp_path};
 
+/// What this path leads to, if the kernel finds it in its caches.
+fn find_cached(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let (flags, cached) = (OFlags::PATH, ResolveFlags::CACHED);
+    openat2(CWD, path, flags, Mode::empty(), cached)
+}
+
 /// Whether the kernel lets look into its caches, and files are where that is done.
 fn is_cached_or_skipped(name: &str) -> bool {
     let path = temp_path(b"abc");
-    let opened = openat2(
-        CWD,
-        path.path(),
-        OFlags::PATH,
-        Mode::empty(),
-        ResolveFlags::CACHED,
-    );
-    if let Err(refusal) = opened {
+    if let Err(refusal) = find_cached(path.path()) {
         skip(name, &format!("openat2(2) is refused: {refusal}"));
         return false;
     }
@@ -146,7 +145,12 @@ fn what_is_cached_needs_no_thread_of_the_pool() {
             // Nothing follows from a name that is none.
             let none = pollster::block_on(metadata("a\0b").on(engine).into_future());
             assert_eq!(none.unwrap_err().kind(), io::ErrorKind::InvalidInput);
-            for path in [&path, &link] {
+            // xfs asks for links as if they had to be read.
+            let is_followed = find_cached(&link).is_ok();
+            for path in [&path, &link]
+                .into_iter()
+                .take(1 + usize::from(is_followed))
+            {
                 let write = read_write(engine);
                 assert!(at_once(|| options.opening(path)) > 50);
                 assert!(at_once(|| write.opening(path)) > 50);
