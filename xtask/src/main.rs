@@ -4,8 +4,8 @@
 //! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away
 //! from a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a
 //! block device fast enough for software cost to show; [`matrix`] measures on every kind of place;
-//! [`models`] runs loom and Miri; `peers` looks at the package outside the workspace. Nothing here
-//! is part of the library.
+//! [`models`] runs loom, Miri and the sanitizers; `peers` looks at the package outside the
+//! workspace. Nothing here is part of the library.
 
 mod check;
 mod loop_disk;
@@ -45,6 +45,13 @@ enum Task {
         #[arg(long, value_name = "COUNT", default_value_t = 1)]
         #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
         seeds: u32,
+    },
+    /// The tests of the library under a sanitizer, on the nightly toolchain.
+    Sanitize {
+        /// What is looked for.
+        sanitizer: models::Sanitizer,
+        /// Names of tests, or parts of them; without any, all run.
+        names: Vec<String>,
     },
     /// Whether the peers still build against this library; not part of the check.
     Peers,
@@ -108,6 +115,9 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Loom => check::run_to_success(&mut models::loom()),
         Task::Miri { seeds } => models::miri(seeds),
+        Task::Sanitize { sanitizer, names } => {
+            check::run_to_success(&mut models::sanitize(sanitizer, &names))
+        }
         Task::Peers => check::run_to_success(&mut peers()),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),

@@ -1,13 +1,15 @@
-//! `cargo xtask loom` and `cargo xtask miri`: every order of a few threads, every rule of memory.
+//! `cargo xtask loom`, `miri` and `sanitize`: every order of a few threads, every rule of memory.
 //!
-//! Both run tests beside the code that the other tests cannot replace. loom replaces the locks and
-//! tries the orders one after the other; Miri interprets the program and knows when a pointer may
-//! not be used any more. Neither knows io_uring: what the kernel does is the business of
-//! `crates/inflight/tests/torture`.
+//! loom and Miri run tests beside the code that the other tests cannot replace. loom replaces the
+//! locks and tries the orders one after the other; Miri interprets the program and knows when a
+//! pointer may not be used any more. Neither knows io_uring: what the kernel does is the business
+//! of `crates/inflight/tests/torture`. The sanitizers run all tests, and see what the program does
+//! beside the kernel.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 
 use crate::check::{cargo, locked};
 use crate::target;
@@ -57,4 +59,40 @@ pub(crate) fn miri(seeds: u32) -> Result<()> {
         bail!("cargo miri: {status}");
     }
     Ok(())
+}
+
+/// What is looked for while the tests run.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Sanitizer {
+    /// Memory that is used after it was freed, or beyond its end. One test of `buffers::pools`
+    /// fails, because no address is given out again.
+    Address,
+    /// Two threads at the same bytes. Needs the component rust-src. Some places within tokio are
+    /// reported, because what the kernel passes on from one thread to another is not seen.
+    Thread,
+}
+
+/// Runs the tests of the library with these names, or all, on the nightly toolchain.
+pub(crate) fn sanitize(sanitizer: Sanitizer, names: &[String]) -> Command {
+    let mut command = Command::new("rustup");
+    command.current_dir(crate::repository());
+    command.args(["run", "nightly", "cargo", "test", "--package", "inflight"]);
+    command.args(["--lib", "--tests", "--no-fail-fast", "--all-features"]);
+    // What is built for this machine's own use, as macros, is not looked at.
+    command.args(["--target", "host-tuple"]);
+    command.args(locked());
+    let (name, directory) = match sanitizer {
+        Sanitizer::Address => ("address", "asan"),
+        Sanitizer::Thread => {
+            // Else what the standard library does for threads is not seen.
+            command.arg("-Zbuild-std");
+            ("thread", "tsan")
+        }
+    };
+    command.env("RUSTFLAGS", format!("-Zsanitizer={name}"));
+    // Tests forget memory on purpose.
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    command.env("CARGO_TARGET_DIR", target(directory));
+    command.arg("--").args(names);
+    command
 }
