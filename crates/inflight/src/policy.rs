@@ -32,7 +32,8 @@ pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
-pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_short_flush, loop_flushes};
+pub(crate) use flush::loop_flushes;
+pub(crate) use flush::{LOOP_FLUSH_MAX, can_sleep, gather_for, is_little, is_short_flush};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
@@ -187,7 +188,7 @@ impl Warmth {
                 (streak + 1).min(WARM_MAX)
             }
             Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
-            Seen::Took { .. } => 0,
+            Seen::Took { .. } | Seen::Waited { .. } => 0,
             Seen::Pooled { .. } | Seen::Preempted | Seen::Started { .. } => streak,
         };
         let known = match seen {
@@ -200,7 +201,7 @@ impl Warmth {
             },
             Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } => TAKEN,
             Seen::Refused => REFUSED,
-            Seen::Took { .. } | Seen::Pooled { .. } => nowait,
+            Seen::Took { .. } | Seen::Waited { .. } | Seen::Pooled { .. } => nowait,
             Seen::Preempted | Seen::Started { .. } => nowait,
         };
         let wary = self.wary.load(Ordering::Relaxed);
@@ -241,6 +242,9 @@ enum Noted {
 /// After a slow call, so many timed ones of the same thread are asked whether they gave up the
 /// processor: to ask always would cost more than what is asked about.
 pub(crate) const WATCHED_CALLS: u32 = 64;
+/// After a long one, more: where writers are throttled, one in some hundreds waits.
+pub(crate) const LONG_NS: u64 = 2_000_000;
+pub(crate) const WATCHED_AFTER_LONG: u32 = 512;
 
 /// Whether a plain call that took so long did not wait for anything.
 #[inline]
@@ -310,8 +314,16 @@ impl Learned {
             return device.was_submitted(is_write, is_asynchronous);
         }
         if is_write && !facts.direct {
-            return self.copies.note(seen, self.device.as_deref());
+            // What waits for a flush each time says nothing of the others.
+            if !facts.durable_writes {
+                self.copies.note(seen, self.device.as_deref());
+            }
+            return;
         }
+        let seen = match seen {
+            Seen::Waited { ns, bytes } => Seen::Took { ns, bytes },
+            seen => seen,
+        };
         let noted = self.reads.note(seen);
         let Some(device) = &self.device else {
             return;
@@ -368,7 +380,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
 #[cold]
 fn wished_road(op: &Op, facts: Facts) -> Road {
     let wishes = op.wishes();
-    let is_write = matches!(op, Op::WriteAt { .. } | Op::WriteVectoredAt { .. });
+    let is_write = op.is_write();
     let reaches_device = facts.direct
         || facts.durable_writes && is_write
         || wishes.has(Wishes::DSYNC)

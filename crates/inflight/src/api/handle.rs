@@ -211,8 +211,8 @@ impl Handle {
 
     /// Learns from the answer to a write.
     #[inline]
-    pub(super) fn wrote(&self, offset: u64, answer: Answer) {
-        if let Some((bytes, ns)) = answer.took() {
+    pub(super) fn wrote(&self, offset: u64, wishes: Wishes, answer: Answer) {
+        if let (Some((bytes, ns)), true) = (answer.took(), wishes.is_none()) {
             self.was_pooled(true, Seen::Pooled { ns, bytes }, answer);
         }
         if answer.errno().is_some() {

@@ -114,7 +114,10 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
 pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
     let result = run(writes, |write| (write.file, &mut write.answer));
     for write in writes {
-        write.file.handle().wrote(write.offset, write.answer);
+        write
+            .file
+            .handle()
+            .wrote(write.offset, Wishes::NONE, write.answer);
     }
     result
 }

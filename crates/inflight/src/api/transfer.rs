@@ -211,7 +211,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         if let Some(durable) = &self.durable {
             answer = durable.outcome(answer);
         }
-        self.file.handle().wrote(self.offset, answer);
+        self.file.handle().wrote(self.offset, self.wishes, answer);
         let len = self.buf.len();
         let result = answer.decode(self.file);
         let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);

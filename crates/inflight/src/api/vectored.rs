@@ -171,7 +171,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         if let Some(durable) = &self.durable {
             answer = durable.outcome(answer);
         }
-        self.file.handle().wrote(self.offset, answer);
+        self.file.handle().wrote(self.offset, self.wishes, answer);
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         let result = full(result, self.all, len, io::ErrorKind::WriteZero);

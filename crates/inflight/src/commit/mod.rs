@@ -69,7 +69,8 @@ pub(crate) trait Flush: Send + Sync {
     /// Whether a flush that has taken so long has waited for nothing.
     fn is_short(&self, took: Duration) -> bool;
 
-    /// How long the first flush of another file on its device has taken last, if that is known.
+    /// How long the first flush of another file on its device has taken last, if that is known and
+    /// says something of this one, of which no flush is known.
     fn usual(&self) -> Option<Duration>;
 
     /// The first flush of the file has succeeded, and taken so long.

@@ -177,9 +177,9 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         Step::Call => unsafe { execute_request(&request) },
     };
     shared.counters.plain_call();
-    count_at_once(match request.op.reads_by() {
-        None if local::is_current(shared) => bytes + WRITE_BYTES,
-        _ => bytes,
+    count_at_once(match request.op.is_write() && local::is_current(shared) {
+        true => bytes + WRITE_BYTES,
+        false => bytes,
     });
     Tried::Answered(answer)
 }

@@ -4,12 +4,14 @@
 //! (`docs/design/group-commit.md`). On the test backend, flushes of the pool take its faults.
 #![allow(unsafe_code)]
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 #[cfg(feature = "faulty")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 
 use super::mail::contain;
 use super::shared::Shared;
@@ -18,7 +20,7 @@ use crate::backend::threads::pool::{Pool, Run};
 use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-use crate::policy::{Device, can_sleep, gather_for, is_short_flush};
+use crate::policy::{Device, can_sleep, gather_for, is_little, is_short_flush};
 use crate::stats::SyncTally;
 
 /// An open file. Whoever flushes it keeps its descriptor open.
@@ -96,7 +98,16 @@ impl Flush for Disk {
     }
 
     fn usual(&self) -> Option<Duration> {
-        self.device.as_ref()?.first_flush()
+        let took = self.device.as_ref()?.first_flush()?;
+        // SAFETY: whoever asks for a flush keeps the descriptor open.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        // Whoever serves the file is not asked.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let mask = StatxFlags::TYPE | StatxFlags::SIZE;
+        let statx = statx(fd, c"", flags, mask).ok()?;
+        let is_file = FileType::from_raw_mode(statx.stx_mode.into()).is_file();
+        // No more of it is to be written back than it has.
+        (is_file && is_little(statx.stx_size)).then_some(took)
     }
 
     fn was_first(&self, took: Duration) {

@@ -15,7 +15,7 @@ use super::fork;
 use super::mail::{Mailbox, Rouse, contain};
 use crate::backend::threads::calls::Calls;
 use crate::backend::threads::execute::{
-    execute_request, execute_submitted, to_usize, wanted_bytes,
+    Clocked, execute_request, execute_submitted, to_usize, wanted_bytes,
 };
 use crate::backend::threads::pool::{Pool, Serve};
 use crate::completion::Answer;
@@ -179,14 +179,14 @@ impl Pooled {
         }
         // SAFETY: passed on from the caller. What is made shortens the list of buffers.
         let wanted = unsafe { wanted_bytes(&request.op) };
-        let begun = Instant::now();
+        let clocked = Clocked::begin(&request.op);
         let (answer, is_asynchronous) = match request.submitted {
             // SAFETY: passed on from the caller.
             true => unsafe { execute_submitted(request) },
             // SAFETY: as above.
             false => (unsafe { execute_request(request) }, None),
         };
-        let took = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        let took = clocked.took_ns();
         let is_full = answer.errno().is_none() && answer.bytes() == wanted;
         let is_one_call = (1..=to_usize(TRANSFER_MAX_BYTES)).contains(&wanted);
         if !(is_full && is_one_call && request.op.wishes().is_none()) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::backend::threads::execute::{execute_request, switches};
 use crate::completion::Answer;
 use crate::op::{Prepare, Request, Seen, SeenOf};
-use crate::policy::{WATCHED_CALLS, is_fast};
+use crate::policy::{LONG_NS, WATCHED_AFTER_LONG, WATCHED_CALLS, is_fast};
 
 thread_local! {
     /// Timed calls of this thread that are still watched.
@@ -35,10 +35,17 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
     if is_fast(ns, bytes) {
         WATCHED.set(watched.saturating_sub(1));
     } else {
-        WATCHED.set(WATCHED_CALLS);
-        if before.is_some() && before == switches() {
-            seen = Seen::Preempted;
-        }
+        seen = match before.is_some() {
+            true if before == switches() => Seen::Preempted,
+            true => Seen::Waited { ns, bytes },
+            false => seen,
+        };
+        let more = match seen {
+            Seen::Preempted => 0,
+            _ if ns > LONG_NS => WATCHED_AFTER_LONG,
+            _ => WATCHED_CALLS,
+        };
+        WATCHED.set(watched.saturating_sub(1).max(more));
     }
     operation.note(SeenOf(seen));
     answer

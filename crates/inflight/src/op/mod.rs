@@ -208,6 +208,11 @@ impl Op {
         }
     }
 
+    #[inline]
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Self::WriteAt { .. } | Self::WriteVectoredAt { .. })
+    }
+
     /// The contiguous memory of a read or write.
     pub(crate) fn span(&self) -> Option<Span> {
         match self {

@@ -72,6 +72,8 @@ pub(crate) enum Seen {
     Refused,
     /// A plain call took so many nanoseconds for so many bytes.
     Took { ns: u64, bytes: usize },
+    /// As [`Seen::Took`], and it is known to have waited meanwhile.
+    Waited { ns: u64, bytes: usize },
     /// A plain call took long, but only because the processor was taken from it: it did not wait.
     Preempted,
     /// A plain call took so many nanoseconds for so many bytes, by a thread of the pool.

@@ -5,17 +5,17 @@
 //! (`RWF_NOWAIT`), others not. Those that can also refuse what takes a few microseconds: xfs a
 //! write that has to note a new time of change, as the first one after a flush; btrfs all that goes
 //! to new places, and that is what it does with whatever is written. A thread of the pool takes
-//! longer than such a call. So it is made where it is polled, and timed, as long as the last ones
-//! were short; else by the pool, until a few of those were short. One that was long is followed by
-//! a while without any, so that a thread that polls spends no more than a sixteenth of its time in
-//! them, whatever they wait for (`docs/design/roads.md`).
+//! longer than such a call. So it is made where it is polled, and timed. One that has waited is
+//! followed by a while in which all of its device are for the pool, 16 times as long, so that a
+//! thread that polls spends little of its time in waiting (`docs/design/roads.md`).
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::short::{FORGIVEN_MAX, SHORT_MAX};
-use super::{Device, FAST_AGAIN, REFUSED, TAKEN, UNKNOWN, streak_after};
+use super::short::SHORT_MAX;
+use super::step::POLL_MAX_BYTES;
+use super::{Device, REFUSED, TAKEN, UNKNOWN};
 use crate::op::{Road, Seen};
 
 /// How the writes of one file went last.
@@ -27,90 +27,56 @@ pub(super) struct Copies {
     misses: AtomicU8,
     /// So many writes are made without asking: twice as many each time.
     rest: AtomicU8,
-    waits: Waits,
+    /// For those whose device is not known.
+    held: Held,
 }
 
-/// How long those took of which it was not known that they do not wait: of a file, or of all files
-/// of a device.
+/// Until when the writes of a file, or of all files of a device, are for the pool: microseconds of
+/// [`now_us`], or 0.
 #[derive(Debug, Default)]
-pub(super) struct Waits {
-    /// Short ones since the last that was not; below zero, how many of the pool have yet to be.
-    streak: AtomicI32,
-    /// Until then all are for the pool ([`now_ms`]).
-    held_until_ms: AtomicU64,
-}
+pub(super) struct Held(AtomicU64);
 
 /// To ask a file that always says so costs nothing to speak of with one write in 64.
 const MISSES_MAX: u8 = 7;
 
-/// After a long one, so many times as long the others are for the pool.
+/// After one that has waited, so many times as long the others are for the pool.
 const HELD: u32 = 16;
 
-/// Milliseconds since somebody first wanted to know.
-fn now_ms() -> u64 {
+/// No thread is kept from its processor for so long while others have theirs in turn.
+const SURELY_WAITED: Duration = Duration::from_millis(20);
+
+/// Microseconds since somebody first wanted to know.
+fn now_us() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
-    whole_ms(START.get_or_init(Instant::now).elapsed())
+    whole_us(START.get_or_init(Instant::now).elapsed())
 }
 
-fn whole_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+fn whole_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether a copy did not wait for longer than it takes to have another thread make it.
 fn is_short(took: Duration, bytes: usize) -> bool {
-    took.saturating_sub(Duration::from_nanos(bytes as u64)) <= SHORT_MAX
+    took.saturating_sub(Duration::from_nanos(2 * bytes as u64)) <= SHORT_MAX
 }
 
-impl Waits {
-    fn is_held(&self, now_ms: impl FnOnce() -> u64) -> bool {
-        let until_ms = self.held_until_ms.load(Ordering::Relaxed);
-        if until_ms == 0 {
+impl Held {
+    fn is_on(&self, now_us: impl FnOnce() -> u64) -> bool {
+        let until_us = self.0.load(Ordering::Relaxed);
+        if until_us == 0 {
             return false;
         }
-        let is_held = now_ms() < until_ms;
-        if !is_held {
-            self.held_until_ms.store(0, Ordering::Relaxed);
+        let is_on = now_us() < until_us;
+        if !is_on {
+            // Unless somebody has waited again meanwhile.
+            let order = Ordering::Relaxed;
+            let _ = self.0.compare_exchange(until_us, 0, order, order);
         }
-        is_held
+        is_on
     }
 
-    /// Learns from one, before which the streak was this.
-    fn note(&self, before: i32, took: Took, now_ms: impl FnOnce() -> u64) {
-        let next = match took.is_long() {
-            true => -FAST_AGAIN,
-            false => streak_after(before, took.is_short, took.by_pool),
-        };
-        // In the steady state nothing changes, and the cache line stays shared.
-        if next != self.streak.load(Ordering::Relaxed) {
-            self.streak.store(next, Ordering::Relaxed);
-        }
-        if took.is_long() {
-            let until_ms = now_ms().saturating_add(whole_ms(HELD * took.time));
-            self.held_until_ms.fetch_max(until_ms, Ordering::Relaxed);
-        }
-    }
-}
-
-/// What one took.
-#[derive(Clone, Copy)]
-struct Took {
-    time: Duration,
-    is_short: bool,
-    by_pool: bool,
-}
-
-impl Took {
-    fn new(ns: u64, bytes: usize, by_pool: bool) -> Self {
-        let time = Duration::from_nanos(ns);
-        Self {
-            time,
-            is_short: is_short(time, bytes),
-            by_pool,
-        }
-    }
-
-    fn is_long(self) -> bool {
-        !self.is_short && self.time > FORGIVEN_MAX
+    fn until(&self, until_us: u64) {
+        self.0.fetch_max(until_us, Ordering::Relaxed);
     }
 }
 
@@ -134,53 +100,52 @@ impl Copies {
     /// The road of the next one.
     #[inline]
     pub(super) fn road(&self, device: Option<&Device>) -> Road {
-        self.road_at(device, now_ms)
+        self.road_at(device, now_us)
     }
 
     #[inline]
-    fn road_at(&self, device: Option<&Device>, now_ms: impl Fn() -> u64) -> Road {
+    fn road_at(&self, device: Option<&Device>, now_us: impl FnOnce() -> u64) -> Road {
         let is_refused = self.nowait.load(Ordering::Relaxed) == REFUSED;
         let asks = !is_refused && self.rest.load(Ordering::Relaxed) == 0;
-        let is_held = self.waits.is_held(&now_ms)
-            || device.is_some_and(|device| device.copies.is_held(&now_ms));
-        match (asks, self.streak(device) >= 0 && !is_held) {
-            (true, true) => Road::Copy,
-            (true, false) => Road::CopySlow,
-            (false, true) => Road::CopyBlind,
-            (false, false) => Road::Plain,
+        match (asks, self.held(device).is_on(now_us)) {
+            (true, false) => Road::Copy,
+            (true, true) => Road::CopySlow,
+            (false, false) => Road::CopyBlind,
+            (false, true) => Road::Plain,
         }
     }
 
-    /// How its last calls went, or those of others on its device.
-    fn streak(&self, device: Option<&Device>) -> i32 {
-        match (self.waits.streak.load(Ordering::Relaxed), device) {
-            (0, Some(device)) => device.copies.streak.load(Ordering::Relaxed),
-            (streak, _) => streak,
-        }
+    fn held<'a>(&'a self, device: Option<&'a Device>) -> &'a Held {
+        device.map_or(&self.held, |device| &device.copies)
     }
 
     /// Learns from one. Threads may learn at the same time; a lost update does no harm.
     pub(super) fn note(&self, seen: Seen, device: Option<&Device>) {
-        self.note_at(seen, device, now_ms);
+        self.note_at(seen, device, now_us);
     }
 
-    fn note_at(&self, seen: Seen, device: Option<&Device>, now_ms: impl Fn() -> u64) {
-        let took = match seen {
+    fn note_at(&self, seen: Seen, device: Option<&Device>, now_us: impl FnOnce() -> u64) {
+        let (ns, bytes, has_waited) = match seen {
             Seen::Hit => return self.was_asked(TAKEN, 0, device),
             Seen::Miss | Seen::Short => {
                 let misses = self.misses.load(Ordering::Relaxed) + 1;
                 return self.was_asked(TAKEN, misses.min(MISSES_MAX), device);
             }
             Seen::Refused => return self.was_asked(REFUSED, 0, device),
-            Seen::Took { ns, bytes } => Took::new(ns, bytes, false),
-            Seen::Pooled { ns, bytes } => Took::new(ns, bytes, true),
+            Seen::Took { ns, bytes } => {
+                let is_long = Duration::from_nanos(ns) >= SURELY_WAITED;
+                (ns, bytes, is_long)
+            }
+            Seen::Waited { ns, bytes } | Seen::Pooled { ns, bytes } => (ns, bytes, true),
             Seen::Preempted => return self.rests(),
             Seen::Asked { .. } | Seen::Started { .. } => return,
         };
         self.rests();
-        self.waits.note(self.streak(device), took, &now_ms);
-        if let Some(Device { copies, .. }) = device {
-            copies.note(copies.streak.load(Ordering::Relaxed), took, &now_ms);
+        let took = Duration::from_nanos(ns);
+        // What is larger is always for the pool, and its time says nothing of what is not.
+        if has_waited && bytes <= POLL_MAX_BYTES && !is_short(took, bytes) {
+            let until_us = now_us().saturating_add(whole_us(HELD * took));
+            self.held(device).until(until_us);
         }
     }
 
@@ -217,35 +182,35 @@ mod tests {
     const BYTES: usize = 4096;
 
     fn took(us: u64) -> Seen {
-        let ns = us * 1000 + BYTES as u64;
-        Seen::Took { ns, bytes: BYTES }
+        let (ns, bytes) = (us * 1000, BYTES);
+        Seen::Took { ns, bytes }
+    }
+
+    fn waited(us: u64) -> Seen {
+        let (ns, bytes) = (us * 1000, BYTES);
+        Seen::Waited { ns, bytes }
     }
 
     fn pooled(us: u64) -> Seen {
-        let ns = us * 1000 + BYTES as u64;
-        Seen::Pooled { ns, bytes: BYTES }
+        let (ns, bytes) = (us * 1000, BYTES);
+        Seen::Pooled { ns, bytes }
     }
 
-    /// Makes as many writes at the beginning of time, of a file that answers so if it is asked,
-    /// each of so many microseconds. Returns how many times it was asked.
-    fn write(copies: &Copies, device: &Device, count: u32, asked: Seen, us: u64) -> u32 {
-        let mut times = 0;
+    /// Makes so many short writes, of a file that answers so if it is asked. Returns how many times
+    /// it was.
+    fn write(copies: &Copies, device: &Device, count: u32, answer: Seen) -> u32 {
+        let mut asked = 0;
         for _ in 0..count {
-            let road = copies.road_at(Some(device), || 0);
-            if matches!(road, Road::Copy | Road::CopySlow) {
-                times += 1;
-                copies.note_at(asked, Some(device), || 0);
-                if asked == Seen::Hit {
+            if copies.road_at(Some(device), || 0) == Road::Copy {
+                asked += 1;
+                copies.note(answer, Some(device));
+                if answer == Seen::Hit {
                     continue;
                 }
             }
-            let seen = match road {
-                Road::Copy | Road::CopyBlind => took(us),
-                _ => pooled(us),
-            };
-            copies.note_at(seen, Some(device), || 0);
+            copies.note(took(5), Some(device));
         }
-        times
+        asked
     }
 
     #[test]
@@ -253,80 +218,66 @@ mod tests {
         let (copies, device) = (Copies::default(), Device::default());
         // 1, 1, 2, 4 .. 32, and then one of 64.
         let first: Vec<_> = (0..128)
-            .map(|_| write(&copies, &device, 1, Seen::Miss, 5))
+            .map(|_| write(&copies, &device, 1, Seen::Miss))
             .collect();
         let asked: Vec<_> = (0..128).filter(|n| first[*n] == 1).collect();
         assert_eq!(asked, [0, 1, 3, 7, 15, 31, 63, 127]);
-        assert_eq!(write(&copies, &device, 640, Seen::Miss, 5), 10);
+        assert_eq!(write(&copies, &device, 640, Seen::Miss), 10);
         // And after one that need not, always again.
-        write(&copies, &device, 64, Seen::Hit, 5);
-        assert_eq!(write(&copies, &device, 100, Seen::Hit, 5), 100);
-        assert_eq!(write(&copies, &device, 3, Seen::Miss, 5), 2);
+        write(&copies, &device, 64, Seen::Hit);
+        assert_eq!(write(&copies, &device, 100, Seen::Hit), 100);
+        assert_eq!(write(&copies, &device, 3, Seen::Miss), 2);
     }
 
     #[test]
-    fn what_has_waited_goes_to_the_pool_until_it_is_short_there() {
+    fn after_one_that_has_waited_those_of_its_device_are_for_the_pool_for_a_while() {
+        let (copies, device, other) = (Copies::default(), Device::default(), Copies::refusing());
+        let at = |copies: &Copies, us| copies.road_at(Some(&device), || us);
+        for (seen, until_us) in [
+            (waited(100), 1_600),
+            (pooled(300_000), 4_800_000),
+            // Nobody has looked whether it waited, but nothing else takes so long.
+            (took(20_000), 320_000),
+        ] {
+            copies.note_at(seen, Some(&device), || 0);
+            // What is short in the pool does not bring them back.
+            copies.note_at(pooled(5), Some(&device), || 0);
+            assert_eq!(at(&copies, until_us - 1), Road::CopySlow, "{seen:?}");
+            assert_eq!(at(&other, until_us - 1), Road::Plain, "{seen:?}");
+            assert_eq!(at(&other, until_us), Road::CopyBlind, "{seen:?}");
+            assert_eq!(at(&copies, 1), Road::Copy, "it is over");
+        }
+        // A longer while is not cut short.
+        copies.note_at(waited(1_000), Some(&device), || 0);
+        copies.note_at(waited(100), Some(&device), || 1);
+        assert_eq!(at(&copies, 15_999), Road::CopySlow);
+        assert_eq!(at(&copies, 16_000), Road::Copy);
+        // Where the device is not known, each speaks for itself.
+        copies.note_at(waited(100), None, || 0);
+        assert_eq!(copies.road_at(None, || 1_599), Road::CopySlow);
+        assert_eq!(Copies::default().road_at(None, || 0), Road::Copy);
+        assert_eq!(at(&other, 0), Road::CopyBlind);
+    }
+
+    #[test]
+    fn what_is_short_or_large_or_may_have_lost_its_processor_sends_nothing_to_the_pool() {
         let (copies, device) = (Copies::default(), Device::default());
-        write(&copies, &device, 1, Seen::Miss, 200);
-        assert_eq!(copies.road(Some(&device)), Road::CopySlow);
-        write(&copies, &device, 20, Seen::Miss, 200);
-        assert_eq!(copies.road(Some(&device)), Road::Plain);
-        write(&copies, &device, 1, Seen::Miss, 40);
-        assert_eq!(copies.road(Some(&device)), Road::Plain);
-        write(&copies, &device, 1, Seen::Miss, 40);
-        assert_eq!(copies.road(Some(&device)), Road::CopyBlind);
-        // One is forgiven after a few.
-        write(&copies, &device, 12, Seen::Miss, 40);
-        write(&copies, &device, 1, Seen::Miss, 1_900);
-        assert_eq!(copies.road(Some(&device)), Road::CopyBlind);
-    }
-
-    #[test]
-    fn after_a_long_one_nobody_on_its_device_polls_one_for_a_while() {
-        let (copies, device, other) = (Copies::default(), Device::default(), Copies::default());
-        for copies in [&copies, &other] {
-            write(copies, &device, 64, Seen::Refused, 5);
+        let (ns, bytes) = (30_000_000, POLL_MAX_BYTES + 1);
+        let (in_time_ns, all_bytes) = (500_000, POLL_MAX_BYTES);
+        for seen in [
+            waited(50),
+            pooled(50),
+            took(19_999),
+            Seen::Preempted,
+            Seen::Pooled { ns, bytes },
+            Seen::Waited {
+                ns: in_time_ns,
+                bytes: all_bytes,
+            },
+        ] {
+            copies.note_at(seen, Some(&device), || 0);
+            assert_eq!(copies.road_at(Some(&device), || 0), Road::Copy, "{seen:?}");
         }
-        write(&copies, &device, 1, Seen::Refused, 20_000);
-        // Short ones of the pool do not bring them back.
-        write(&copies, &device, 100, Seen::Refused, 5);
-        let at = |copies: &Copies, ms| copies.road_at(Some(&device), || ms);
-        for copies in [&copies, &other, &Copies::refusing()] {
-            assert_eq!(at(copies, 319), Road::Plain);
-        }
-        for copies in [&copies, &other, &Copies::refusing()] {
-            assert_eq!(at(copies, 320), Road::CopyBlind);
-            assert_eq!(at(copies, 0), Road::CopyBlind, "it is over");
-        }
-        let long = Seen::Pooled {
-            ns: 3_000_000,
-            bytes: BYTES,
-        };
-        copies.note_at(long, Some(&device), || 1000);
-        assert_eq!(at(&other, 1047), Road::Plain, "the pool has met it again");
-        // Of what is large not all that takes long is a wait.
-        let large = Seen::Took {
-            ns: 3_000_000,
-            bytes: 3 << 20,
-        };
-        copies.note_at(large, Some(&device), || 2000);
-        assert_eq!(at(&other, 2000), Road::CopyBlind);
-    }
-
-    #[test]
-    fn a_new_file_goes_by_what_others_on_its_device_have_shown() {
-        let device = Device::default();
-        write(&Copies::default(), &device, 1, Seen::Miss, 200);
-        let new = Copies::default();
-        assert_eq!(new.road(Some(&device)), Road::CopySlow);
-        assert_eq!(new.road(Some(&Device::default())), Road::Copy);
-        assert_eq!(new.road(None), Road::Copy);
-        // One that need not wait says nothing of those that would.
-        write(&new, &device, 1, Seen::Hit, 5);
-        assert_eq!(new.road(Some(&device)), Road::CopySlow);
-        write(&Copies::default(), &device, 1, Seen::Miss, 5);
-        write(&Copies::default(), &device, 1, Seen::Miss, 5);
-        assert_eq!(new.road(Some(&device)), Road::Copy);
     }
 
     #[test]
@@ -334,23 +285,23 @@ mod tests {
         let device = Device::default();
         assert!(!device.refuses_copies());
         for _ in 0..4 {
-            assert_eq!(write(&Copies::default(), &device, 9, Seen::Refused, 5), 1);
+            assert_eq!(write(&Copies::default(), &device, 9, Seen::Refused), 1);
         }
         assert!(device.refuses_copies() && !device.refuses());
         assert_eq!(Copies::refusing().road(Some(&device)), Road::CopyBlind);
         assert_eq!(Copies::refusing().takes_nowait(), Some(false));
-        write(&Copies::default(), &device, 1, Seen::Hit, 5);
+        write(&Copies::default(), &device, 1, Seen::Hit);
         assert!(!device.refuses_copies());
     }
 
     #[test]
-    fn what_only_lost_its_processor_says_nothing() {
+    fn what_is_made_without_asking_is_counted_however_it_went() {
         let (copies, device) = (Copies::default(), Device::default());
         copies.note(Seen::Miss, Some(&device));
         copies.note(Seen::Miss, Some(&device));
         copies.note(Seen::Preempted, Some(&device));
         assert_eq!(copies.road(Some(&device)), Road::CopyBlind);
-        copies.note(Seen::Preempted, Some(&device));
+        copies.note(took(5), Some(&device));
         assert_eq!(copies.road(Some(&device)), Road::Copy);
     }
 }

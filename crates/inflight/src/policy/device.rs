@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::copies::Waits;
+use super::copies::Held;
 use super::{ASK_AGAIN_NS, MEMORY_NS};
 use crate::op::Road;
 
@@ -40,10 +40,11 @@ pub(crate) struct Device {
     passed: AtomicU32,
     /// Direct reads of files that cannot be asked, and direct writes.
     slow: [Slow; 2],
-    /// As `refused`, of writes into the page cache.
+    /// As `refused` and `passed`, of writes into the page cache.
     copies_refused: AtomicU8,
-    /// How long such writes took.
-    pub(super) copies: Waits,
+    copies_passed: AtomicU32,
+    /// Until when such writes are for the pool.
+    pub(super) copies: Held,
     /// Microseconds that the first flush of a file has taken last, rounded up; 0 if there was none.
     first_flush_us: AtomicU32,
     /// Whether the backend is asynchronous, so that it makes a difference.
@@ -98,24 +99,17 @@ impl Device {
     /// Whether a read of a file of which nothing is known is taken to wait for the device.
     #[inline]
     pub(super) fn waits(&self) -> bool {
-        self.evidence.load(Ordering::Relaxed) >= SURE && self.passes()
+        self.evidence.load(Ordering::Relaxed) >= SURE && passes(&self.passed)
     }
 
     /// Whether a new file is taken to refuse to be asked.
     pub(super) fn refuses(&self) -> bool {
-        self.refused.load(Ordering::Relaxed) >= REFUSED_MIN && self.passes()
-    }
-
-    fn passes(&self) -> bool {
-        // Threads may lose counts of each other.
-        let passed = self.passed.load(Ordering::Relaxed).wrapping_add(1);
-        self.passed.store(passed, Ordering::Relaxed);
-        !passed.is_multiple_of(ASK_EVERY)
+        self.refused.load(Ordering::Relaxed) >= REFUSED_MIN && passes(&self.passed)
     }
 
     /// As [`Device::refuses`], of writes into the page cache.
     pub(super) fn refuses_copies(&self) -> bool {
-        self.copies_refused.load(Ordering::Relaxed) >= REFUSED_MIN && self.passes()
+        self.copies_refused.load(Ordering::Relaxed) >= REFUSED_MIN && passes(&self.copies_passed)
     }
 
     /// A file could be asked, or could not, of which that was not known.
@@ -229,6 +223,14 @@ impl Device {
         };
         self.evidence.store(evidence, Ordering::Relaxed);
     }
+}
+
+/// Counts one more; whether it need not be asked.
+fn passes(passed: &AtomicU32) -> bool {
+    // Threads may lose counts of each other.
+    let count = passed.load(Ordering::Relaxed).wrapping_add(1);
+    passed.store(count, Ordering::Relaxed);
+    !count.is_multiple_of(ASK_EVERY)
 }
 
 /// One more file in a row could not be asked, or this one could.

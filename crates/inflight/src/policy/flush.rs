@@ -40,6 +40,12 @@ pub(crate) fn is_short_flush(took: Duration) -> bool {
 
 const SHORT_FLUSH_MAX: Duration = Duration::from_micros(5);
 
+/// Whether a file has so few bytes that its first flush takes as long as that of another one: a
+/// drive writes so many in a millisecond.
+pub(crate) fn is_little(bytes: u64) -> bool {
+    bytes <= 1 << 20
+}
+
 /// The longest that a run loop is to be away.
 pub(crate) const LOOP_FLUSH_MAX: Duration = Duration::from_millis(1);
 

@@ -33,7 +33,7 @@ pub(crate) struct ShortCalls([AtomicI32; KINDS]);
 pub(crate) static SHORT_CALLS: ShortCalls = ShortCalls::new();
 
 /// No thread that was only preempted is away for longer, but on a machine that has too much to do.
-pub(super) const FORGIVEN_MAX: Duration = Duration::from_millis(2);
+const FORGIVEN_MAX: Duration = Duration::from_millis(2);
 
 /// What takes longer than the way to another thread and back might as well go there.
 pub(crate) const SHORT_MAX: Duration = Duration::from_micros(50);

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::Instant;
 
 use rustix::io::ReadWriteFlags;
 
@@ -246,6 +247,36 @@ pub(crate) fn switches() -> Option<i64> {
     // SAFETY: the kernel has filled it.
     let usage: libc::rusage = unsafe { usage.assume_init() };
     Some(usage.ru_nvcsw)
+}
+
+/// How long a call of the pool takes.
+pub(crate) struct Clocked {
+    begun: Instant,
+    switches: Option<i64>,
+}
+
+/// Whoever has waited has waited for longer; as [`Clocked::took_ns`] tells of those who have not.
+const NOT_WAITED_NS: u32 = 1_000;
+
+impl Clocked {
+    /// Now. Of a write it is seen whether it gave its processor up: one that was only taken off it
+    /// has not waited. (Of reads it is not, because of what it costs.)
+    pub(crate) fn begin(op: &Op) -> Self {
+        Self {
+            switches: if op.is_write() { switches() } else { None },
+            begun: Instant::now(),
+        }
+    }
+
+    /// Nanoseconds since it began.
+    pub(crate) fn took_ns(&self) -> u32 {
+        let took_ns = u32::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
+        let is_long = took_ns > 10 * NOT_WAITED_NS;
+        match is_long && self.switches.is_some() && self.switches == switches() {
+            true => NOT_WAITED_NS,
+            false => took_ns,
+        }
+    }
 }
 
 /// Whether system calls of this thread are filtered (seccomp(2)).

@@ -1,9 +1,7 @@
 //! An operation that waits in a lane, and its execution.
 #![allow(unsafe_code)]
 
-use std::time::Instant;
-
-use super::execute::execute;
+use super::execute::{Clocked, execute};
 use crate::backend::aio::once::execute_submitted;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -22,18 +20,17 @@ unsafe impl Send for Task {}
 
 /// Executes it, on whatever thread this is.
 pub(crate) fn run(task: &Task) -> Completion {
-    let begun = Instant::now();
+    let clocked = Clocked::begin(&task.op);
     let (result, is_asynchronous) = match task.submitted {
         // SAFETY: whoever submitted the task keeps its memory until the completion is reaped.
         true => unsafe { execute_submitted(&task.op) },
         // SAFETY: as above.
         false => (unsafe { execute(&task.op) }, None),
     };
-    let took_ns = u32::try_from(begun.elapsed().as_nanos()).unwrap_or(u32::MAX);
     Completion {
         user_data: task.user_data,
         result,
-        took_ns,
+        took_ns: clocked.took_ns(),
         is_asynchronous,
     }
 }
