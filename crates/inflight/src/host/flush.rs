@@ -100,14 +100,7 @@ impl Flush for Disk {
     fn usual(&self) -> Option<Duration> {
         let took = self.device.as_ref()?.first_flush()?;
         // SAFETY: whoever asks for a flush keeps the descriptor open.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        // Whoever serves the file is not asked.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let mask = StatxFlags::TYPE | StatxFlags::SIZE;
-        let statx = statx(fd, c"", flags, mask).ok()?;
-        let is_file = FileType::from_raw_mode(statx.stx_mode.into()).is_file();
-        // No more of it is to be written back than it has.
-        (is_file && is_little(statx.stx_size)).then_some(took)
+        unsafe { is_small_file(self.fd) }.then_some(took)
     }
 
     fn was_first(&self, took: Duration) {
@@ -123,6 +116,23 @@ impl Flush for Disk {
     fn wake(&self, waker: Waker) {
         contain(|| waker.wake());
     }
+}
+
+/// Whether it is a file that has no more to be written back than is soon done.
+///
+/// # Safety
+///
+/// The descriptor is open.
+unsafe fn is_small_file(fd: RawFd) -> bool {
+    // SAFETY: the caller vouches for it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // Whoever serves the file is not asked.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let Ok(statx) = statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::SIZE) else {
+        return false;
+    };
+    let is_file = FileType::from_raw_mode(statx.stx_mode.into()).is_file();
+    is_file && is_little(statx.stx_size)
 }
 
 impl Run for Commit {
@@ -151,5 +161,26 @@ impl Faulty {
             proactor.turn(1, |_, answer| result = Some(answer));
         }
         result.expect("the loop has ended")
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_small_whatever_is_written_back_of_it() {
+        let file = tempfile::tempfile().expect("there is room");
+        // SAFETY: it is open.
+        let is_small = |file: &File| unsafe { is_small_file(file.as_raw_fd()) };
+        for (len, expected) in [(0, true), (1 << 20, true), (2 << 20, false)] {
+            file.set_len(len).expect("there is room");
+            assert_eq!(is_small(&file), expected, "{len} bytes");
+        }
+        let null = File::open("/dev/null").expect("it is there");
+        assert!(!is_small(&null), "what is no file has no length");
     }
 }

@@ -108,4 +108,31 @@ mod tests {
             _ => eprintln!("skipped: slow calls that do not wait: random bytes are fast here"),
         }
     }
+
+    #[test]
+    fn a_call_that_waits_is_known_to_once_it_is_watched() {
+        use std::io::Write;
+
+        let mut file = tempfile::tempfile().expect("there is room");
+        let request = Request::simple(Op::Sync {
+            fd: file.as_raw_fd(),
+            data_only: false,
+        });
+        let mut operation = Watched::default();
+        for _ in 0..8 {
+            file.write_all(&[1; 4096]).expect("there is room");
+            time(&mut operation, &request);
+        }
+        let seen = operation.0.into_inner();
+        let is_slow =
+            |seen: &Seen| !matches!(seen, Seen::Took { ns, bytes } if is_fast(*ns, *bytes));
+        match seen.iter().position(is_slow) {
+            Some(first) if first < 4 => {
+                let later = &seen[first + 1..];
+                let has_waited = |seen: &Seen| matches!(seen, Seen::Waited { .. });
+                assert!(later.iter().any(has_waited), "{seen:?}");
+            }
+            _ => eprintln!("skipped: calls that wait: files are not on a device here"),
+        }
+    }
 }
