@@ -51,7 +51,7 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
     answer
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use std::cell::RefCell;
     use std::fs;
