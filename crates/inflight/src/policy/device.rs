@@ -18,7 +18,8 @@
 //! it shows which, and one in many again.
 //!
 //! **Flushes.** A run loop makes those that are short itself. Of a new file nothing is known, and
-//! it may be flushed once, so it goes by what the first flush of another file there has taken.
+//! it may be flushed once, so a small one goes by what the first flush of another file there has
+//! taken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
