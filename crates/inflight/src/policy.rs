@@ -52,6 +52,8 @@ pub(crate) struct Facts {
     pub(crate) durable_writes: bool,
     /// Largest transfer that the device takes at once, in bytes.
     pub(crate) limit_bytes: u32,
+    /// Another program or machine serves it, so who makes a call waits for that.
+    pub(crate) served: bool,
     /// Whether reads tell how the next ones are served best.
     pub(crate) learns: bool,
 }
@@ -287,13 +289,18 @@ impl Learned {
     /// The road of a read, or of a direct write; `may_show`: it is one call with one buffer, which
     /// can show whether it is asynchronous.
     #[inline(always)]
-    fn road(&self, direct: bool, is_write: bool, may_show: bool) -> Road {
-        match (self.reads.road(direct), &self.device) {
+    fn road(&self, facts: Facts, is_write: bool, may_show: bool) -> Road {
+        let direct = facts.direct;
+        let road = match (self.reads.road(direct), &self.device) {
             (Road::Ask, Some(device)) if device.waits() => Road::Device,
             (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
             (Road::Slow, Some(device)) if direct => device.slow_road(is_write, may_show),
             (Road::Blind, Some(device)) if direct => device.fast_road(is_write, may_show),
             (road, _) => road,
+        };
+        match road {
+            Road::Blind if facts.served => Road::Served,
+            road => road,
         }
     }
 
@@ -353,11 +360,8 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { span, .. } if facts.learns => {
-            learned.road(facts.direct, false, is_one_call(span))
-        }
-        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts.direct, false, false)
-        {
+        Op::ReadAt { span, .. } if facts.learns => learned.road(facts, false, is_one_call(span)),
+        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts, false, false) {
             // They do not show what a device is, nor is one that is direct shared for being on
             // memory.
             Road::Ask | Road::Memory => Road::Backend,
@@ -365,6 +369,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         },
         Op::WriteAt { span, .. } => write_road(facts, learned, grows, is_one_call(span)),
         Op::WriteVectoredAt { .. } => write_road(facts, learned, grows, false),
+        Op::Metadata { .. } if facts.served => Road::Pool,
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Now,
         Op::Nop
@@ -413,13 +418,15 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> R
         (true, true) if grows => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
-        (true, _) => match learned.road(true, true, may_show) {
+        (true, _) => match learned.road(facts, true, may_show) {
             // Nothing is known of single ones by which a ring would be better.
             Road::Device | Road::Memory => Road::Backend,
             road => road,
         },
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
         // one after the other for each file.
+        // Where it is awaited nobody may wait for whoever serves the file.
+        (false, false) if facts.served => Road::Plain,
         (false, false) if facts.learns => learned.copies.road(learned.device.as_deref()),
         (false, false) => Road::Plain,
     }

@@ -91,11 +91,12 @@ pub(super) struct Opened {
 impl Handle {
     pub(super) fn new(opened: Opened, shared: &Shared) -> Self {
         let device = opened.below.and_then(|number| shared.devices.of(number));
-        let disk = Disk::new(shared, opened.fd.as_raw_fd(), device.clone());
+        let (fd, is_served) = (opened.fd.as_raw_fd(), opened.facts.served);
+        let disk = Disk::new(shared, fd, device.clone(), is_served);
         let needed = opened.alignment.or_assumed();
         Self {
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
-            fd: opened.fd.as_raw_fd(),
+            fd,
             owned: Some(opened.fd),
             buffered: opened.buffered,
             twin: Twin::new(opened.twin),

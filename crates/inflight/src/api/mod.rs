@@ -25,6 +25,8 @@ pub(crate) mod operation;
 pub(crate) mod pending;
 #[cfg(test)]
 mod pending_test;
+#[cfg(all(test, not(loom), not(miri)))]
+mod promises_test;
 pub(crate) mod queue;
 mod short;
 pub(crate) mod timeout;

@@ -23,8 +23,56 @@ const LOCAL: [i128; 5] = [
     0xf2f5_2010, // f2fs
 ];
 
-/// Whether an open file is on one of these [file systems](LOCAL) (statfs(2)).
+/// The numbers of file systems that another program or machine serves, as far as they are known:
+/// of all others who makes a call waits for the kernel and a device, or so it is taken to be.
+const SERVED: [i128; 17] = [
+    0x6573_5546, // FUSE, virtiofs
+    0x6969,      // NFS
+    0x0102_1997, // 9p
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB2
+    0x517b,      // SMB
+    0x00c3_6400, // Ceph
+    0x5346_414f, // AFS of OpenAFS
+    0x6b41_4653, // AFS
+    0x7375_7245, // Coda
+    0x564c,      // NCP
+    0x2003_0528, // OrangeFS
+    0x786f_4256, // VirtualBox
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS
+    0x1983_0326, // BeeGFS
+    0x0187,      // what is mounted when it is used (autofs)
+];
+
+/// Who answers for the files of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// See [`LOCAL`].
+    Local,
+    /// See [`SERVED`].
+    Served,
+    Other,
+}
+
+impl Kind {
+    /// Of what an open file is on (statfs(2)).
+    fn of(fd: BorrowedFd<'_>) -> io::Result<Self> {
+        let number = number_of_kind(fd)?;
+        Ok(match number {
+            _ if LOCAL.contains(&number) => Self::Local,
+            _ if SERVED.contains(&number) => Self::Served,
+            _ => Self::Other,
+        })
+    }
+}
+
+/// Whether an open file is on one of these [file systems](LOCAL).
 pub(super) fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(Kind::of(fd)? == Kind::Local)
+}
+
+fn number_of_kind(fd: BorrowedFd<'_>) -> io::Result<i128> {
     let mut out = MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `out` is ours to be filled.
     let answer = unsafe { libc::fstatfs(fd.as_raw_fd(), out.as_mut_ptr()) };
@@ -33,19 +81,18 @@ pub(super) fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
     }
     // SAFETY: it was zeroed, and the kernel has filled it.
     let number = unsafe { out.assume_init() }.f_type;
-    // Its type is another one on each architecture.
-    Ok(LOCAL.contains(&i128::from(number)))
+    // Its type is another one on each architecture, and where it is signed some are negative.
+    Ok(i128::from(number) & 0xffff_ffff)
 }
 
 /// Numbers of mounts. No lock: a forked child goes on with it.
 struct Mounts([AtomicU64; 32]);
 
-/// Mounts that are known to be [local](LOCAL) and not to be; to ask about one may itself wait for a
-/// server.
-static LOCAL_ONES: Mounts = Mounts([const { AtomicU64::new(0) }; 32]);
-static OTHERS: Mounts = Mounts([const { AtomicU64::new(0) }; 32]);
-
 impl Mounts {
+    const fn none() -> Self {
+        Self([const { AtomicU64::new(0) }; 32])
+    }
+
     #[inline]
     fn has(&self, number: u64) -> bool {
         let is_it = |known: &AtomicU64| known.load(Ordering::Relaxed) == number;
@@ -64,6 +111,23 @@ impl Mounts {
                 _ => return,
             }
         }
+    }
+}
+
+/// Mounts of each [`Kind`], in its order; to ask about one may itself wait for a server.
+static KNOWN: [Mounts; 3] = [Mounts::none(), Mounts::none(), Mounts::none()];
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Local, Self::Served, Self::Other];
+
+    fn ones(self) -> &'static Mounts {
+        &KNOWN[self as usize]
+    }
+
+    /// Of the mount with this number, if that is known.
+    fn known(number: u64) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|kind| kind.ones().has(number))
     }
 }
 
@@ -86,29 +150,33 @@ pub(super) fn number_of_device((major, minor): Device) -> u64 {
 /// Whether what this was told of is known to be on a local file system.
 #[inline]
 pub(super) fn is_known(statx: &libc::statx) -> bool {
-    number_of(statx).is_some_and(|number| LOCAL_ONES.has(number))
+    number_of(statx).is_some_and(|number| Kind::Local.ones().has(number))
 }
 
 /// Whether it would pay to [`learn`]. Files on more mounts than there is room for go by way of the
 /// pool.
 #[inline]
 pub(super) fn is_new(statx: &libc::statx) -> bool {
-    let is_new = |number| !LOCAL_ONES.has(number) && !OTHERS.has(number);
-    number_of(statx).is_some_and(is_new) && !LOCAL_ONES.is_full() && !OTHERS.is_full()
+    let has_room = || !Kind::ALL.iter().any(|kind| kind.ones().is_full());
+    number_of(statx).is_some_and(|number| Kind::known(number).is_none()) && has_room()
 }
 
-/// Learns whether an open file is on a local file system, of which this was told. May wait for a
+/// Learns on which kind of file system an open file is, of which this was told. May wait for a
 /// server.
 #[cold]
 pub(super) fn learn(fd: BorrowedFd<'_>, statx: &libc::statx) {
-    let (Some(number), Ok(is_local)) = (number_of(statx), is_local(fd)) else {
-        return;
-    };
-    let ones = match is_local {
-        true => &LOCAL_ONES,
-        false => &OTHERS,
-    };
-    ones.add(number);
+    if let (Some(number), Ok(kind)) = (number_of(statx), Kind::of(fd)) {
+        kind.ones().add(number);
+    }
+}
+
+/// Whether another program or machine serves an open file, of which this was told. May wait for it,
+/// unless its mount is known.
+pub(super) fn is_served(fd: BorrowedFd<'_>, statx: &libc::statx) -> bool {
+    let known = number_of(statx).and_then(Kind::known);
+    let kind = known.or_else(|| Kind::of(fd).ok());
+    // What is on a device the kernel knows by itself, so only somebody else can fail to tell.
+    kind.is_none_or(|kind| kind == Kind::Served)
 }
 
 // All of it is what the kernel says, and Miri has none.
@@ -139,7 +207,7 @@ mod tests {
 
     #[test]
     fn mounts_are_remembered_once_each_and_as_many_as_there_is_room_for() {
-        let mounts = Mounts([const { AtomicU64::new(0) }; 32]);
+        let mounts = Mounts::none();
         for number in 1..=40 {
             assert_eq!(mounts.is_full(), number > 32);
             mounts.add(number);

@@ -66,6 +66,9 @@ pub(crate) trait Flush: Send + Sync {
     /// How long to wait for those who were here the last time, when that flush has taken so long.
     fn gathers_for(&self, took: Duration) -> Option<Gather>;
 
+    /// Whether who flushes waits for another program or machine, which may need this very thread.
+    fn is_served(&self) -> bool;
+
     /// Whether a flush that has taken so long has waited for nothing.
     fn is_short(&self, took: Duration) -> bool;
 
@@ -215,6 +218,11 @@ impl Commit {
         let seat = state.sit(self, data_only, file, None);
         self.tell_who_gathers(&state);
         Turn::Wait(seat)
+    }
+
+    /// Whether who flushes waits for another program or machine, which may need this very thread.
+    pub(crate) fn is_served(&self) -> bool {
+        self.flush.is_served()
     }
 
     /// Makes the flush at once, if it is known to take no time and nobody else is concerned.
@@ -496,6 +504,10 @@ mod tests {
 
         fn gathers_for(&self, _took: Duration) -> Option<Gather> {
             None
+        }
+
+        fn is_served(&self) -> bool {
+            false
         }
 
         fn is_short(&self, _took: Duration) -> bool {

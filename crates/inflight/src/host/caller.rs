@@ -220,7 +220,8 @@ impl Lease<'_> {
             self.proactor().submit();
         }
         // A warm read that comes here is a sample.
-        let is_warm = matches!(road, Road::Warm | Road::Blind | Road::Memory);
+        let is_blind = matches!(road, Road::Blind | Road::Served);
+        let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
         match road {
             _ if is_warm => self.owned.gathered.passed(self.shared, SAMPLE_EVERY),
             Road::CacheFirst | Road::First => self.owned.gathered.passed(self.shared, 1),
@@ -242,7 +243,7 @@ impl Lease<'_> {
                     Look::Refused => Some(time(operation, &request)),
                 }
             }
-            (Road::Warm | Road::Blind | Road::Memory | Road::Slow, true) => {
+            (Road::Warm | Road::Memory | Road::Slow, true) | (Road::Blind | Road::Served, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 Some(time(operation, &request))
             }
@@ -252,7 +253,7 @@ impl Lease<'_> {
             }
             (Road::Copy | Road::CopyBlind | Road::CopySlow, _)
             | (Road::Plain | Road::Now, _)
-            | (Road::Warm | Road::Blind, _) => Some(self.do_here(&request)),
+            | (Road::Warm | Road::Blind | Road::Served, _) => Some(self.do_here(&request)),
             (Road::Pool | Road::Slow, _) => {
                 request = request.aside();
                 None
@@ -417,7 +418,7 @@ impl Lease<'_> {
                 unsafe { self.proactor().push(token, &request) };
                 Start::InFlight
             }
-            Plan::Run(road @ (Road::Warm | Road::Blind | Road::Memory), request)
+            Plan::Run(road @ (Road::Warm | Road::Blind | Road::Served | Road::Memory), request)
                 if !self.is_sample() =>
             {
                 let manner = match road {

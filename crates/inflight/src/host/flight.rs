@@ -184,18 +184,23 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     Tried::Answered(answer)
 }
 
-/// A sync joins the others of its file, unless its flush takes no time.
+/// A sync joins the others of its file, unless its flush takes no time. Flushes of a file that
+/// somebody else serves are for the pool.
 fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
     let SyncOf {
         commit,
         file,
         data_only,
     } = sync;
-    if let Some(answer) = commit.at_once(data_only) {
+    let is_served = commit.is_served();
+    if let Some(answer) = (!is_served).then(|| commit.at_once(data_only)).flatten() {
         count_at_once(0);
         return Tried::Answered(answer);
     }
-    let (host, of_loop) = local::may_promise(shared, commit, waker);
+    let (host, of_loop) = match is_served {
+        true => (None, None),
+        false => local::may_promise(shared, commit, waker),
+    };
     let seat = commit.join(data_only, file, waker, host);
     Tried::InFlight(Flight::Sync {
         seat,

@@ -29,6 +29,7 @@ pub(crate) struct Disk {
     pool: Arc<Pool>,
     tally: Arc<SyncTally>,
     device: Option<Arc<Device>>,
+    is_served: bool,
     #[cfg(feature = "faulty")]
     faulty: Option<Faulty>,
 }
@@ -41,9 +42,15 @@ struct Faulty {
 }
 
 impl Disk {
-    pub(crate) fn new(shared: &Shared, fd: RawFd, device: Option<Arc<Device>>) -> Self {
+    pub(crate) fn new(
+        shared: &Shared,
+        fd: RawFd,
+        device: Option<Arc<Device>>,
+        is_served: bool,
+    ) -> Self {
         Self {
             fd,
+            is_served,
             pool: Arc::clone(shared.pool()),
             tally: Arc::clone(shared.counters.syncs()),
             device,
@@ -91,6 +98,10 @@ impl Flush for Disk {
             at_most,
             sleeps: can_sleep(at_most),
         })
+    }
+
+    fn is_served(&self) -> bool {
+        self.is_served
     }
 
     fn is_short(&self, took: Duration) -> bool {

@@ -98,6 +98,10 @@ impl Flush for Disk {
         None
     }
 
+    fn is_served(&self) -> bool {
+        false
+    }
+
     fn is_short(&self, _took: Duration) -> bool {
         true
     }

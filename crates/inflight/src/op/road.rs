@@ -34,6 +34,9 @@ pub(crate) enum Road {
     /// As [`Road::Warm`], of a file that cannot be asked whether it would wait: where it is
     /// awaited, every plain call is timed that is not shared.
     Blind,
+    /// As [`Road::Blind`], of a file that another program or machine serves, which may need this
+    /// very thread for it: by threads of the pool where it is awaited.
+    Served,
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.
     CacheFirst,

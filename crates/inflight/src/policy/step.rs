@@ -47,7 +47,7 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::CopySlow => Step::Try(Else::Pool),
         Road::Memory if is_large => Step::Backend,
         Road::CopyBlind | Road::Blind | Road::Memory => Step::TimedCall,
-        Road::Plain | Road::Pool | Road::Slow | Road::Submit => Step::Pool,
+        Road::Plain | Road::Pool | Road::Slow | Road::Submit | Road::Served => Step::Pool,
         Road::First | Road::Ask if is_large => Step::Probe,
         Road::First | Road::Ask => Step::Try(Else::Backend),
         Road::Warm | Road::CacheFirst if !is_large => Step::Try(Else::Backend),

@@ -6,6 +6,7 @@ const BUFFERED: Facts = Facts {
     direct: false,
     durable_writes: false,
     limit_bytes: 1,
+    served: false,
     learns: true,
 };
 const DIRECT: Facts = Facts {
@@ -41,15 +42,25 @@ fn durable(facts: Facts) -> Facts {
     }
 }
 
+const NO_MEMORY: Span = Span {
+    start: std::ptr::null_mut(),
+    len: 0,
+    arena: None,
+};
+
+fn read() -> Op {
+    Op::ReadAt {
+        fd: 0,
+        span: NO_MEMORY,
+        offset: 0,
+        wishes: Wishes::NONE,
+    }
+}
+
 fn write() -> Op {
-    let span = Span {
-        start: std::ptr::null_mut(),
-        len: 0,
-        arena: None,
-    };
     Op::WriteAt {
         fd: 0,
-        span,
+        span: NO_MEMORY,
         offset: 0,
         wishes: Wishes::NONE,
     }
@@ -74,6 +85,29 @@ fn metadata_is_asked_for_at_once() {
     };
     let road = road(&metadata, DIRECT, &Learned::default(), false);
     assert_eq!(road, Road::Now);
+}
+
+/// Whoever serves the file may need the thread that polls.
+#[test]
+fn what_somebody_else_serves_is_for_the_pool_where_it_is_awaited() {
+    let metadata = Op::Metadata {
+        fd: 0,
+        out: std::ptr::null_mut(),
+    };
+    for (facts, of_writes) in [(BUFFERED, Road::Plain), (DIRECT, Road::Served)] {
+        let served = Facts {
+            served: true,
+            ..facts
+        };
+        let fast = learned(served, false, &[(Seen::Refused, 1), (FAST, 10)]);
+        let roads = [read(), write(), metadata].map(|op| road(&op, served, &fast, false));
+        assert_eq!(roads, [Road::Served, of_writes, Road::Pool]);
+        for road in roads {
+            assert_eq!(in_a_poll(road, 4096, || true), Step::Pool, "{road:?}");
+        }
+        let ours = [read(), metadata].map(|op| road(&op, facts, &fast, false));
+        assert_eq!(ours, [Road::Blind, Road::Now]);
+    }
 }
 
 #[test]

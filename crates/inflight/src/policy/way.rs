@@ -86,8 +86,8 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     let batched = match road {
         Road::Plain | Road::Now => Way::PlainCall,
         Road::Copy | Road::CopyBlind | Road::CopySlow => Way::PlainCall,
-        Road::Warm | Road::Blind if is_write => Way::PlainCall,
-        Road::Warm | Road::Blind => Way::SharedCall,
+        Road::Warm | Road::Blind | Road::Served if is_write => Way::PlainCall,
+        Road::Warm | Road::Blind | Road::Served => Way::SharedCall,
         Road::Memory if is_write => Way::Backend,
         Road::Memory => Way::SharedCallOrBackend,
         Road::CacheFirst | Road::First | Road::Ask => Way::TryThenBackend,
@@ -121,6 +121,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
             "the first ones show whether it can be asked not to wait, and what the device is"
         }
         Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
+        Road::Served => "another program or machine serves the file, and the last calls were fast",
         Road::Slow | Road::Submit => {
             "the file cannot be asked not to wait, and the last calls were slow"
         }

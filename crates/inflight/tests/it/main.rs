@@ -31,6 +31,8 @@ mod errors;
 mod mapped;
 mod roads;
 
+mod served;
+
 mod spread;
 
 mod wishes;

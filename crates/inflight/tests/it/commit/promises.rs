@@ -1,15 +1,11 @@
-//! Flushes that a run loop or a queue makes itself, and those that it has left to it and that
-//! somebody else needs.
+//! Flushes that a queue makes itself, and those that were left to it and that somebody else needs.
+//! Run loops make none of FUSE, so theirs are among the library's own tests.
 
-use std::cell::Cell;
-use std::future::{IntoFuture, poll_fn};
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::future::IntoFuture;
 use std::thread;
 
-use inflight::fs::{File, Sync};
-use inflight::{AnyOp, Direct, Operation, Pending, local};
+use inflight::fs::File;
+use inflight::{AnyOp, Operation};
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, WRITTEN, open};
@@ -26,113 +22,6 @@ fn this_thread() -> u32 {
 
 fn is_flushed_here(mounted: &Mounted) -> bool {
     mounted.disk.flusher() == this_thread()
-}
-
-/// Polls with the waker of the task that runs.
-async fn begin(sync: &mut Pending<Sync<'_>>) {
-    poll_fn(|context| {
-        assert!(Pin::new(&mut *sync).poll(context).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-}
-
-/// A sync that is known to be fast: the loop makes such ones only.
-async fn warm_up(file: &File) {
-    file.sync_data().await.expect("the disk is sound");
-}
-
-#[test]
-fn a_loop_with_nothing_else_to_do_makes_the_flush_itself() {
-    let name = "a_loop_with_nothing_else_to_do_makes_the_flush_itself";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        let file = open(engine, &mounted, SYNCED);
-        let ran = engine.run(async {
-            warm_up(&file).await;
-            assert!(!is_flushed_here(&mounted), "nothing was known of it");
-            // A flush that a busy machine has made slow is followed by one of the pool.
-            for _ in 0..1000 {
-                file.sync_data().await.unwrap();
-                if is_flushed_here(&mounted) {
-                    return true;
-                }
-            }
-            false
-        });
-        assert!(ran.unwrap());
-    });
-}
-
-/// Whatever is opened anew has had no flush.
-#[test]
-fn a_loop_goes_by_the_first_flush_of_another_file_of_the_device() {
-    let name = "a_loop_goes_by_the_first_flush_of_another_file_of_the_device";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        // Devices are told apart by the files that go past the page cache.
-        let open = || {
-            let options = read_write(engine).direct(Direct::Required);
-            options.open(mounted.path(SYNCED)).expect("it is there")
-        };
-        let ran = engine.run(async {
-            open().sync_data().await.unwrap();
-            assert!(!is_flushed_here(&mounted), "nothing was known of any");
-            // As above.
-            for _ in 0..1000 {
-                open().sync_data().await.unwrap();
-                if is_flushed_here(&mounted) {
-                    return true;
-                }
-            }
-            false
-        });
-        assert!(ran.unwrap());
-    });
-}
-
-/// The task that is woken is polled behind the one that syncs, so one flush may come before.
-#[test]
-fn a_loop_that_makes_one_flush_after_the_other_hears_what_others_send() {
-    let name = "a_loop_that_makes_one_flush_after_the_other_hears_what_others_send";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        let file = open(engine, &mounted, SYNCED);
-        let ran = engine.run(async {
-            warm_up(&file).await;
-            let (sent, heard) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-            let (is_sent, hears) = (Rc::clone(&sent), Rc::clone(&heard));
-            let waker: Rc<Cell<Option<Waker>>> = Rc::default();
-            let slot = Rc::clone(&waker);
-            let task = local::spawn(poll_fn(move |context| {
-                slot.set(Some(context.waker().clone()));
-                hears.set(is_sent.get());
-                match is_sent.get() {
-                    true => Poll::Ready(()),
-                    false => Poll::Pending,
-                }
-            }));
-            // It is polled meanwhile.
-            warm_up(&file).await;
-            let waker = waker.take().expect("it has been polled");
-            sent.set(true);
-            thread::scope(|scope| scope.spawn(|| waker.wake()).join().unwrap());
-            let mut made = 0;
-            while !heard.get() && made <= 3 {
-                file.sync_data().await.unwrap();
-                made += u32::from(is_flushed_here(&mounted));
-            }
-            drop(task);
-            made
-        });
-        assert!(ran.unwrap() <= 2);
-    });
 }
 
 /// Flushes do not end while this is there.
@@ -223,7 +112,7 @@ fn a_queue_that_waits_for_something_else_leaves_its_flush_to_the_pool() {
     });
 }
 
-/// Nobody waits for a loop or a queue that does not come back, because this thread blocks.
+/// Nobody waits for a queue that does not come back, because this thread blocks.
 #[test]
 fn whoever_else_asks_does_not_count_on_a_promise() {
     let name = "whoever_else_asks_does_not_count_on_a_promise";
@@ -239,14 +128,6 @@ fn whoever_else_asks_does_not_count_on_a_promise() {
                 thread::scope(|scope| scope.spawn(|| asks(&file)).join().unwrap());
                 asks(&file);
             };
-            let ran = engine.run(async {
-                warm_up(&file).await;
-                let mut sync = file.sync_data().into_future();
-                begin(&mut sync).await;
-                ask();
-                sync.await.unwrap();
-            });
-            ran.unwrap();
             let queued = engine.queue(2, |queue| {
                 assert!(queue.push(0, file.sync_data()).is_ok());
                 ask();
@@ -255,110 +136,6 @@ fn whoever_else_asks_does_not_count_on_a_promise() {
             queued.unwrap().unwrap();
         });
     }
-}
-
-/// A future that is polled by somebody else does not depend on the loop in which it began.
-#[test]
-fn a_sync_that_was_moved_out_of_its_loop_is_made() {
-    let name = "a_sync_that_was_moved_out_of_its_loop_is_made";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        let file = open(engine, &mounted, SYNCED);
-        let ran = engine.run(async {
-            warm_up(&file).await;
-            let mut moved = file.sync_data().into_future();
-            begin(&mut moved).await;
-            // The loop is blocked meanwhile.
-            thread::scope(|scope| {
-                let waits = scope.spawn(|| pollster::block_on(moved));
-                waits.join().unwrap().unwrap();
-            });
-            let mut left = file.sync_data().into_future();
-            begin(&mut left).await;
-            Some(left)
-        });
-        pollster::block_on(ran.unwrap().expect("it was left")).unwrap();
-    });
-}
-
-#[test]
-fn a_loop_that_is_busy_leaves_its_flush_to_the_pool() {
-    let name = "a_loop_that_is_busy_leaves_its_flush_to_the_pool";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        let file = open(engine, &mounted, SYNCED);
-        let ran = engine.run(async {
-            warm_up(&file).await;
-            let over = Rc::new(Cell::new(false));
-            let is_over = Rc::clone(&over);
-            // It never sleeps before the sync is over.
-            let busy = local::spawn(poll_fn(move |context| {
-                if is_over.get() {
-                    return Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }));
-            file.sync_data().await.unwrap();
-            assert!(!is_flushed_here(&mounted));
-            over.set(true);
-            busy.await;
-        });
-        ran.unwrap();
-    });
-}
-
-/// Syncs until the loop makes the flush itself, as it does as long as it has nothing else to do.
-async fn lead(mounted: &Mounted, file: &File) {
-    for _ in 0..1000 {
-        file.sync_data().await.expect("the disk is sound");
-        if is_flushed_here(mounted) {
-            return;
-        }
-    }
-    panic!("the loop has led none of a thousand flushes");
-}
-
-#[test]
-fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
-    let name = "a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile";
-    let Some(mounted) = mounted_or_skip(name) else {
-        return;
-    };
-    on_every_backend(|engine| {
-        let [led, other] = [SYNCED, WRITTEN].map(|number| open(engine, &mounted, number));
-        let ran = engine.run(async {
-            lead(&mounted, &led).await;
-            let begun = mounted.disk.flushes();
-            mounted.disk.hold();
-            let mut first = other.sync_data().into_future();
-            begin(&mut first).await;
-            // The loop does not know how long it takes, and leaves it to the pool.
-            local::yield_now().await;
-            let lets_go = {
-                let disk = mounted.disk.clone();
-                thread::spawn(move || {
-                    disk.wait_for_flushes(begun + 2);
-                    let flusher = disk.flusher();
-                    disk.let_go();
-                    flusher
-                })
-            };
-            // The other one has begun, so that the last one is this one's.
-            mounted.disk.wait_for_flushes(begun + 1);
-            led.sync_data().await.unwrap();
-            first.await.unwrap();
-            let flusher = lets_go.join().expect("both have begun");
-            assert_ne!(flusher, this_thread());
-            // Alone again, it leads again.
-            lead(&mounted, &led).await;
-        });
-        ran.unwrap();
-    });
 }
 
 #[test]
@@ -370,7 +147,7 @@ fn a_failed_flush_of_a_loop_or_a_queue_is_remembered() {
     on_every_backend(|engine| {
         for queues in [false, true] {
             let file = open(engine, &mounted, SYNCED);
-            pollster::block_on(warm_up(&file));
+            file.sync_data().wait().unwrap();
             mounted.disk.fail(Some(libc::EIO));
             let told = if queues {
                 let queued = engine.queue(1, |queue| {

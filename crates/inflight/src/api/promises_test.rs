@@ -1,0 +1,393 @@
+//! Flushes that a run loop makes itself, and those that it leaves to others: of a file that tells
+//! who makes them, and lets them end.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use pollster::block_on;
+
+use super::engine::{BackendKind, Engine};
+use super::handle::Handle;
+use super::local;
+use super::operation::{Operation as _, Sealed};
+use super::pending::{Detach, KeptFor, Pending, Rest, Tells};
+use crate::commit::{Commit, Flush, Gather, Keep, Kept};
+use crate::completion::Answer;
+use crate::op::{Op, Prepare, Prepared, Request, SyncOf};
+
+/// A file that is only ever flushed.
+struct File {
+    engine: Engine,
+    disk: Disk,
+    commit: Arc<Commit>,
+}
+
+#[derive(Clone, Default)]
+struct Disk {
+    state: Arc<(Mutex<State>, Condvar)>,
+    /// How long the first flush of another file took.
+    usual: Option<Duration>,
+    is_served: bool,
+    /// Whether all flushes are said to take no time.
+    is_short: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Who has made the last flush.
+    flusher: Option<ThreadId>,
+    begun: u32,
+    is_held: bool,
+}
+
+impl Disk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.0.lock().expect("nobody panics with it")
+    }
+
+    fn is_flushed_here(&self) -> bool {
+        self.lock().flusher == Some(thread::current().id())
+    }
+
+    /// Flushes that begin from now on do not end.
+    fn hold(&self) {
+        self.lock().is_held = true;
+    }
+
+    fn let_go(&self) {
+        self.lock().is_held = false;
+        self.state.1.notify_all();
+    }
+
+    fn wait_for_flushes(&self, count: u32) {
+        let waits = |state: &mut State| state.begun < count;
+        let waited = self.state.1.wait_while(self.lock(), waits);
+        drop(waited.expect("nobody panics with it"));
+    }
+}
+
+impl Flush for Disk {
+    fn alone(&self, data_only: bool) -> Answer {
+        self.flush(data_only)
+    }
+
+    fn flush(&self, _data_only: bool) -> Answer {
+        let mut state = self.lock();
+        state.flusher = Some(thread::current().id());
+        state.begun += 1;
+        self.state.1.notify_all();
+        let waited = self.state.1.wait_while(state, |state| state.is_held);
+        drop(waited.expect("nobody panics with it"));
+        Answer::moved(0)
+    }
+
+    fn delegate(&self, commit: &Arc<Commit>) -> bool {
+        let commit = Arc::clone(commit);
+        thread::spawn(move || commit.lead());
+        true
+    }
+
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn gathers_for(&self, _took: Duration) -> Option<Gather> {
+        None
+    }
+
+    fn is_served(&self) -> bool {
+        self.is_served
+    }
+
+    fn is_short(&self, _took: Duration) -> bool {
+        self.is_short
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        self.usual
+    }
+
+    fn was_first(&self, _took: Duration) {}
+
+    fn count(&self, _served: usize) {}
+
+    fn wake(&self, waker: Waker) {
+        waker.wake();
+    }
+}
+
+impl File {
+    fn new(engine: &Engine, disk: Disk) -> Self {
+        Self {
+            engine: engine.clone(),
+            commit: Arc::new(Commit::new(disk.clone())),
+            disk,
+        }
+    }
+
+    fn sync(&self) -> Pending<Sync<'_>> {
+        Pending::new(Sync(self))
+    }
+
+    /// Syncs until the loop makes the flush itself: one that a busy machine has made slow is
+    /// followed by one of somebody else.
+    async fn lead(&self) {
+        for _ in 0..1000 {
+            self.sync().await;
+            if self.disk.is_flushed_here() {
+                return;
+            }
+        }
+        panic!("the loop has led none of a thousand flushes");
+    }
+}
+
+struct Sync<'f>(&'f File);
+
+impl Prepare for Sync<'_> {
+    type Output = ();
+
+    fn prepare(&mut self) -> Prepared {
+        let (fd, data_only) = (-1, true);
+        Prepared::sync(Request::simple(Op::Sync { fd, data_only }))
+    }
+
+    fn sync(&self) -> Option<SyncOf<'_>> {
+        Some(SyncOf {
+            commit: &self.0.commit,
+            file: self,
+            data_only: true,
+        })
+    }
+
+    fn finish(self, answer: Answer) {
+        assert_eq!(answer, Answer::moved(0));
+    }
+}
+
+impl Keep for Sync<'_> {
+    fn keep(&self) -> Kept {
+        Arc::new(())
+    }
+}
+
+impl Sealed for Sync<'_> {
+    fn engine<'a>(&self) -> &'a Engine
+    where
+        Self: 'a,
+    {
+        &self.0.engine
+    }
+}
+
+// SAFETY: no memory is involved, and no descriptor.
+unsafe impl Detach for Sync<'_> {
+    fn handle(&self) -> Option<&Arc<Handle>> {
+        None
+    }
+
+    fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
+        KeptFor(Box::new(Rest {
+            _memory: (),
+            handle,
+            tells: Tells::Nothing,
+        }))
+    }
+}
+
+/// Runs `body` in a loop that waits in a ring, if one can be had here, and in one that does not.
+fn in_loops(body: impl AsyncFn(&Engine)) {
+    let engines = [BackendKind::Uring, BackendKind::Threads].map(|kind| {
+        let engine = Engine::builder().backend(kind);
+        engine.build().ok()
+    });
+    let [_, threads] = &engines;
+    assert!(threads.is_some(), "threads can be had everywhere");
+    for engine in engines.into_iter().flatten() {
+        let ran = engine.run(body(&engine));
+        ran.expect("there is a loop");
+    }
+}
+
+/// Polls with the waker of the task that runs.
+async fn begin(sync: &mut Pending<Sync<'_>>) {
+    poll_fn(|context| {
+        assert!(Pin::new(&mut *sync).poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[test]
+fn a_loop_with_nothing_else_to_do_makes_the_flush_itself() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        file.sync().await;
+        assert!(!file.disk.is_flushed_here(), "nothing was known of it");
+        file.lead().await;
+    });
+}
+
+/// Whatever is opened anew has had no flush.
+#[test]
+fn a_loop_goes_by_what_is_usual_where_nothing_is_known_of_the_file() {
+    in_loops(async |engine| {
+        for (usual_us, leads) in [(1000, true), (1001, false)] {
+            let disk = Disk {
+                usual: Some(Duration::from_micros(usual_us)),
+                ..Disk::default()
+            };
+            let file = File::new(engine, disk);
+            file.sync().await;
+            assert_eq!(file.disk.is_flushed_here(), leads, "{usual_us} us");
+        }
+    });
+}
+
+/// The task that is woken is polled behind the one that syncs, so one flush may come before.
+#[test]
+fn a_loop_that_makes_one_flush_after_the_other_hears_what_others_send() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        file.lead().await;
+        let (sent, heard) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let (is_sent, hears) = (Rc::clone(&sent), Rc::clone(&heard));
+        let waker: Rc<Cell<Option<Waker>>> = Rc::default();
+        let slot = Rc::clone(&waker);
+        let task = local::spawn(poll_fn(move |context| {
+            slot.set(Some(context.waker().clone()));
+            hears.set(is_sent.get());
+            match is_sent.get() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }));
+        // It is polled meanwhile.
+        file.lead().await;
+        let waker = waker.take().expect("it has been polled");
+        sent.set(true);
+        thread::scope(|scope| scope.spawn(|| waker.wake()).join().expect("no panic"));
+        let mut made = 0;
+        while !heard.get() && made <= 3 {
+            file.sync().await;
+            made += u32::from(file.disk.is_flushed_here());
+        }
+        drop(task);
+        assert!(made <= 2, "{made}");
+    });
+}
+
+#[test]
+fn a_loop_that_is_busy_leaves_its_flush_to_others() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        file.lead().await;
+        let over = Rc::new(Cell::new(false));
+        let is_over = Rc::clone(&over);
+        // It never sleeps before the sync is over.
+        let busy = local::spawn(poll_fn(move |context| {
+            if is_over.get() {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        file.sync().await;
+        assert!(!file.disk.is_flushed_here());
+        over.set(true);
+        busy.await;
+    });
+}
+
+#[test]
+fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
+    in_loops(async |engine| {
+        let [led, other] = [(); 2].map(|()| File::new(engine, Disk::default()));
+        led.lead().await;
+        other.disk.hold();
+        let mut first = other.sync();
+        begin(&mut first).await;
+        // The loop does not know how long it takes, and leaves it to somebody else.
+        local::yield_now().await;
+        other.disk.wait_for_flushes(1);
+        led.sync().await;
+        assert!(
+            !led.disk.is_flushed_here(),
+            "it would not hear of the other"
+        );
+        other.disk.let_go();
+        first.await;
+        // Alone again, it leads again.
+        led.lead().await;
+    });
+}
+
+/// Nobody waits for a loop that does not come back, because this thread blocks.
+#[test]
+fn whoever_else_asks_does_not_count_on_a_promise() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        for waits in [true, false] {
+            let ask = || match waits {
+                true => Sync(&file).wait(),
+                false => block_on(file.sync()),
+            };
+            file.lead().await;
+            let mut sync = file.sync();
+            begin(&mut sync).await;
+            thread::scope(|scope| scope.spawn(ask).join().expect("no panic"));
+            ask();
+            sync.await;
+        }
+    });
+}
+
+/// A future that is polled by somebody else does not depend on the loop in which it began.
+#[test]
+fn a_sync_that_was_moved_out_of_its_loop_is_made() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        file.lead().await;
+        let mut moved = file.sync();
+        begin(&mut moved).await;
+        // The loop is blocked meanwhile.
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(moved));
+            waits.join().expect("no panic");
+        });
+        let nested = engine.run(async {
+            let mut left = file.sync();
+            begin(&mut left).await;
+            Some(left)
+        });
+        let left = nested.expect("loops may be nested");
+        left.expect("it was left").await;
+    });
+}
+
+/// Whoever serves it may be a task of the loop.
+#[test]
+fn a_loop_makes_no_flush_of_a_file_that_somebody_else_serves() {
+    in_loops(async |engine| {
+        for is_short in [false, true] {
+            let disk = Disk {
+                usual: Some(Duration::from_micros(1)),
+                is_served: true,
+                is_short,
+                ..Disk::default()
+            };
+            let file = File::new(engine, disk);
+            for _ in 0..100 {
+                file.sync().await;
+                assert!(!file.disk.is_flushed_here(), "short: {is_short}");
+            }
+        }
+    });
+}

@@ -1,0 +1,314 @@
+//! Files that another program serves, which needs the very thread that awaits them: whoever polls
+//! must not wait for it.
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fuser::{
+    BackgroundSession, Config, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    WriteFlags,
+};
+use inflight::Engine;
+use inflight::fs::{File, OpenOptions};
+use tempfile::TempDir;
+
+use crate::support::{FOREVER, fuse_attributes, on_every_faultless_backend, skip};
+
+const BLOCK: usize = 4096;
+const BLOCKS: u64 = 64;
+
+/// How long the server waits for the program that it serves. So that a failed test ends.
+const HELPED_WITHIN: Duration = Duration::from_secs(3);
+
+/// A file system that cannot answer before the program it serves has helped it.
+#[derive(Clone, Default)]
+struct Needy(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Default)]
+struct State {
+    /// From now on it needs help for each answer.
+    needs_help: bool,
+    /// Answers that wait for help, and those that have got it.
+    waiting: u32,
+    helped: u32,
+    /// Those for which none came.
+    left_alone: u32,
+}
+
+impl Needy {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.0.lock().expect("nobody panics with it")
+    }
+
+    fn needs_help(&self, needs_help: bool) {
+        self.lock().needs_help = needs_help;
+    }
+
+    /// What the program does for it.
+    fn help(&self) {
+        let mut state = self.lock();
+        state.helped += state.waiting;
+        state.waiting = 0;
+        self.0.1.notify_all();
+    }
+
+    fn wait_for_help(&self) {
+        let mut state = self.lock();
+        if !state.needs_help {
+            return;
+        }
+        state.waiting += 1;
+        let waits = |state: &mut State| state.waiting > 0;
+        let waited = self.0.1.wait_timeout_while(state, HELPED_WITHIN, waits);
+        let (mut state, timeout) = waited.expect("nobody panics with it");
+        if timeout.timed_out() {
+            state.left_alone += 1;
+            state.waiting = 0;
+        }
+    }
+}
+
+impl Filesystem for Needy {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        // What is known of this one is forgotten at once.
+        let ttl = match name == "forgotten" {
+            true => Duration::ZERO,
+            false => FOREVER,
+        };
+        let len = BLOCKS * BLOCK as u64;
+        reply.entry(&ttl, &fuse_attributes(INodeNo(2), len), Generation(0));
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        if inode != INodeNo::ROOT {
+            self.wait_for_help();
+        }
+        let len = BLOCKS * BLOCK as u64;
+        reply.attr(&Duration::ZERO, &fuse_attributes(inode, len));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.wait_for_help();
+        let size = usize::try_from(size).expect("usize has 32 bits or more");
+        reply.data(&vec![7; size]);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.wait_for_help();
+        reply.written(u32::try_from(data.len()).expect("it is a block"));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.wait_for_help();
+        reply.ok();
+    }
+}
+
+struct Mounted {
+    needy: Needy,
+    folder: TempDir,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    fn or_skip(name: &str) -> Option<Self> {
+        let (needy, folder) = (
+            Needy::default(),
+            tempfile::tempdir().expect("there is room"),
+        );
+        let mut config = Config::default();
+        config.n_threads = Some(4);
+        match fuser::spawn_mount(needy.clone(), folder.path(), &config) {
+            Ok(session) => Some(Self {
+                needy,
+                folder,
+                session: Some(session),
+            }),
+            Err(cause) => {
+                skip(name, &format!("no file system can be mounted: {cause}"));
+                None
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn open(&self, engine: &Engine, name: &str) -> File {
+        let options = OpenOptions::new().read(true).write(true);
+        let file = options.engine(engine).open(self.path(name));
+        file.expect("everything can be opened there")
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.needy.needs_help(false);
+        self.needy.help();
+        if let Some(session) = self.session.take() {
+            let _ = session.umount_and_join();
+        }
+    }
+}
+
+/// Awaits operations on one thread, on which a task helps the server meanwhile.
+///
+/// What awaits them first does so without help being needed, so that the file is known by then.
+async fn with_help<F: Future<Output = ()>>(
+    needy: &Needy,
+    pause: impl AsyncFn(),
+    operation: impl Fn(u64) -> F,
+) {
+    // Some ask first, and what is fast is trusted.
+    for _ in 0..16 {
+        operation(0).await;
+    }
+    needy.needs_help(true);
+    let operations = async {
+        for round in 1..=3 {
+            operation(round * 16).await;
+        }
+    };
+    let mut operations = std::pin::pin!(operations);
+    let mut is_over = false;
+    while !is_over {
+        let pause = pause();
+        let mut pause = std::pin::pin!(pause);
+        std::future::poll_fn(|cx| {
+            is_over = is_over || operations.as_mut().poll(cx).is_ready();
+            pause.as_mut().poll(cx)
+        })
+        .await;
+        needy.help();
+    }
+    needy.needs_help(false);
+}
+
+/// Has operations on a file awaited in a run loop, and on tokio's only thread.
+fn awaited<F: Future<Output = ()>>(
+    name: &str,
+    path: &str,
+    operation: impl Fn(Arc<File>, u64) -> F,
+) {
+    let Some(mounted) = Mounted::or_skip(name) else {
+        return;
+    };
+    let needy = &mounted.needy;
+    // Longer than a run loop is away for a flush.
+    let pause = Duration::from_millis(5);
+    let is_helped = |host: &str| {
+        let helped = std::mem::take(&mut needy.lock().helped);
+        let left_alone = needy.lock().left_alone;
+        assert!(helped >= 3, "{name}, {host}: it was not asked");
+        assert_eq!(left_alone, 0, "{name}, {host}: whoever polls waits");
+    };
+    on_every_faultless_backend(|engine| {
+        let file = Arc::new(mounted.open(engine, path));
+        let pauses = async || {
+            let slept = inflight::local::sleep(pause).expect("in a loop").await;
+            slept.expect("it can sleep");
+        };
+        let run = engine.run(with_help(needy, pauses, |at| operation(file.clone(), at)));
+        run.expect("there is a loop");
+        is_helped("run loop");
+        drop(file);
+
+        let file = Arc::new(mounted.open(engine, path));
+        let mut tokio = tokio::runtime::Builder::new_current_thread();
+        let tokio = tokio.enable_all().build().expect("there is a runtime");
+        let pauses = async || tokio::time::sleep(pause).await;
+        tokio.block_on(with_help(needy, pauses, |at| operation(file.clone(), at)));
+        is_helped("tokio");
+    });
+}
+
+fn forget(file: &File) {
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).expect("it is only advice");
+}
+
+#[test]
+fn who_awaits_a_read_does_not_wait_for_whoever_serves_the_file() {
+    awaited("reads of FUSE", "file", async |file: Arc<File>, at: u64| {
+        if at > 0 {
+            forget(&file);
+        }
+        let (result, buf) = file.read_at(vec![0; BLOCK], at * BLOCK as u64).await;
+        assert_eq!((result.unwrap(), buf), (BLOCK, vec![7; BLOCK]));
+    });
+}
+
+#[test]
+fn who_awaits_a_read_into_several_buffers_does_not_wait_either() {
+    awaited(
+        "lists and FUSE",
+        "file",
+        async |file: Arc<File>, at: u64| {
+            if at > 0 {
+                forget(&file);
+            }
+            let bufs = vec![vec![0; BLOCK / 2], vec![0; BLOCK / 2]];
+            let (result, _) = file.read_vectored_at(bufs, at * BLOCK as u64).await;
+            assert_eq!(result.unwrap(), BLOCK);
+        },
+    );
+}
+
+#[test]
+fn who_awaits_a_write_does_not_wait_for_whoever_serves_the_file() {
+    awaited(
+        "writes to FUSE",
+        "file",
+        async |file: Arc<File>, at: u64| {
+            let (result, _) = file.write_at(vec![7; BLOCK], at * BLOCK as u64).await;
+            assert_eq!(result.unwrap(), BLOCK);
+        },
+    );
+}
+
+#[test]
+fn who_awaits_a_sync_does_not_wait_for_whoever_serves_the_file() {
+    awaited("syncs of FUSE", "file", async |file: Arc<File>, _: u64| {
+        file.sync_data().await.unwrap();
+    });
+}
+
+#[test]
+fn who_awaits_what_is_known_of_a_file_does_not_wait_for_whoever_serves_it() {
+    awaited(
+        "metadata of FUSE",
+        "forgotten",
+        async |file: Arc<File>, _: u64| {
+            assert_eq!(file.metadata().await.unwrap().len, BLOCKS * BLOCK as u64);
+        },
+    );
+}
