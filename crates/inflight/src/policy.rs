@@ -199,7 +199,7 @@ impl Warmth {
             Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
             Seen::Asked { ns, bytes } if bytes <= ASKED_MAX_BYTES => match ns {
                 _ if ns <= MEMORY_NS + bytes as u64 / 2 => MEMORY,
-                _ if ns <= ASK_AGAIN_NS && next < ASKED_MAX => UNKNOWN,
+                _ if nowait == UNKNOWN && ns <= ASK_AGAIN_NS && next < ASKED_MAX => UNKNOWN,
                 _ => TAKEN,
             },
             Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } => TAKEN,
@@ -294,6 +294,7 @@ impl Learned {
         let road = match (self.reads.road(direct), &self.device) {
             (Road::Ask, Some(device)) if device.waits() => Road::Device,
             (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
+            (Road::Device, Some(device)) if !is_write && device.may_be_memory() => Road::Ask,
             (Road::Slow, Some(device)) if direct => device.slow_road(is_write, may_show),
             (Road::Blind, Some(device)) if direct => device.fast_road(is_write, may_show),
             (road, _) => road,

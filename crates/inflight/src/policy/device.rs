@@ -3,8 +3,10 @@
 //! **Direct files.** The first read shows whether the file can be asked not to wait and whether its
 //! device is memory, and whoever makes it waits for the device meanwhile. That is nothing for a
 //! file that is read often. Of many files that are read once it would make the device serve one
-//! request at a time. So once a few files have shown that their device takes its time, others on
-//! it are taken to be alike; one read in many is still asked, because the device may change.
+//! request at a time. So once a few reads have shown that their device takes its time, other files
+//! on it are taken to be alike; one read in many is still asked, because the device may change.
+//! Until then one read in many of a file that seemed to wait is asked again: a thread that has lost
+//! its processor is as slow as a device.
 //!
 //! **Files that cannot be asked** not to wait, as those of tmpfs, show that at their first read,
 //! which then goes to the pool where it is awaited. Of many files that are read once it would be
@@ -101,6 +103,13 @@ impl Device {
     #[inline]
     pub(super) fn waits(&self) -> bool {
         self.evidence.load(Ordering::Relaxed) >= SURE && passes(&self.passed)
+    }
+
+    /// Whether a file that is taken to be on a device that waits is to be asked once more: its first
+    /// reads may have been slow for another reason, as long as no others have been.
+    #[inline]
+    pub(super) fn may_be_memory(&self) -> bool {
+        self.evidence.load(Ordering::Relaxed) < SURE && !passes(&self.passed)
     }
 
     /// Whether a new file is taken to refuse to be asked.

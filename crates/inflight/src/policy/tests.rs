@@ -338,8 +338,49 @@ fn what_seemed_to_be_memory_is_a_device_when_most_reads_wait() {
         Road::Memory
     );
     assert_eq!(after(&[(FAST, 8), (SLOW, 3)]), Road::Device);
-    // Nothing brings it back: its reads are not plain calls any more.
+    // Only to be asked again brings it back: its reads are not plain calls any more.
     assert_eq!(after(&[(SLOW, 1), (FAST, 100)]), Road::Device);
+    assert_eq!(after(&[(SLOW, 1), memory]), Road::Memory);
+}
+
+/// The next so many reads that are asked, when each takes so long.
+fn asked_again(learned: &Learned, reads: usize, ns: u64) -> usize {
+    let is_asked = |_: &usize| match road(&read(), DIRECT, learned, false) {
+        Road::Ask => {
+            learned.note(DIRECT, false, Seen::Asked { ns, bytes: 4096 });
+            true
+        }
+        road => {
+            assert!(matches!(road, Road::Device | Road::Memory), "{road:?}");
+            false
+        }
+    };
+    (0..reads).filter(is_asked).count()
+}
+
+#[test]
+fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
+    let devices = Devices::new(true);
+    let on_a_device = |number| Learned::on(devices.of(number));
+    let (memory, drive) = (on_a_device(1), on_a_device(2));
+    // Their first reads are slow, one of which because its thread had lost its processor.
+    assert_eq!(asked_again(&memory, 1, 90_000), 1);
+    assert_eq!(asked_again(&drive, 1, 90_000), 1);
+    assert_eq!(asked_again(&memory, 1 << 20, 3_000), 1);
+    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Memory);
+    // A read that waits shows a quarter of what is needed.
+    assert_eq!(asked_again(&drive, 1 << 20, 90_000), 3);
+    assert_eq!(road(&read(), DIRECT, &drive, false), Road::Device);
+    // Two slow calls in a short row, and it is asked again as well.
+    (0..3).for_each(|_| memory.note(DIRECT, false, SLOW));
+    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Device);
+    assert_eq!(asked_again(&memory, 1 << 20, 3_000), 1);
+    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Memory);
+    // Writes show nothing of it.
+    let fresh = on_a_device(3);
+    assert_eq!(asked_again(&fresh, 1, 90_000), 1);
+    let mut writes = (0..1 << 12).map(|_| road(&write(), DIRECT, &fresh, false));
+    assert!(writes.all(|road| road == Road::Backend));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use inflight::fs::{Alignment, AnyRange, File};
@@ -260,6 +260,10 @@ fn reads_that_are_left_do_not_write_into_the_memory_of_others() {
         };
         let file = Arc::new(file);
         let mut kept = Vec::new();
+        let is_right = |(offset, len), (moved, buf): (usize, Vec<u8>)| {
+            let right = found(&data, offset, len);
+            assert!(buf[..moved] == *right, "{len} bytes at {offset}");
+        };
         for _ in 0..2000 {
             let (offset, len) = range(&mut random, data.len());
             let read = {
@@ -271,18 +275,18 @@ fn reads_that_are_left_do_not_write_into_the_memory_of_others() {
             };
             let mut read = Box::pin(read);
             let mut cx = Context::from_waker(Waker::noop());
-            let _ = read.as_mut().poll(&mut cx);
+            // One that shows what the device is may be over at once.
+            if let Poll::Ready(answer) = read.as_mut().poll(&mut cx) {
+                is_right((offset, len), answer);
+                continue;
+            }
             match random.size(3) {
                 0 => drop(read),
                 _ => kept.push((offset, len, read)),
             }
             if kept.len() > 16 {
                 let (offset, len, read) = kept.swap_remove(random.size(16));
-                let (moved, buf) = pollster::block_on(read);
-                assert!(
-                    buf[..moved] == *found(&data, offset, len),
-                    "{len} bytes at {offset}"
-                );
+                is_right((offset, len), pollster::block_on(read));
             }
         }
         drop(kept);
