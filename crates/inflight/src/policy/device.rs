@@ -105,8 +105,8 @@ impl Device {
         self.evidence.load(Ordering::Relaxed) >= SURE && passes(&self.passed)
     }
 
-    /// Whether a file that is taken to be on a device that waits is to be asked once more: its first
-    /// reads may have been slow for another reason, as long as no others have been.
+    /// Whether a file that is taken to be on a device that waits is to be asked once more: its
+    /// first reads may have been slow for another reason, as long as no others have been.
     #[inline]
     pub(super) fn may_be_memory(&self) -> bool {
         self.evidence.load(Ordering::Relaxed) < SURE && !passes(&self.passed)
