@@ -294,7 +294,6 @@ impl Learned {
         let road = match (self.reads.road(direct), &self.device) {
             (Road::Ask, Some(device)) if device.waits() => Road::Device,
             (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
-            (Road::Device, Some(device)) if !is_write && device.may_be_memory() => Road::Ask,
             (Road::Slow, Some(device)) if direct => device.slow_road(is_write, may_show),
             (Road::Blind, Some(device)) if direct => device.fast_road(is_write, may_show),
             (road, _) => road,
@@ -303,6 +302,13 @@ impl Learned {
             Road::Blind if facts.served => Road::Served,
             road => road,
         }
+    }
+
+    /// Whether one more read is to show what the device is, of a file that seemed to wait for it.
+    #[inline(always)]
+    fn may_be_memory(&self) -> bool {
+        let device = self.device.as_ref();
+        device.is_some_and(|device| device.may_be_memory())
     }
 
     /// Whether such transfers are taken without waiting, as far as is known.
@@ -361,7 +367,13 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { span, .. } if facts.learns => learned.road(facts, false, is_one_call(span)),
+        Op::ReadAt { span, .. } if facts.learns => {
+            match learned.road(facts, false, is_one_call(span)) {
+                // Larger ones would not show it.
+                Road::Device if span.len <= ASKED_MAX_BYTES && learned.may_be_memory() => Road::Ask,
+                road => road,
+            }
+        }
         Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts, false, false) {
             // They do not show what a device is, nor is one that is direct shared for being on
             // memory.
@@ -426,9 +438,10 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> R
         },
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
         // one after the other for each file.
-        // Where it is awaited nobody may wait for whoever serves the file.
-        (false, false) if facts.served => Road::Plain,
-        (false, false) if facts.learns => learned.copies.road(learned.device.as_deref()),
+        // Where it is awaited, one of a file that is served is always for the pool.
+        (false, false) if facts.learns && !facts.served => {
+            learned.copies.road(learned.device.as_deref())
+        }
         (false, false) => Road::Plain,
     }
 }

@@ -381,6 +381,18 @@ fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
     assert_eq!(asked_again(&fresh, 1, 90_000), 1);
     let mut writes = (0..1 << 12).map(|_| road(&write(), DIRECT, &fresh, false));
     assert!(writes.all(|road| road == Road::Backend));
+    // Nor do large reads, which a drive may answer as fast as memory.
+    let large = Op::ReadAt {
+        fd: 0,
+        span: Span {
+            len: 64 << 10,
+            ..NO_MEMORY
+        },
+        offset: 0,
+        wishes: Wishes::NONE,
+    };
+    let mut reads = (0..1 << 12).map(|_| road(&large, DIRECT, &fresh, false));
+    assert!(reads.all(|road| road == Road::Device));
 }
 
 #[test]
