@@ -8,15 +8,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fuser::{
-    BackgroundSession, Config, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr,
+    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use inflight::Engine;
 use inflight::fs::{File, OpenOptions};
-use tempfile::TempDir;
 
-use crate::support::{FOREVER, fuse_attributes, on_every_faultless_backend, skip};
+use crate::support::{FOREVER, FuseMount, fuse_attributes, on_every_faultless_backend};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
@@ -135,33 +133,18 @@ impl Filesystem for Needy {
 
 struct Mounted {
     needy: Needy,
-    folder: TempDir,
-    session: Option<BackgroundSession>,
+    mount: FuseMount,
 }
 
 impl Mounted {
     fn or_skip(name: &str) -> Option<Self> {
-        let (needy, folder) = (
-            Needy::default(),
-            tempfile::tempdir().expect("there is room"),
-        );
-        let mut config = Config::default();
-        config.n_threads = Some(4);
-        match fuser::spawn_mount(needy.clone(), folder.path(), &config) {
-            Ok(session) => Some(Self {
-                needy,
-                folder,
-                session: Some(session),
-            }),
-            Err(cause) => {
-                skip(name, &format!("no file system can be mounted: {cause}"));
-                None
-            }
-        }
+        let needy = Needy::default();
+        let mount = FuseMount::or_skip(name, needy.clone())?;
+        Some(Self { needy, mount })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.mount.path(name)
     }
 
     fn open(&self, engine: &Engine, name: &str) -> File {
@@ -175,9 +158,6 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         self.needy.needs_help(false);
         self.needy.help();
-        if let Some(session) = self.session.take() {
-            let _ = session.umount_and_join();
-        }
     }
 }
 

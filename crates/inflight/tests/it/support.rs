@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
-use fuser::{FileAttr, FileType, INodeNo};
+use fuser::{BackgroundSession, Config, FileAttr, FileType, Filesystem, INodeNo};
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation, SetupError};
 use rustix::fs::Advice;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
 pub(crate) fn on_every_backend(body: impl Fn(&Engine)) {
@@ -399,5 +399,42 @@ pub(crate) fn fuse_attributes(inode: INodeNo, len: u64) -> FileAttr {
         rdev: 0,
         flags: 0,
         blksize: 4096,
+    }
+}
+
+/// A file system in memory, with four threads, mounted until this is dropped.
+pub(crate) struct FuseMount {
+    folder: TempDir,
+    session: Option<BackgroundSession>,
+}
+
+impl FuseMount {
+    /// `None`, with the reason said, if this is not allowed.
+    pub(crate) fn or_skip(name: &str, served: impl Filesystem) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("the temporary directory can be written");
+        let mut config = Config::default();
+        config.n_threads = Some(4);
+        match fuser::spawn_mount(served, folder.path(), &config) {
+            Ok(session) => Some(Self {
+                folder,
+                session: Some(session),
+            }),
+            Err(cause) => {
+                skip(name, &format!("no file system can be mounted: {cause}"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            let _ = session.umount_and_join();
+        }
     }
 }

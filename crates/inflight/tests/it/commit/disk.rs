@@ -11,13 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    ReplyWrite, Request, WriteFlags,
+    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use tempfile::TempDir;
 
-use crate::support::{FOREVER, fuse_attributes, skip};
+use crate::support::{FOREVER, FuseMount, fuse_attributes};
 
 /// What a disk writes as a whole.
 pub(super) const SECTOR: usize = 512;
@@ -277,23 +275,19 @@ impl Filesystem for Disk {
 /// A disk that is mounted.
 pub(super) struct Mounted {
     pub(super) disk: Disk,
-    folder: TempDir,
-    session: Option<BackgroundSession>,
+    mount: FuseMount,
 }
 
 impl Mounted {
     /// The file with this number.
     pub(super) fn path(&self, number: u64) -> PathBuf {
-        self.folder.path().join(number.to_string())
+        self.mount.path(&number.to_string())
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.disk.let_go();
-        if let Some(session) = self.session.take() {
-            let _ = session.umount_and_join();
-        }
     }
 }
 
@@ -313,18 +307,6 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         fails_through: None,
     };
     let disk = Disk(Arc::new((Mutex::new(state), Condvar::new())));
-    let folder = tempfile::tempdir().expect("the temporary directory can be written");
-    let mut config = Config::default();
-    config.n_threads = Some(4);
-    match fuser::spawn_mount(disk.clone(), folder.path(), &config) {
-        Ok(session) => Some(Mounted {
-            disk,
-            folder,
-            session: Some(session),
-        }),
-        Err(cause) => {
-            skip(name, &format!("no file system can be mounted: {cause}"));
-            None
-        }
-    }
+    let mount = FuseMount::or_skip(name, disk.clone())?;
+    Some(Mounted { disk, mount })
 }

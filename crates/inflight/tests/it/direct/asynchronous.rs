@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{
-    BackgroundSession, Config, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
+    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
 };
 use inflight::fs::{File, OpenOptions};
 use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
@@ -18,7 +18,8 @@ use tempfile::TempDir;
 
 use super::required;
 use crate::support::{
-    FOREVER, aio_or_skip, directory, fuse_attributes, pattern, skip, uring_of_depth_or_skip,
+    FOREVER, FuseMount, aio_or_skip, directory, fuse_attributes, pattern, skip,
+    uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -254,45 +255,29 @@ impl Filesystem for Sluggish {
 /// A file of that file system, until this is dropped.
 struct Mounted {
     gate: Arc<Gate>,
-    folder: TempDir,
-    session: Option<BackgroundSession>,
+    mount: FuseMount,
 }
 
 impl Mounted {
     /// `None`, with the reason said, if this is not allowed.
     fn new(name: &str, content: &[u8]) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("the temporary directory can be written");
         let gate = Arc::new(Gate::default());
         let sluggish = Sluggish {
             content: content.to_vec(),
             gate: Arc::clone(&gate),
         };
-        let mut config = Config::default();
-        config.n_threads = Some(4);
-        match fuser::spawn_mount(sluggish, folder.path(), &config) {
-            Ok(session) => Some(Self {
-                gate,
-                folder,
-                session: Some(session),
-            }),
-            Err(cause) => {
-                skip(name, &format!("no file system can be mounted: {cause}"));
-                None
-            }
-        }
+        let mount = FuseMount::or_skip(name, sluggish)?;
+        Some(Self { gate, mount })
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("file")
+        self.mount.path("file")
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
         self.gate.close(false);
-        if let Some(session) = self.session.take() {
-            let _ = session.umount_and_join();
-        }
     }
 }
 
