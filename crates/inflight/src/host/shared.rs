@@ -22,6 +22,7 @@ use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
+use crate::backend::threads::returns;
 use crate::backend::uring::probe;
 use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
@@ -94,6 +95,7 @@ impl Shared {
     /// Only if what is demanded cannot be had.
     pub(crate) fn new(config: Config) -> Result<Self, SetupError> {
         fork::watch();
+        returns::find_out();
         let chosen = choose(&config)?;
         let counters = Counters::new();
         if chosen.refusal.is_some() {

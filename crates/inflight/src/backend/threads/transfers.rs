@@ -1,8 +1,8 @@
 //! Reads and writes at a position as system calls, made where they are.
 //!
 //! Not by way of the C library's functions: those are cancellation points (pthreads(7)) and pay for
-//! that in a process with threads; and after a system call each return to a function is one that
-//! the processor does not foresee (`docs/design/roads.md`).
+//! that in a process with threads; and after a system call a return to a function is one that the
+//! processor does not foresee, which may be dear ([`returns`]).
 #![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};
@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::execute::{signed, to_usize};
+use super::returns;
 use crate::op::{Iovecs, Span, TRANSFER_MAX_BYTES};
 
 /// What the kernel says: a number, or an errno.
@@ -32,6 +33,7 @@ pub(super) unsafe fn read_at(fd: RawFd, span: Span, offset: u64) -> Said {
     // SAFETY: passed on from the caller.
     let memory = unsafe { memory.as_mut() };
     let read = rustix::io::pread(file, memory, position(offset));
+    returns::ease();
     read.map(|(read, _)| read.len())
         .map_err(Errno::raw_os_error)
 }
@@ -49,6 +51,7 @@ pub(super) unsafe fn write_at(fd: RawFd, span: Span, offset: u64) -> Said {
     // SAFETY: passed on from the caller.
     let bytes = unsafe { NonNull::slice_from_raw_parts(start, len).as_ref() };
     let written = rustix::io::pwrite(file, bytes, position(offset));
+    returns::ease();
     written.map_err(Errno::raw_os_error)
 }
 
@@ -97,6 +100,7 @@ pub(super) unsafe fn read_list(
         true => rustix::io::preadv(file, list, position(offset)),
         false => rustix::io::preadv2(file, list, position(offset), flags),
     };
+    returns::ease();
     read.map_err(Errno::raw_os_error)
 }
 
@@ -121,6 +125,7 @@ pub(super) unsafe fn write_list(
         true => rustix::io::pwritev(file, list, position(offset)),
         false => rustix::io::pwritev2(file, list, position(offset), flags),
     };
+    returns::ease();
     written.map_err(Errno::raw_os_error)
 }
 
