@@ -10,8 +10,10 @@
 //!
 //! The library's worst regret was chosen for being bad by the noise of few rounds, and its
 //! reference for being fast. So these run again, too; then it may be another that is the worst, and
-//! while there is time it is its turn.
+//! while there is time it is its turn. What is left then goes to all of its cells of which it is
+//! not known whether they are within 3 %, to each in turn.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,7 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, ProfileSummary};
-use inflight_report::regret::{MOST_SEARCHES, to_confirm};
+use inflight_report::regret::{MOST_SEARCHES, to_confirm, to_settle};
 use inflight_report::stats::MOST_LOOKS;
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
@@ -72,10 +74,11 @@ impl<'a> Course<'a> {
         watch: &mut dyn Watch,
     ) -> Result<()> {
         self.screen(cells, job, place, watch)?;
-        match self.plan.confirms() && !signals::interrupted() {
-            true => self.confirm(cells, job, place),
-            false => Ok(()),
+        if !self.plan.confirms() || signals::interrupted() {
+            return Ok(());
         }
+        let next = self.confirm(cells, job, place)?;
+        self.settle(cells, next, job, place)
     }
 
     /// Runs the rounds of all cells, or as many as there is time for.
@@ -108,18 +111,18 @@ impl<'a> Course<'a> {
 
     /// Runs fresh rounds of the cells at the front, and of those that the worst regret rests on. So
     /// that looking often does not spoil the words, each look is at half as many rounds more as the
-    /// one before.
+    /// one before. Returns the number of the next round.
     pub(crate) fn confirm(
         &self,
         cells: &mut [Running],
         job: &Job<'_>,
         place: &Place<'_>,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let mut chosen = self.choose(cells, |ranking| ranking.finalists());
-        if chosen.is_empty() {
-            return Ok(());
-        }
         let first = self.plan.rounds;
+        if chosen.is_empty() {
+            return Ok(first);
+        }
         let mut fresh = Fresh::after(first);
         let mut done = 0;
         for look in 0..MOST_LOOKS {
@@ -139,6 +142,42 @@ impl<'a> Course<'a> {
             if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
                 break;
             }
+        }
+        Ok(fresh.next)
+    }
+
+    /// Runs fresh rounds, from this number on, of each of the library's cells of which it is not
+    /// known whether it is within 3 %, while there is time. Each look at one is at half as many
+    /// rounds more as the one before, as in [`Course::confirm`].
+    fn settle(
+        &self,
+        cells: &mut [Running],
+        mut next: u32,
+        job: &Job<'_>,
+        place: &Place<'_>,
+    ) -> Result<()> {
+        let mut looks: BTreeMap<String, Looks> = BTreeMap::new();
+        while Instant::now() < self.until && !signals::interrupted() {
+            let looked = |road: &Cell| looks.get(&road.id).map_or(0, |looks| looks.taken);
+            let chosen = self.choose(cells, |ranking| to_settle(ranking, looked));
+            let Some(road) = chosen.first() else {
+                break;
+            };
+            let looks = looks.entry(road.clone()).or_default();
+            let more = More {
+                rounds: match looks.taken {
+                    0 => self.plan.rounds,
+                    _ => (looks.rounds / 2).max(1),
+                },
+                of: &chosen,
+                are_added: true,
+            };
+            looks.taken += 1;
+            looks.rounds += more.rounds;
+            let mut fresh = Fresh::after(next);
+            self.say(&more, "that may be within 3 % or not");
+            self.rounds(cells, &more, &mut fresh, job, place)?;
+            next = fresh.next;
         }
         Ok(())
     }
@@ -270,6 +309,13 @@ struct More<'a> {
     of: &'a [String],
     /// Whether they end when no more may be added.
     are_added: bool,
+}
+
+/// How often one of the library's cells has been looked at, and the fresh rounds of that.
+#[derive(Default)]
+struct Looks {
+    taken: u32,
+    rounds: u32,
 }
 
 /// Fresh rounds of some cells while they run.

@@ -11,10 +11,13 @@
 //! worth most. A road is then held against the fastest of those that have fresh rounds with it, and
 //! against the fastest of the others by rounds of the screening, and the worse of the two counts:
 //! whoever loses by fresh rounds what luck had given it may have hidden one that is as fast.
+//!
+//! What is left of the time goes to those of which it is not known yet whether they are within 3 %
+//! ([`to_settle`]).
 
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record, Regret};
-use crate::stats::{Interval, SAME_ZONE, compare, is_confirmed};
+use crate::stats::{Interval, MOST_LOOKS, SAME_ZONE, compare, is_confirmed};
 use crate::strategy::{INFLIGHT, is_library};
 
 /// Most cells of a profile that get fresh rounds at a time for its worst regrets.
@@ -22,6 +25,9 @@ pub const MOST_TO_CONFIRM: usize = 4;
 
 /// How often they are looked for at most: again where fresh rounds have shown another to be worse.
 pub const MOST_SEARCHES: u32 = 4;
+
+/// Most references that a road is held against at a time, to settle whether it is within 3 %.
+pub const MOST_REFERENCES: usize = 3;
 
 /// The regret of every road of the library in every cell that counts, in the order of the cells.
 #[must_use]
@@ -132,6 +138,39 @@ fn worst_pairs<'a>(ranking: &Ranking<'a>, wanted: impl Fn(&Cell) -> bool) -> Vec
     }
 }
 
+/// The road of which to find out next whether it is within 3 %, and those it may be behind by more:
+/// the one that has been looked at least often, the library's own choice before its others. None if
+/// that is known of all, or they have been `looked` at [`MOST_LOOKS`] times.
+#[must_use]
+pub fn to_settle<'a>(ranking: &Ranking<'a>, looked: impl Fn(&Cell) -> u32) -> Vec<&'a Cell> {
+    let ranked = ranking.ranked.iter().copied();
+    let roads = ranked.filter(|road| is_library(&road.strategy) && looked(road) < MOST_LOOKS);
+    let open = roads.filter_map(|road| {
+        let references = may_be_behind(ranking, road);
+        (!references.is_empty()).then_some((road, references))
+    });
+    let next = open.min_by_key(|(road, _)| (looked(road), road.strategy != INFLIGHT));
+    next.map_or(Vec::new(), |(road, references)| {
+        [vec![road], references].concat()
+    })
+}
+
+/// The references that a road may be more than 3 % behind, the worst first; none if it is known to
+/// be behind one by as much.
+fn may_be_behind<'a>(ranking: &Ranking<'a>, road: &Cell) -> Vec<&'a Cell> {
+    let all = references(ranking, road);
+    let found = all.filter_map(|reference| Some((reference, between(road, reference)?)));
+    let mut open: Vec<(&Cell, Regret)> = found.filter(|(_, found)| !found.is_within()).collect();
+    let is_settled =
+        |(reference, found): &(&Cell, Regret)| is_confirmed(reference, road) && found.is_beyond();
+    if open.iter().any(is_settled) {
+        return Vec::new();
+    }
+    open.sort_by(|(_, a), (_, b)| b.hi.total_cmp(&a.hi));
+    let worst = open.into_iter().take(MOST_REFERENCES);
+    worst.map(|(reference, _)| reference).collect()
+}
+
 /// The worst of them by the bad end of its interval, of those that `wanted` is true of.
 #[must_use]
 pub fn worst(regrets: &[Regret], wanted: impl Fn(&Regret) -> bool) -> Option<&Regret> {
@@ -144,6 +183,12 @@ impl Regret {
     #[must_use]
     pub fn is_within(&self) -> bool {
         self.hi <= SAME_ZONE
+    }
+
+    /// Whether it is more than 3 % with its whole interval.
+    #[must_use]
+    pub fn is_beyond(&self) -> bool {
+        self.lo > SAME_ZONE
     }
 
     /// How far the library is behind by the best estimate, in per cent of its own rate; negative

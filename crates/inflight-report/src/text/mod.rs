@@ -99,10 +99,13 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
         return;
     };
     screen.blank();
+    let count = |is: fn(&Regret) -> bool| regrets.iter().filter(|regret| is(regret)).count();
     let text = format!(
-        "{} of {} cells are at most 3 % behind with their whole interval. At worst, in {}: {}.",
-        regrets.iter().filter(|regret| regret.is_within()).count(),
+        "{} of {} cells are at most 3 % behind with their whole interval, and {} are further with \
+         theirs. At worst, in {}: {}.",
+        count(Regret::is_within),
         regrets.len(),
+        count(Regret::is_beyond),
         worst.profile,
         regret_in_words(worst, road, reference)
     );

@@ -2,7 +2,9 @@
 
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{ProfileSummary, Record, Regret, Round, Turns};
-use inflight_report::regret::{MOST_SEARCHES, MOST_TO_CONFIRM, regrets, to_confirm, worst};
+use inflight_report::regret::{
+    MOST_REFERENCES, MOST_SEARCHES, MOST_TO_CONFIRM, regrets, to_confirm, to_settle, worst,
+};
 use inflight_report::verdict::verdicts;
 use inflight_report::{html, text};
 use oorandom::Rand64;
@@ -142,9 +144,9 @@ fn screen_and_page_name_the_same_worst_by_its_bad_end() {
     let words: Vec<&str> = screen.split_whitespace().collect();
     let told = words.join(" ");
     let expected = format!(
-        "2 of 3 cells are at most 3 % behind with their whole interval. At worst, in \
-         cached-random-read: inflight at depth 1 is up to {bad_end} behind pread, 1 thread (the \
-         bad end of its interval; in the middle -"
+        "2 of 3 cells are at most 3 % behind with their whole interval, and 0 are further with \
+         theirs. At worst, in cached-random-read: inflight at depth 1 is up to {bad_end} behind \
+         pread, 1 thread (the bad end of its interval; in the middle -"
     );
     assert!(told.contains(&expected), "{expected}: {told}");
     let page = html::page(&record);
@@ -217,6 +219,62 @@ fn a_reference_that_was_lucky_leaves_its_place_to_the_next() {
     let fresh = "(the bad end of its interval, on fresh rounds; in the middle";
     assert!(told(&record).contains(fresh), "{}", told(&record));
     assert!(!told(&disk(8)).contains("fresh"));
+}
+
+/// Strategies with four in flight, and what each has done in all of its rounds.
+fn level(strategies: &[(&str, u64)]) -> Record {
+    let mut record = empty(8);
+    for (strategy, iops) in strategies {
+        record.cells.push(cell(strategy, 4, *iops, 1_000, 8));
+    }
+    record
+}
+
+/// Which cells are to settle something, when they have been looked at so often.
+fn settling(record: &Record, looked: impl Fn(&str) -> u32) -> Vec<String> {
+    let ranking = Ranking::new(record, &record.profiles[0]);
+    let cells = to_settle(&ranking, |road| looked(&road.strategy)).into_iter();
+    cells.map(|cell| cell.strategy.clone()).collect()
+}
+
+#[test]
+fn what_may_be_within_3_percent_or_not_is_settled_one_road_after_the_other() {
+    let mut record = level(&[
+        ("threads", 108_000),
+        ("uring", 105_000),
+        ("uring-tuned", 112_000),
+        ("libaio", 101_000),
+        ("pread", 50_000),
+        ("inflight-local", 104_000),
+        ("inflight", 100_000),
+    ]);
+    // The library's own choice comes first, with those that it may be behind, the worst first.
+    let own = ["inflight", "uring-tuned", "threads", "uring"];
+    assert_eq!(settling(&record, |_| 0), own);
+    assert_eq!(own.len() - 1, MOST_REFERENCES);
+    // Then what has been looked at less often.
+    let local = ["inflight-local", "uring-tuned", "threads"];
+    assert_eq!(
+        settling(&record, |road| u32::from(road == "inflight")),
+        local
+    );
+    assert!(settling(&record, |_| u32::MAX).is_empty());
+}
+
+#[test]
+fn fresh_rounds_settle_it_on_one_side_or_the_other() {
+    let strategies = [("uring", 112_000), ("inflight", 100_000)];
+    let mut behind = level(&strategies);
+    let mut within = level(&strategies);
+    let both = ["inflight", "uring"];
+    assert_eq!(settling(&behind, |_| 0), both, "few rounds may be wrong");
+    for (record, iops) in [(&mut behind, 110_000), (&mut within, 100_500)] {
+        confirm(record, "inflight", 4, 100_000, 8);
+        confirm(record, "uring", 4, iops, 8);
+        assert!(settling(record, |_| 0).is_empty());
+    }
+    assert!(at(&behind, "inflight", 4).unwrap().is_beyond());
+    assert!(at(&within, "inflight", 4).unwrap().is_within());
 }
 
 /// Up to 10 % up or down.
