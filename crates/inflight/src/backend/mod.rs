@@ -9,6 +9,7 @@ pub(crate) mod aio;
 pub(crate) mod alarm;
 #[cfg(feature = "faulty")]
 pub(crate) mod faulty;
+pub(crate) mod returns;
 pub(crate) mod threads;
 pub(crate) mod uring;
 

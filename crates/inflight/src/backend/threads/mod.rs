@@ -6,7 +6,6 @@ pub(crate) mod calls;
 pub(crate) mod execute;
 pub(crate) mod lane;
 pub(crate) mod pool;
-pub(crate) mod returns;
 pub(super) mod task;
 mod transfers;
 mod turns;

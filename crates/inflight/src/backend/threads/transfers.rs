@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::execute::{signed, to_usize};
-use super::returns;
+use crate::backend::returns;
 use crate::op::{Iovecs, Span, TRANSFER_MAX_BYTES};
 
 /// What the kernel says: a number, or an errno.

@@ -2,21 +2,25 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
 #[cfg(feature = "tokio")]
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use io_uring::types::{self, SubmitArgs, Timespec};
+use io_uring::types::{self, Timespec};
 use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue, opcode};
+use rustix::io_uring::{
+    IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
+};
 
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
 use crate::backend::alarm::{Event, wait_readable};
+use crate::backend::returns;
 use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -36,7 +40,7 @@ pub(crate) struct Uring {
     /// look-up in each enter: io_uring_register(2), `IORING_REGISTER_RING_FDS`.
     registered: Option<u32>,
     /// What enters name the ring by: this index, or its descriptor.
-    target: i64,
+    target: RawFd,
     /// Flags of every enter.
     flags: EnterFlags,
     arenas: Arenas,
@@ -141,8 +145,8 @@ impl Uring {
             flags |= EnterFlags::REGISTERED_RING;
         }
         let target = match registered {
-            Some(index) => i64::from(index),
-            None => i64::from(ring.as_raw_fd()),
+            Some(index) => RawFd::try_from(index).expect("there are few of them"),
+            None => ring.as_raw_fd(),
         };
         Self {
             arenas: Arenas::default(),
@@ -215,32 +219,27 @@ impl Uring {
     /// When the kernel refuses in a way that another try will not change.
     #[inline]
     pub(crate) fn enter(&mut self, at_least: u32) -> Result<(), EnterFailed> {
-        self.enter_with(at_least, EnterFlags::empty(), std::ptr::null(), 0)
+        self.enter_with(at_least, None)
     }
 
     /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
-        let Some(limit) = at_most.map(Timespec::from) else {
+        let Some(mut limit) = at_most.map(Timespec::from) else {
             return self.enter(at_least);
         };
-        let arguments = SubmitArgs::new().timespec(&limit);
-        let size = size_of_val(&arguments);
-        self.enter_with(
-            at_least,
-            EnterFlags::EXT_ARG,
-            (&raw const arguments).cast(),
-            size,
-        )
+        let argument = io_uring_getevents_arg {
+            ts: io_uring_ptr::new((&raw mut limit).cast()),
+            ..io_uring_getevents_arg::default()
+        };
+        self.enter_with(at_least, Some(&argument))
     }
 
-    /// Enters with an argument of the form that the flags announce.
+    /// Enters, for at most as long as the argument says. What it points to is there.
     #[inline]
     fn enter_with(
         &mut self,
         at_least: u32,
-        flags: EnterFlags,
-        argument: *const libc::c_void,
-        size: usize,
+        argument: Option<&io_uring_getevents_arg>,
     ) -> Result<(), EnterFailed> {
         // Each push has told the kernel's side of the queue where it ends.
         let to_submit = u32::try_from(self.ring.submission().len());
@@ -250,34 +249,35 @@ impl Uring {
         }
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
-        let flags = self.flags | flags | EnterFlags::GETEVENTS;
+        let flags = IoringEnterFlags::from_bits_retain(self.flags.bits());
+        let flags = flags | IoringEnterFlags::GETEVENTS;
         self.enters += 1;
-        // SAFETY: no memory is named but the ring's own and the arguments, which have the form
-        // that the flag announces; what the queued operations name is valid, by the contract of
-        // `push`.
-        let answer = unsafe {
-            libc::syscall(
-                libc::SYS_io_uring_enter,
-                self.target,
-                to_submit,
-                at_least,
-                flags.bits(),
-                argument,
-                size,
-            )
+        // SAFETY: the ring is open, and the index, where it is one, is passed on as a number.
+        let target = unsafe { BorrowedFd::borrow_raw(self.target) };
+        let entered = match argument {
+            // SAFETY: no memory is named but the ring's own; what the queued operations name is
+            // valid, by the contract of `push`.
+            None => unsafe { io_uring_enter(target, to_submit, at_least, flags) },
+            Some(_) => {
+                let flags = flags | IoringEnterFlags::EXT_ARG;
+                // SAFETY: as above, and the argument is of the form that the flag announces.
+                unsafe { io_uring_enter_arg(target, to_submit, at_least, flags, argument) }
+            }
         };
-        if answer >= 0 {
-            self.fruitless = 0;
-            self.listen_queued &= answer != libc::c_long::from(to_submit);
-            return Ok(());
+        returns::ease();
+        match entered {
+            Ok(submitted) => {
+                self.fruitless = 0;
+                self.listen_queued &= submitted != to_submit;
+                Ok(())
+            }
+            Err(errno) => self.enter_failed(errno.into()),
         }
-        self.enter_failed()
     }
 
     /// What an enter that the kernel has refused means.
     #[cold]
-    fn enter_failed(&mut self) -> Result<(), EnterFailed> {
-        let cause = io::Error::last_os_error();
+    fn enter_failed(&mut self, cause: io::Error) -> Result<(), EnterFailed> {
         match cause.raw_os_error() {
             // io_uring_enter(2): a signal, or completions have to be reaped first. The caller reaps
             // and enters again; what was queued stays queued.
