@@ -239,7 +239,7 @@ fn settling(record: &Record, looked: impl Fn(&str) -> u32) -> Vec<String> {
 
 #[test]
 fn what_may_be_within_3_percent_or_not_is_settled_one_road_after_the_other() {
-    let mut record = level(&[
+    let record = level(&[
         ("threads", 108_000),
         ("uring", 105_000),
         ("uring-tuned", 112_000),
