@@ -1,8 +1,7 @@
 //! `pread`: one thread, one positioned system call at a time. What everything is compared with.
 #![allow(unsafe_code)]
 
-use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use anyhow::Result;
 
@@ -44,40 +43,32 @@ struct Call {
 impl Perform for Call {
     const SYSCALLS: u64 = 1;
 
-    #[inline]
+    #[inline(always)]
     fn perform(&mut self, step: &Step) -> i32 {
         let block = self.block.block(0, step.bytes());
         call(self.fds[step.file_index()], step, block)
     }
 
-    #[inline]
+    #[inline(always)]
     fn block(&mut self, bytes: usize) -> &mut [u8] {
         self.block.block(0, bytes)
     }
 }
 
-/// Does one step with one plain system call. A byte count, or a negated errno.
-#[inline]
+/// Does one step with one plain system call, made in place: by way of the C library's functions
+/// each would return once more, which is dear on some processors (`docs/design/roads.md`). A byte
+/// count, or a negated errno.
+#[inline(always)]
 pub(super) fn call(fd: RawFd, step: &Step, block: &mut [u8]) -> i32 {
-    let Ok(offset) = libc::off_t::try_from(step.offset) else {
-        return -libc::EOVERFLOW;
-    };
-    let (start, length) = (block.as_mut_ptr().cast(), block.len());
+    // SAFETY: the files of a job are open as long as its lanes.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let result = match step.kind {
-        // SAFETY: `block` is writable for its length and borrowed until the call returns.
-        Kind::Read => unsafe { libc::pread(fd, start, length, offset) },
-        // SAFETY: `block` is initialised for its length and borrowed until the call returns.
-        Kind::Write => unsafe { libc::pwrite(fd, start, length, offset) },
-        // SAFETY: a call on an open descriptor; no memory is involved.
-        Kind::Sync => match unsafe { libc::fdatasync(fd) } {
-            0 => 0,
-            _ => -1,
-        },
+        Kind::Read => rustix::io::pread(file, block, step.offset),
+        Kind::Write => rustix::io::pwrite(file, block, step.offset),
+        Kind::Sync => rustix::fs::fdatasync(file).map(|()| 0),
     };
-    match i32::try_from(result) {
-        Ok(bytes) if bytes >= 0 => bytes,
-        _ => -io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
+    match result {
+        Ok(bytes) => i32::try_from(bytes).expect("a transfer is at most MAX_RW_COUNT"),
+        Err(errno) => -errno.raw_os_error(),
     }
 }
