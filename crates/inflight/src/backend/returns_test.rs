@@ -22,8 +22,8 @@ unsafe extern "C" {
     fn _Unwind_GetRegionStart(frame: *mut c_void) -> usize;
 }
 
-/// Where a function begins that every walk has to come to, how many have come, and how many did so
-/// by way of the one in question.
+/// Where a function begins that every walk has to come to, how many walks are over, and how many
+/// have come there.
 static BOTTOM: AtomicUsize = AtomicUsize::new(0);
 static WALKS: AtomicU32 = AtomicU32::new(0);
 static COMPLETE: AtomicU32 = AtomicU32::new(0);
