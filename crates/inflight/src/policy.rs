@@ -9,6 +9,7 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod busy_poll;
 mod calls;
 mod copies;
 mod device;
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 use copies::Copies;
 
+pub(crate) use busy_poll::{BusyPolls, LOOK_MAX, Moment};
 pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;

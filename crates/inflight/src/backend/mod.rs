@@ -97,6 +97,24 @@ impl Backend {
         }
     }
 
+    /// Whether it is a ring of one thread, or one of several, for [`Backend::look`].
+    #[inline]
+    pub(crate) fn can_look(&self, is_shared: bool) -> bool {
+        matches!(self, Self::Uring(ring) if ring.is_shared() == is_shared)
+    }
+
+    /// Hands over what is queued and looks until `at_least` completions can be reaped, or the time
+    /// is over. True if they can.
+    pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, Broken> {
+        match self {
+            Self::Uring(ring) => ring.look(at_least, at_most).map_err(|failed| Broken {
+                cause: failed.cause,
+                may_pass: failed.may_pass,
+            }),
+            _ => self.turn(0).map(|()| false),
+        }
+    }
+
     /// What interrupts [`Backend::turn_or`].
     ///
     /// # Errors

@@ -433,6 +433,10 @@ impl Works for Proactor {
         }
     }
 
+    fn look(&mut self, answers: &mut Vec<(u32, Answer)>) {
+        self.look(|token, answer| answers.push((token, answer)));
+    }
+
     fn has_work(&mut self) -> bool {
         self.has_work()
     }

@@ -12,6 +12,7 @@ pub(crate) mod flight;
 
 pub(crate) mod alone;
 mod batches;
+mod busy_poll;
 pub(crate) mod caller;
 #[cfg(feature = "tokio")]
 pub(crate) mod crew;

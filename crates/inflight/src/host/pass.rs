@@ -30,6 +30,9 @@ pub(crate) trait Works {
     /// Hands over and reaps. Waits for `at_least` completions, but not for long.
     fn turn(&mut self, at_least: u32, answers: &mut Vec<(u32, Answer)>);
 
+    /// Looks for completions for a moment, where that is better than to sleep.
+    fn look(&mut self, answers: &mut Vec<(u32, Answer)>);
+
     /// Whether another turn would get further now.
     fn has_work(&mut self) -> bool;
 }
@@ -133,6 +136,9 @@ pub(crate) fn pass<P: Works, A: Rouse>(
     // What there is no room for waits for completions.
     let can_take = !taken.requests.is_empty() && proactor.room() > 0;
     if at_least == 0 && next == Next::Park {
+        if answers.is_empty() && !taken.news.is_some() {
+            proactor.look(answers);
+        }
         proactor.announce(true);
         // Whoever completes shows that, and looks then whether to announce it.
         fence(Ordering::SeqCst);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::busy_poll::BusyPolling;
 use super::callers::Callers;
 use super::choice::{Chosen, Kind, Wish, choose};
 use super::driver::Drivers;
@@ -172,6 +173,7 @@ impl Shared {
                     let capacity = ring.capacity().min(self.config.queue_depth);
                     Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
                         .with_pool(Arc::clone(self.pool()))
+                        .looking(BusyPolling::of_owner())
                 }
                 Err(refusal) if self.config.wish == Wish::Uring => {
                     *lock(&self.last_refusal) = Some(refusal.clone());
@@ -232,7 +234,8 @@ impl Shared {
         let watched = watched.map_err(probe::explain)?;
         let capacity = ring.capacity().min(self.config.queue_depth);
         let mut proactor = Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
-            .with_pool(Arc::clone(self.pool()));
+            .with_pool(Arc::clone(self.pool()))
+            .looking(BusyPolling::of_lane());
         // What a driver thread needs that may have to take it over.
         proactor.alarm().map_err(probe::explain)?;
         self.counters.watch_lane(proactor.tally());

@@ -34,6 +34,11 @@ impl<const N: usize> Pairs<N> {
         self.entered += 1;
     }
 
+    /// Whether each run has its other one.
+    pub(super) fn is_between(&self) -> bool {
+        self.entered.is_multiple_of(2)
+    }
+
     /// How many pairs are whole.
     pub(super) fn made(&self) -> usize {
         self.entered / 2
@@ -47,6 +52,17 @@ impl<const N: usize> Pairs<N> {
     pub(super) fn each(&self) -> impl Iterator<Item = (u64, u64)> {
         let pairs = self.chosen_ns.into_iter().zip(self.other_ns);
         pairs.take(self.made())
+    }
+
+    /// Twice how long the run in the middle of each kind has taken, of the whole pairs.
+    pub(super) fn middle(&self) -> (u64, u64) {
+        let made = self.made();
+        let middle = |mut runs: [u64; N]| {
+            let runs = &mut runs[..made];
+            runs.sort_unstable();
+            runs[(made - 1) / 2].saturating_add(runs[made / 2])
+        };
+        (middle(self.chosen_ns), middle(self.other_ns))
     }
 
     /// How long the fastest runs of each kind have taken together, so many of each.

@@ -3,7 +3,8 @@
 //!
 //! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
 //! to. What it deliberately does not know: files, buffers, batches, who its host is.
-//! Next: [`slots`], [`filling`], [`splits`], [`resolve`], [`aside`], then [`crate::backend`].
+//! Next: [`slots`], [`filling`], [`splits`], [`resolve`], [`aside`],
+//! [`waiting`], then [`crate::backend`].
 #![allow(unsafe_code)]
 
 mod aside;
@@ -12,6 +13,7 @@ mod resolve;
 mod slots;
 mod splits;
 mod tally;
+mod waiting;
 
 use std::io;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use slots::{Completed, Role, Slots};
 use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
+pub(crate) use waiting::Looks;
 
 /// So many transfers are handed over at a time: the kernel tells the device of the first one only
 /// when it has taken the last one that an enter brings (`struct blk_plug`), and what the device is
@@ -72,6 +75,8 @@ pub(crate) struct Proactor {
     broken: Option<io::Error>,
     /// What threads of the pool do beside a ring.
     aside: Aside,
+    /// Decides whether completions are looked for.
+    looks: Option<Box<dyn Looks>>,
     tally: Arc<Tally>,
     /// Whether there may be something for [`Proactor::take_fallbacks`].
     has_news: bool,
@@ -118,6 +123,7 @@ impl Proactor {
             newly_refused: Vec::new(),
             broken: None,
             aside: Aside::default(),
+            looks: None,
             tally: Arc::new(Tally::default()),
             has_news: false,
         }
@@ -427,14 +433,10 @@ impl Proactor {
 
     #[inline]
     fn hand_over(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
-        let Self { backend, tally, .. } = self;
         self.queued = 0;
-        tally.in_flight.set(u64::from(self.slots.in_flight()));
-        let turned = match wait {
-            Wait::Through => backend.turn(at_least),
-            Wait::OrAlarm(at_most, is_idle) => backend.turn_or(at_least, at_most, is_idle),
-        };
-        tally.enters.set(backend.enters());
+        self.tally.in_flight.set(u64::from(self.slots.in_flight()));
+        let turned = self.wait(at_least, wait);
+        self.tally.enters.set(self.backend.enters());
         turned
     }
 

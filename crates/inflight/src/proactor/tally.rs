@@ -48,6 +48,8 @@ pub(crate) struct Tally {
     pub(crate) answered: Count,
     /// Enters into the ring.
     pub(crate) enters: Count,
+    /// Waits that ended while the owner looked for completions.
+    pub(crate) busy_polls: Count,
     /// Plain system calls made in place of the backend.
     pub(crate) plain_calls: Count,
     /// Reads that another thread than the caller copied.

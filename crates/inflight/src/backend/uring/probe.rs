@@ -32,11 +32,11 @@ pub(crate) struct Opened {
 const OWNED: &[&[Flag]] = {
     use Flag::*;
     &[
-        &[SubmitAll, SingleIssuer, DeferTaskrun, NoSqarray], // Linux 6.6
-        &[SubmitAll, SingleIssuer, DeferTaskrun],            // 6.1
-        &[SubmitAll, SingleIssuer, CoopTaskrun],             // 6.0
-        &[SubmitAll, CoopTaskrun],                           // 5.19
-        &[SubmitAll],                                        // 5.18
+        &[SubmitAll, SingleIssuer, DeferTaskrun, ToldOfWork, NoSqarray], // Linux 6.6
+        &[SubmitAll, SingleIssuer, DeferTaskrun, ToldOfWork],            // 6.1
+        &[SubmitAll, SingleIssuer, CoopTaskrun, ToldOfWork],             // 6.0
+        &[SubmitAll, CoopTaskrun, ToldOfWork],                           // 5.19
+        &[SubmitAll],                                                    // 5.18
         &[],
     ]
 };
@@ -48,8 +48,8 @@ const OWNED: &[&[Flag]] = {
 const SHARED: &[&[Flag]] = {
     use Flag::*;
     &[
-        &[SubmitAll, CoopTaskrun, NoSqarray],
-        &[SubmitAll, CoopTaskrun],
+        &[SubmitAll, CoopTaskrun, ToldOfWork, NoSqarray],
+        &[SubmitAll, CoopTaskrun, ToldOfWork],
         &[SubmitAll],
         &[],
     ]
@@ -61,6 +61,7 @@ enum Flag {
     SingleIssuer,
     DeferTaskrun,
     CoopTaskrun,
+    ToldOfWork,
     NoSqarray,
 }
 
@@ -124,6 +125,7 @@ fn climb_down(entries: u32, ladder: &[&[Flag]]) -> io::Result<Opened> {
                 Flag::SingleIssuer => builder.setup_single_issuer(),
                 Flag::DeferTaskrun => builder.setup_defer_taskrun(),
                 Flag::CoopTaskrun => builder.setup_coop_taskrun(),
+                Flag::ToldOfWork => builder.setup_taskrun_flag(),
                 Flag::NoSqarray => builder.setup_no_sqarray(),
             };
         }

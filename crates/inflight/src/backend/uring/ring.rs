@@ -1,6 +1,7 @@
 //! A ring and its owner's side: push, enter, reap.
 #![allow(unsafe_code)]
 
+use std::hint;
 use std::io;
 #[cfg(feature = "tokio")]
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{self, Timespec};
 use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue, opcode};
@@ -21,12 +22,16 @@ use super::fixed::Files;
 use super::register::Arenas;
 use crate::backend::alarm::{Event, wait_readable};
 use crate::backend::returns;
+use crate::backend::threads::execute::to_usize;
 use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
 
 /// How long the kernel is given to find memory for requests.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// How often a thread that looks for completions does so before it asks what time it is.
+const LOOKS: u32 = 16;
 
 /// What the ring sends back for the alarm. No slot has this number.
 const ALARM: u64 = u64::MAX;
@@ -222,6 +227,11 @@ impl Uring {
         self.enter_with(at_least, None)
     }
 
+    /// Enters for what the kernel has to be entered for to complete something.
+    fn enter_to_complete(&mut self) -> Result<(), EnterFailed> {
+        self.enter_now(0, 0, None)
+    }
+
     /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
         let Some(mut limit) = at_most.map(Timespec::from) else {
@@ -247,6 +257,17 @@ impl Uring {
         if self.is_shared && to_submit == 0 && at_least == 0 {
             return Ok(());
         }
+        self.enter_now(to_submit, at_least, argument)
+    }
+
+    /// The call itself.
+    #[inline]
+    fn enter_now(
+        &mut self,
+        to_submit: u32,
+        at_least: u32,
+        argument: Option<&io_uring_getevents_arg>,
+    ) -> Result<(), EnterFailed> {
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
         let flags = IoringEnterFlags::from_bits_retain(self.flags.bits());
@@ -272,6 +293,48 @@ impl Uring {
                 Ok(())
             }
             Err(errno) => self.enter_failed(errno.into()),
+        }
+    }
+
+    /// Whether any thread may enter it.
+    #[inline]
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Hands what is queued to the kernel, and looks until `at_least` completions are there or the
+    /// time is over. True if they are.
+    ///
+    /// The kernel says by a flag that an enter would bring some (io_uring_setup(2),
+    /// `IORING_SETUP_TASKRUN_FLAG`), so there are no calls meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::enter`].
+    pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, EnterFailed> {
+        if self.event.is_some() && !self.listens {
+            self.listen();
+        }
+        if !self.ring.submission().is_empty() {
+            self.enter(0)?;
+        }
+        let begun = Instant::now();
+        let mut has_entered = false;
+        loop {
+            for _ in 0..LOOKS {
+                if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
+                    // Another thread's is not made by an enter of this one.
+                    has_entered = true;
+                    self.enter_to_complete()?;
+                }
+                if self.ring.completion().len() >= to_usize(at_least) {
+                    return Ok(true);
+                }
+                hint::spin_loop();
+            }
+            if begun.elapsed() >= at_most {
+                return Ok(false);
+            }
         }
     }
 
@@ -527,3 +590,8 @@ fn ring_descriptors(ring: &IoUring, call: libc::c_uint, offset: u32, data: u64) 
     };
     (answer == 1).then_some(update.offset)
 }
+
+// Miri has no rings.
+#[cfg(all(test, not(miri), not(loom)))]
+#[path = "look_test.rs"]
+mod look;

@@ -1,0 +1,100 @@
+//! How a proactor waits: asleep in the backend, or looking for completions first, if its host has
+//! that decided by somebody (`docs/design/busy-polling.md`).
+
+use std::time::Duration;
+
+use super::{Proactor, Wait};
+use crate::backend::Broken;
+#[cfg(feature = "tokio")]
+use crate::completion::Answer;
+
+/// Decides whether completions are looked for.
+pub(crate) trait Looks: Send {
+    /// For how long at most in the wait that begins now, with so many in flight and after so many
+    /// completions; `None` to sleep at once.
+    fn looks_for(&mut self, in_flight: u32, completed: u64) -> Option<Duration>;
+
+    /// What has become of such a look.
+    fn looked(&mut self, has_seen: bool);
+}
+
+impl Proactor {
+    /// Has this decide from now on; without it nothing is looked for.
+    pub(crate) fn looking(mut self, looks: impl Looks + 'static) -> Self {
+        self.looks = Some(Box::new(looks));
+        self
+    }
+
+    #[inline]
+    fn looks_for(&mut self) -> Option<Duration> {
+        let looks = self.looks.as_mut()?;
+        looks.looks_for(self.slots.in_flight(), self.reaped)
+    }
+
+    /// Notes what has become of a look.
+    fn looked(&mut self, has_seen: bool) {
+        if let Some(looks) = &mut self.looks {
+            looks.looked(has_seen);
+        }
+        self.tally.busy_polls.add(u64::from(has_seen));
+    }
+
+    /// Hands over what is queued and waits for completions, as [`Proactor::hand_over`].
+    #[inline]
+    pub(super) fn wait(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
+        let can_look = at_least > 0 && !wait.is_idle() && self.backend.can_look(false);
+        match can_look.then(|| self.looks_for()).flatten() {
+            Some(at_most) => self.wait_looking(at_least, wait, at_most),
+            None => self.sleep(at_least, wait),
+        }
+    }
+
+    fn wait_looking(&mut self, at_least: u32, wait: Wait, at_most: Duration) -> Result<(), Broken> {
+        let left = match wait {
+            Wait::OrAlarm(Some(left), _) => left,
+            Wait::OrAlarm(None, _) | Wait::Through => Duration::MAX,
+        };
+        let has_seen = self.backend.look(at_least, at_most.min(left))?;
+        if has_seen || left >= at_most / 2 {
+            self.looked(has_seen);
+        }
+        match wait {
+            _ if has_seen || left <= at_most => Ok(()),
+            Wait::OrAlarm(Some(left), is_idle) => {
+                self.sleep(at_least, Wait::OrAlarm(Some(left - at_most), is_idle))
+            }
+            wait => self.sleep(at_least, wait),
+        }
+    }
+
+    /// For whoever drives this proactor and sleeps elsewhere, until completions are announced: it
+    /// looks for some before that, if it is so decided. What is queued is handed over.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn look(&mut self, mut deliver: impl FnMut(u32, Answer)) {
+        let is_waited_for = self.slots.in_flight() > 0 && !self.aside.is_busy();
+        let can_look = is_waited_for && self.broken.is_none() && self.backend.can_look(true);
+        let Some(at_most) = can_look.then(|| self.looks_for()).flatten() else {
+            return;
+        };
+        self.queued = 0;
+        let looked = self.backend.look(1, at_most);
+        self.looked(*looked.as_ref().unwrap_or(&false));
+        self.tally.enters.set(self.backend.enters());
+        self.conclude(looked.map(|_| ()), &mut deliver);
+    }
+
+    #[inline]
+    fn sleep(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
+        match wait {
+            Wait::Through => self.backend.turn(at_least),
+            Wait::OrAlarm(at_most, is_idle) => self.backend.turn_or(at_least, at_most, is_idle),
+        }
+    }
+}
+
+impl Wait {
+    /// Whether there is nothing in flight to be waited for.
+    fn is_idle(self) -> bool {
+        matches!(self, Self::OrAlarm(_, true))
+    }
+}
