@@ -26,7 +26,7 @@ pub(crate) const FIO: &str = "fio";
 pub(crate) const FIO_PSYNC: &str = "fio-psync";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
-const BY_SIMPLICITY: [&str; 14] = [
+const BY_SIMPLICITY: [&str; 15] = [
     PREAD,
     "preadv2-nowait",
     THREADS,
@@ -40,6 +40,7 @@ const BY_SIMPLICITY: [&str; 14] = [
     URING,
     URING_TUNED,
     "uring-iopoll",
+    "uring-busy",
     "uring-sqpoll",
 ];
 
@@ -92,6 +93,7 @@ pub(crate) fn name(cell: &Cell) -> String {
         "inflight-async-1" => "inflight, tokio, 1 thread",
         "preadv2-nowait" => "preadv2, not waiting first",
         "libaio" => "Linux AIO",
+        "uring-busy" => "io_uring, never asleep",
         "uring-iopoll" => "io_uring, polled",
         "uring-sqpoll" => "io_uring, kernel thread",
         URING => "io_uring",

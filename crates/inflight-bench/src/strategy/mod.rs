@@ -31,6 +31,7 @@ pub(crate) mod tasks;
 mod threads;
 mod tokio;
 pub(crate) mod uring;
+mod uring_busy;
 mod uring_by_clock;
 mod uring_iopoll;
 mod uring_sqpoll;
@@ -69,6 +70,7 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &libaio::Libaio,
     &uring::Uring,
     &uring_tuned::UringTuned,
+    &uring_busy::UringBusy,
     &uring_sqpoll::UringSqpoll,
     &uring_iopoll::UringIopoll,
     &inflight::Inflight,

@@ -5,6 +5,7 @@
 //! many in flight. Transfers are handed over a few at a time.
 #![allow(unsafe_code)]
 
+use std::hint::spin_loop;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
@@ -26,15 +27,7 @@ impl Strategy for UringTuned {
     }
 
     fn requested(&self, job: &Job<'_>) -> Modes {
-        let mut requested = flags_mode(&names(FLAGS));
-        requested.extend(modes(&[
-            ("registered-buffers", "yes"),
-            ("registered-file", "yes"),
-            ("registered-ring", "yes"),
-            ("wait-for", &wait_for(job.depth).to_string()),
-            ("hand-over", &hand_over(job)),
-        ]));
-        requested
+        requested(job, Waits::Asleep)
     }
 
     fn closed_only(&self) -> Option<&'static str> {
@@ -44,6 +37,27 @@ impl Strategy for UringTuned {
     fn way(&self) -> Way {
         Way::Lanes(with_lane)
     }
+}
+
+/// How the owner waits for completions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    Asleep,
+    /// It looks for them all the time.
+    Looking,
+}
+
+/// What a lane asks for.
+pub(super) fn requested(job: &Job<'_>, waits: Waits) -> Modes {
+    let mut requested = flags_mode(&names(waits.flags()));
+    requested.extend(modes(&[
+        ("registered-buffers", "yes"),
+        ("registered-file", "yes"),
+        ("registered-ring", "yes"),
+        ("wait-for", &wait_for(job.depth).to_string()),
+        ("hand-over", &hand_over(job)),
+    ]));
+    requested
 }
 
 /// How many completions one turn waits for. Waiting for one at a time enters the kernel
@@ -83,6 +97,25 @@ const FLAGS: &[Flag] = &[
     ("submit-all", |builder| _ = builder.setup_submit_all()),
 ];
 
+/// The same of a ring whose owner looks for completions: the kernel says by a flag in the ring's
+/// memory that an enter would bring some.
+const LOOKING_FLAGS: &[Flag] = &[
+    FLAGS[0],
+    ("taskrun-flag", |builder| _ = builder.setup_taskrun_flag()),
+    FLAGS[1],
+    FLAGS[2],
+    FLAGS[3],
+];
+
+impl Waits {
+    fn flags(self) -> &'static [Flag] {
+        match self {
+            Self::Asleep => FLAGS,
+            Self::Looking => LOOKING_FLAGS,
+        }
+    }
+}
+
 fn names(flags: &[Flag]) -> String {
     flags
         .iter()
@@ -92,8 +125,8 @@ fn names(flags: &[Flag]) -> String {
 }
 
 /// Sets a ring up with as many of the flags as the kernel takes.
-fn set_up(entries: u32) -> io::Result<(IoUring, &'static [Flag])> {
-    let mut flags = FLAGS;
+fn set_up(entries: u32, waits: Waits) -> io::Result<(IoUring, &'static [Flag])> {
+    let mut flags = waits.flags();
     loop {
         let mut builder = IoUring::builder();
         flags.iter().for_each(|(_, set)| set(&mut builder));
@@ -107,7 +140,12 @@ fn set_up(entries: u32) -> io::Result<(IoUring, &'static [Flag])> {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    let (mut ring, flags) = open_ring(|| set_up(job.depth))?;
+    with_ring(job, Waits::Asleep, body)
+}
+
+/// Lends a lane whose owner waits like this.
+pub(super) fn with_ring(job: &Job<'_>, waits: Waits, body: Body<'_>) -> Result<()> {
+    let (mut ring, flags) = open_ring(|| set_up(job.depth, waits))?;
     let slots = Slots::new(job);
     let (mut submitter, submission, completion) = ring.split();
     let yes_or = |result: io::Result<()>| match result {
@@ -136,6 +174,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
         registered_buffers,
         wait_for: wait_for(job.depth),
         hands_over_few: hands_over_few(job),
+        waits,
         in_flight: 0,
         slots: Some(slots),
         effective,
@@ -153,6 +192,7 @@ struct Tuned<'ring> {
     registered_buffers: bool,
     wait_for: u32,
     hands_over_few: bool,
+    waits: Waits,
     in_flight: u32,
     slots: Option<Slots>, // taken only on drop
     effective: Modes,
@@ -239,6 +279,23 @@ impl Tuned<'_> {
         }
     }
 
+    /// As [`Tuned::enter`], without sleeping. Returns how many calls that took.
+    fn look(&mut self, wait_for: usize) -> io::Result<u64> {
+        let mut calls = 1;
+        self.enter(0)?;
+        loop {
+            self.completion.sync();
+            if self.completion.len() >= wait_for {
+                return Ok(calls);
+            }
+            if self.submission.taskrun() {
+                calls += 1;
+                self.enter(0)?;
+            }
+            spin_loop();
+        }
+    }
+
     fn drain(&mut self) -> io::Result<()> {
         while self.in_flight > 0 {
             self.enter(usize::try_from(self.in_flight).expect("u32 fits into usize"))?;
@@ -256,11 +313,14 @@ impl Passes for Tuned<'_> {
     }
 
     fn pass(&mut self, meter: &mut Meter) -> Result<()> {
-        meter.syscalls(1);
         let usual = self.wait_for.min(self.in_flight);
         let slots = self.slots.as_ref().expect("present until dropped");
         let wait_for = usize::try_from(slots.wait_for(usual))?;
-        self.enter(wait_for).context("io_uring_enter")?;
+        let calls = match self.waits {
+            Waits::Asleep => self.enter(wait_for).map(|()| 1),
+            Waits::Looking => self.look(wait_for),
+        };
+        meter.syscalls(calls.context("io_uring_enter")?);
         let slots = self.slots.as_mut().expect("present until dropped");
         if slots.wants_clock() {
             meter.read_clock();

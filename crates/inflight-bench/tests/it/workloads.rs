@@ -139,7 +139,7 @@ fn reads_are_mixed_with_writes() {
 #[test]
 fn older_and_special_ways_are_measured_or_say_why_not() {
     let directory = directory();
-    let strategies = "libaio,uring-sqpoll,uring-iopoll,pread";
+    let strategies = "libaio,uring-busy,uring-sqpoll,uring-iopoll,pread";
     let profiles = "direct-random-read,mixed-70-30,direct-random-write";
     let args = [
         "--profile",
@@ -159,6 +159,14 @@ fn older_and_special_ways_are_measured_or_say_why_not() {
     let aio = record.cells.iter().filter(|cell| cell.strategy == "libaio");
     for cell in aio {
         assert!(cell.rounds[0].ops > 0, "{}", cell.id);
+    }
+    let busy = record
+        .cells
+        .iter()
+        .filter(|cell| cell.strategy == "uring-busy" && cell.skipped.is_none());
+    for cell in busy {
+        assert!(cell.rounds[0].ops > 0, "{}", cell.id);
+        assert!(!cell.effective["ring-flags"].is_empty(), "{}", cell.id);
     }
     let polled = record
         .cells

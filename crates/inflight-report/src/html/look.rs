@@ -43,7 +43,7 @@ const fn look(colour: usize, marker: usize, dash: usize) -> Look {
 }
 
 /// What is known by name; whatever else there is takes what is left, in order of appearance.
-const KNOWN: [(&str, Look); 18] = [
+const KNOWN: [(&str, Look); 19] = [
     ("null", look(0, 7, 2)),
     ("pread", look(0, 7, 0)),
     ("threads", look(1, 1, 0)),
@@ -53,6 +53,7 @@ const KNOWN: [(&str, Look); 18] = [
     ("mmap", look(3, 4, 2)),
     ("uring", look(4, 3, 0)),
     ("uring-tuned", look(5, 4, 0)),
+    ("uring-busy", look(5, 1, 3)),
     ("uring-sqpoll", look(5, 5, 1)),
     ("uring-iopoll", look(5, 6, 2)),
     ("inflight", look(7, 0, 0)),

@@ -460,7 +460,7 @@ async fn after_others() {
 async fn serve(serving: Serving, watched: AsyncFd<OwnedFd>) {
     let lane = &serving.lane;
     let mut known = Waker::noop().clone();
-    let mut told = Told::default();
+    let mut told = Told::new(lane.crowd.is_alone());
     let mut then = Then::Again;
     while then != Then::End {
         if !lane.woken(&watched, &mut known, then == Then::Sleep).await {

@@ -143,7 +143,7 @@ impl Works for Ring {
 
 /// The task of a lane, which `task` rouses; `place` is its own in the crowd.
 fn serve(mailbox: &Mailbox<Flag>, mut desk: Desk<Ring>, task: &Flag, crowd: &Crowd, place: usize) {
-    let mut told = Told::default();
+    let mut told = Told::new(true);
     loop {
         let note = |in_flight| crowd.note(place, in_flight);
         let then = pass(&mut desk, mailbox, &mut told, Takes::Mail, note);
@@ -247,7 +247,7 @@ type Shown = Mutex<(Desk<Ring>, Vec<(u32, usize)>)>;
 
 /// As [`serve`], for a task that also makes what is shown.
 fn serve_what_is_shown(mailbox: &Mailbox<Flag>, desk: &Shown, task: &Flag, memories: &Memories) {
-    let mut told = Told::default();
+    let mut told = Told::new(true);
     loop {
         let mut locked = desk.lock().expect("no panic");
         let (desk, shown) = &mut *locked;

@@ -71,10 +71,28 @@ pub(crate) struct Told {
     pub(crate) of: u32,
     /// What the last wave was taken from.
     last_of: u32,
+    /// With more in flight completions are not looked for.
+    look_most: u32,
     flow: Flow,
 }
 
+/// With more in flight completions are not looked for, in a runtime of one thread, and in one of
+/// several, whose others have something to do then (`docs/design/busy-polling.md`).
+const LOOK_MOST_ALONE: u32 = 2;
+const LOOK_MOST: u32 = 1;
+
 impl Told {
+    /// For the lane of a runtime that `is_alone` if it has one thread.
+    pub(crate) fn new(is_alone: bool) -> Self {
+        Self {
+            look_most: match is_alone {
+                true => LOOK_MOST_ALONE,
+                false => LOOK_MOST,
+            },
+            ..Self::default()
+        }
+    }
+
     /// How many completions may be waited for; 0 if the next one is too far.
     #[cfg(feature = "tokio")]
     pub(crate) fn worth(&self) -> u32 {
@@ -136,7 +154,8 @@ pub(crate) fn pass<P: Works, A: Rouse>(
     // What there is no room for waits for completions.
     let can_take = !taken.requests.is_empty() && proactor.room() > 0;
     if at_least == 0 && next == Next::Park {
-        if answers.is_empty() && !taken.news.is_some() {
+        let are_few = proactor.in_flight().max(told.of) <= told.look_most;
+        if are_few && answers.is_empty() && !taken.news.is_some() {
             proactor.look(answers);
         }
         proactor.announce(true);
