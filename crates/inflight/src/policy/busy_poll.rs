@@ -126,7 +126,7 @@ struct BusyPoll {
     left: u32,
     rest_runs: u32,
     in_vain: u32,
-    trial: Option<Box<Trial>>,
+    trial: Option<Trial>,
 }
 
 #[derive(Debug)]
@@ -261,7 +261,7 @@ impl BusyPoll {
     fn go_on(&mut self, now: &Moment) {
         self.left = RUN - 1;
         let Some(trial) = &mut self.trial else {
-            self.trial = Some(Box::new(Trial::new(*now)));
+            self.trial = Some(Trial::new(*now));
             return;
         };
         trial.enter(*now);

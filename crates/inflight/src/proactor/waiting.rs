@@ -98,3 +98,8 @@ impl Wait {
         matches!(self, Self::OrAlarm(_, true))
     }
 }
+
+// Miri has no rings.
+#[cfg(all(test, not(miri), not(loom)))]
+#[path = "waiting_test.rs"]
+mod tests;

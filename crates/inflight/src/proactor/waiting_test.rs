@@ -1,0 +1,94 @@
+//! A wait looks when it is told to, tells what has come of it, and sleeps after one in vain.
+
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::{Looks, Proactor};
+use crate::backend::Backend;
+use crate::backend::uring::probe;
+use crate::backend::uring::ring::Uring;
+use crate::completion::Answer;
+use crate::op::{KINDS, Op, Request, Span, Wishes};
+
+/// Has every wait look for so long, and keeps what it is told.
+struct Always {
+    at_most: Option<Duration>,
+    told: Arc<Mutex<Vec<bool>>>,
+}
+
+impl Looks for Always {
+    fn looks_for(&mut self, in_flight: u32, _completed: u64) -> Option<Duration> {
+        assert_eq!(in_flight, 1);
+        self.at_most
+    }
+
+    fn looked(&mut self, has_seen: bool) {
+        self.told.lock().expect("no panic").push(has_seen);
+    }
+}
+
+/// Reads a byte of a pipe into which another thread writes it after a while. Returns what came of
+/// looks, and how many waits they have saved.
+fn read(looks_for: Option<Duration>) -> io::Result<Option<(Vec<bool>, u64)>> {
+    let Ok(opened) = probe::open(8) else {
+        println!("skipped: no ring here");
+        return Ok(None);
+    };
+    let told = Arc::default();
+    let backend = Backend::Uring(Box::new(Uring::new(opened.ring)));
+    let mut proactor = Proactor::new(backend, 8, [true; KINDS]).looking(Always {
+        at_most: looks_for,
+        told: Arc::clone(&told),
+    });
+    let (reader, mut writer) = io::pipe()?;
+    let mut byte = 0_u8;
+    let span = Span {
+        start: &raw mut byte,
+        len: 1,
+        arena: None,
+    };
+    let request = Request::simple(Op::ReadAt {
+        fd: reader.as_raw_fd(),
+        span,
+        offset: 0,
+        wishes: Wishes::NONE,
+    });
+    // SAFETY: the byte is there, and not looked at, until the answer has come.
+    unsafe { proactor.push(0, &request) };
+    let writes = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(5));
+        writer.write_all(b"x")
+    });
+    assert_eq!(proactor.turn_for_one(), Answer::moved(1));
+    assert_eq!(byte, b'x');
+    writes.join().expect("no panic")?;
+    let told = told.lock().expect("no panic").clone();
+    Ok(Some((told, proactor.tally().busy_polls.get())))
+}
+
+#[test]
+fn what_comes_while_it_looks_is_seen_and_counted() -> io::Result<()> {
+    if let Some(came) = read(Some(Duration::from_secs(10)))? {
+        assert_eq!(came, (vec![true], 1));
+    }
+    Ok(())
+}
+
+#[test]
+fn after_a_look_in_vain_it_sleeps() -> io::Result<()> {
+    if let Some(came) = read(Some(Duration::from_micros(50)))? {
+        assert_eq!(came, (vec![false], 0));
+    }
+    Ok(())
+}
+
+#[test]
+fn without_being_told_to_it_does_not_look() -> io::Result<()> {
+    if let Some(came) = read(None)? {
+        assert_eq!(came, (vec![], 0));
+    }
+    Ok(())
+}
