@@ -17,6 +17,7 @@ mod device;
 mod direct_io;
 mod file_system;
 mod governor;
+mod halt;
 mod io_uring;
 mod iopoll;
 mod kernel;
@@ -79,6 +80,7 @@ const CHEAP: &[Check] = &[
     space::check,
     cgroup::check,
     governor::check,
+    halt::check,
     clock::check,
     numa::check,
 ];
