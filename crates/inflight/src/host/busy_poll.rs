@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::stopwatch::nanoseconds_since;
 use crate::policy::{BusyPolls, LOOK_MAX, Moment};
 use crate::proactor::Looks;
 
@@ -53,7 +54,7 @@ impl Looks for BusyPolling {
             at_most,
         } = self;
         let looks = polls.waits(in_flight, || Moment {
-            now_ns: u64::try_from(born.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            now_ns: nanoseconds_since(*born),
             processor_ns: processor_ns(*clock),
             completed,
         });
@@ -66,8 +67,7 @@ impl Looks for BusyPolling {
 }
 
 fn processor_ns(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
     // It is never negative.
-    let part = |part| u64::try_from(part).unwrap_or(0);
-    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+    let time = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

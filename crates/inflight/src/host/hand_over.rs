@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::stopwatch::nanoseconds_since;
 use crate::policy::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 use crate::proactor::Proactor;
 
@@ -47,7 +48,7 @@ impl HandsOver {
 
     #[cold]
     fn go_on(&mut self, is_large: bool, proactor: &mut Proactor) {
-        let now_ns = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now_ns = nanoseconds_since(self.born);
         if is_large != self.is_large {
             self.rules[usize::from(self.is_large)].give_up();
             self.is_large = is_large;

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{execute_now, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
@@ -24,7 +25,7 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
         return look;
     };
     if let Look::Done(answer) = &look {
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds_since(begun);
         let bytes = answer.bytes();
         if bytes == 0 {
             // The end of the file shows nothing.
@@ -50,7 +51,7 @@ pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request
     let begun = Instant::now();
     // SAFETY: the addresses point into what the operation owns, and it is over when this returns.
     let result = unsafe { execute_now(&first.op) };
-    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let ns = nanoseconds_since(begun);
     let seen = match usize::try_from(result) {
         Ok(bytes @ PROBED_BYTES) if road == Road::Ask => Seen::Asked { ns, bytes },
         Ok(PROBED_BYTES) => Seen::Hit,

@@ -16,6 +16,7 @@ use super::reads::{Block, Made, Makers, Manner, PLACES, Place, Shown};
 use super::share::Side;
 use super::shared::Shared;
 use super::sides::Owners;
+use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
@@ -297,10 +298,6 @@ impl Gathered {
             self.owner.withdraw(&common.sides);
         }
     }
-}
-
-fn nanoseconds_since(at: Instant) -> u64 {
-    u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Gathered {

@@ -13,6 +13,11 @@ thread_local! {
     static WATCHED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// How long ago that was.
+pub(super) fn nanoseconds_since(at: Instant) -> u64 {
+    u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Makes a plain call, and lets the operation learn how long it took.
 ///
 /// A call that waits gives up the processor; one that is slow without having done so was
@@ -29,7 +34,7 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     let answer = unsafe { execute_request(request) };
-    let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let ns = nanoseconds_since(begun);
     let bytes = answer.bytes();
     let mut seen = Seen::Took { ns, bytes };
     if is_fast(ns, bytes) {

@@ -34,11 +34,6 @@ impl<const N: usize> Pairs<N> {
         self.entered += 1;
     }
 
-    /// Whether each run has its other one.
-    pub(super) fn is_between(&self) -> bool {
-        self.entered.is_multiple_of(2)
-    }
-
     /// How many pairs are whole.
     pub(super) fn made(&self) -> usize {
         self.entered / 2

@@ -227,11 +227,6 @@ impl Uring {
         self.enter_with(at_least, None)
     }
 
-    /// Enters for what the kernel has to be entered for to complete something.
-    fn enter_to_complete(&mut self) -> Result<(), EnterFailed> {
-        self.enter_now(0, 0, None)
-    }
-
     /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
         let Some(mut limit) = at_most.map(Timespec::from) else {
@@ -312,7 +307,7 @@ impl Uring {
     ///
     /// As [`Uring::enter`].
     pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, EnterFailed> {
-        if self.event.is_some() && !self.listens {
+        if !self.listens {
             self.listen();
         }
         if !self.ring.submission().is_empty() {
@@ -325,7 +320,7 @@ impl Uring {
                 if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
                     // Another thread's is not made by an enter of this one.
                     has_entered = true;
-                    self.enter_to_complete()?;
+                    self.enter_now(0, 0, None)?;
                 }
                 if self.ring.completion().len() >= to_usize(at_least) {
                     return Ok(true);
