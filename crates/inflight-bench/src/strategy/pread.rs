@@ -46,7 +46,8 @@ impl Perform for Call {
     #[inline(always)]
     fn perform(&mut self, step: &Step) -> i32 {
         let block = self.block.block(0, step.bytes());
-        call(self.fds[step.file_index()], step, block)
+        // SAFETY: the files of a job are open as long as its lanes.
+        unsafe { call(self.fds[step.file_index()], step, block) }
     }
 
     #[inline(always)]
@@ -58,9 +59,13 @@ impl Perform for Call {
 /// Does one step with one plain system call, made in place: by way of the C library's functions
 /// each would return once more, which is dear on some processors (`docs/design/roads.md`). A byte
 /// count, or a negated errno.
+///
+/// # Safety
+///
+/// The descriptor is open until this returns.
 #[inline(always)]
-pub(super) fn call(fd: RawFd, step: &Step, block: &mut [u8]) -> i32 {
-    // SAFETY: the files of a job are open as long as its lanes.
+pub(super) unsafe fn call(fd: RawFd, step: &Step, block: &mut [u8]) -> i32 {
+    // SAFETY: passed on from the caller.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let result = match step.kind {
         Kind::Read => rustix::io::pread(file, block, step.offset),

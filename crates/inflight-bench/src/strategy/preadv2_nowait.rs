@@ -69,7 +69,8 @@ impl Perform for Attempt {
         let fd = self.fds[step.file_index()];
         let block = self.block.block(0, step.bytes());
         if step.kind != Kind::Read {
-            return call(fd, step, block);
+            // SAFETY: the files of a job are open as long as its lanes.
+            return unsafe { call(fd, step, block) };
         }
         let Ok(offset) = libc::off_t::try_from(step.offset) else {
             return -libc::EOVERFLOW;
@@ -83,12 +84,12 @@ impl Perform for Attempt {
         match i32::try_from(read) {
             Ok(bytes) if bytes >= 0 && u32::try_from(bytes) == Ok(step.length) => bytes,
             // Only a part of it was there, or nothing.
-            Ok(0..) => self.wait(fd, step),
+            Ok(0..) => self.wait(step),
             _ => match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EAGAIN) => self.wait(fd, step),
+                Some(libc::EAGAIN) => self.wait(step),
                 Some(libc::EOPNOTSUPP) => {
                     self.refused = true;
-                    self.wait(fd, step)
+                    self.wait(step)
                 }
                 error => -error.unwrap_or(libc::EIO),
             },
@@ -113,8 +114,10 @@ impl Perform for Attempt {
 
 impl Attempt {
     #[cold]
-    fn wait(&mut self, fd: RawFd, step: &Step) -> i32 {
+    fn wait(&mut self, step: &Step) -> i32 {
         self.waited += 1;
-        call(fd, step, self.block.block(0, step.bytes()))
+        let fd = self.fds[step.file_index()];
+        // SAFETY: the files of a job are open as long as its lanes.
+        unsafe { call(fd, step, self.block.block(0, step.bytes())) }
     }
 }

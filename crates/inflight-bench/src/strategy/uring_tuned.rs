@@ -98,7 +98,8 @@ const FLAGS: &[Flag] = &[
 ];
 
 /// The same of a ring whose owner looks for completions: the kernel says by a flag in the ring's
-/// memory that an enter would bring some.
+/// memory that an enter would bring some. It is given up before the next
+/// one, which it needs, and without which completions show by themselves.
 const LOOKING_FLAGS: &[Flag] = &[
     FLAGS[0],
     ("taskrun-flag", |builder| _ = builder.setup_taskrun_flag()),
