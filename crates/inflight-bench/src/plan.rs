@@ -285,12 +285,14 @@ fn cells(profile: &Profile, options: &Options, cpus: u32) -> Vec<PlannedCell> {
     let of = |&strategy: &&'static dyn Strategy| match options.rates.as_slice() {
         [] => {
             let shapes = strategy.shapes(profile, cpus).into_iter();
+            // To start more threads than this takes longer than they would be measured.
+            let fits = |shape: &Shape| !options.quick || shape.threads <= QUICK_DEPTH;
             let cell = |shape| PlannedCell {
                 strategy,
                 shape,
                 rate_per_s: None,
             };
-            shapes.map(cell).collect::<Vec<_>>()
+            shapes.filter(fits).map(cell).collect::<Vec<_>>()
         }
         rates => {
             let shapes = strategy.open_shapes(profile, cpus).into_iter();

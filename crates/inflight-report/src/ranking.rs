@@ -9,7 +9,7 @@ use crate::figures::{iops, screened_iops, screening_rounds};
 use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Word, compare, is_confirmed, took_turns, word};
-use crate::strategy::{self, INFLIGHT, simplicity};
+use crate::strategy::{self, is_blocking, simplicity};
 use crate::truth::out_of_ranking;
 
 /// Most cells of a profile that get fresh rounds for being at the front.
@@ -103,8 +103,8 @@ impl<'a> Ranking<'a> {
     }
 
     /// The cells on which the verdict rests, for fresh rounds: the leader, the best of another
-    /// strategy, what is recommended or kept, the plain loop, and the library's own choice at the
-    /// leader's depth. At most [`MOST_FINALISTS`]; none where there is nobody to compare with.
+    /// strategy, what is recommended or kept, the plain loop, and the library's blocking calls at
+    /// the leader's depth. At most [`MOST_FINALISTS`]; none where there is nobody to compare with.
     #[must_use]
     pub fn finalists(&self) -> Vec<&'a Cell> {
         let Some(leader) = self.ranked.first().copied() else {
@@ -113,7 +113,7 @@ impl<'a> Ranking<'a> {
         let runner_up = self.best(|cell| cell.strategy != leader.strategy);
         let counts = |cell: &&Cell| self.ranked.iter().any(|ranked| ranked.id == cell.id);
         let baseline = self.baseline.filter(counts);
-        let own = self.best(|cell| cell.strategy == INFLIGHT && cell.depth == leader.depth);
+        let own = self.best(|cell| is_blocking(&cell.strategy) && cell.depth == leader.depth);
         let mut finalists = vec![leader];
         for cell in [runner_up, self.pick(), baseline, own]
             .into_iter()

@@ -18,7 +18,7 @@
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record, Regret};
 use crate::stats::{Interval, MOST_LOOKS, SAME_ZONE, compare, is_confirmed};
-use crate::strategy::{INFLIGHT, is_library};
+use crate::strategy::{is_blocking, is_library};
 
 /// Most cells of a profile that get fresh rounds at a time for its worst regrets.
 pub const MOST_TO_CONFIRM: usize = 4;
@@ -84,15 +84,23 @@ fn between(road: &Cell, reference: &Cell) -> Option<Regret> {
 }
 
 /// The cells whose fresh rounds the worst regret of a profile needs: those that it rests on, and as
-/// many of the next worst as there is room for among [`MOST_TO_CONFIRM`]. That of the library's own
-/// choice comes first, then that of its other roads. None where the worst rest on fresh rounds.
+/// many of the next worst as there is room for among [`MOST_TO_CONFIRM`]. That of the library's
+/// blocking calls comes first, then that of its other roads. None where the worst rest on fresh
+/// rounds.
 #[must_use]
 pub fn to_confirm<'a>(ranking: &Ranking<'a>) -> Vec<&'a Cell> {
-    let own = worst_pairs(ranking, |road| road.strategy == INFLIGHT);
-    match own.is_empty() {
-        true => worst_pairs(ranking, |road| road.strategy != INFLIGHT),
-        false => own,
+    let blocking = worst_pairs(ranking, |road| is_best_blocking(ranking, road));
+    match blocking.is_empty() {
+        true => worst_pairs(ranking, |road| !is_best_blocking(ranking, road)),
+        false => blocking,
     }
+}
+
+/// Whether it is the library's blocking calls, the faster one of the two ways to have so many of
+/// them in flight.
+fn is_best_blocking(ranking: &Ranking<'_>, road: &Cell) -> bool {
+    let best = ranking.best(|cell| is_blocking(&cell.strategy) && cell.depth == road.depth);
+    best.is_some_and(|best| best.id == road.id)
 }
 
 /// The same of some roads.
@@ -139,8 +147,8 @@ fn worst_pairs<'a>(ranking: &Ranking<'a>, wanted: impl Fn(&Cell) -> bool) -> Vec
 }
 
 /// The road of which to find out next whether it is within 3 %, and those it may be behind by more:
-/// the one that has been looked at least often, the library's own choice before its others. None if
-/// that is known of all, or they have been `looked` at [`MOST_LOOKS`] times.
+/// the one that has been looked at least often, the library's blocking calls before its others.
+/// None if that is known of all, or they have been `looked` at [`MOST_LOOKS`] times.
 #[must_use]
 pub fn to_settle<'a>(ranking: &Ranking<'a>, looked: impl Fn(&Cell) -> u32) -> Vec<&'a Cell> {
     let ranked = ranking.ranked.iter().copied();
@@ -149,7 +157,7 @@ pub fn to_settle<'a>(ranking: &Ranking<'a>, looked: impl Fn(&Cell) -> u32) -> Ve
         let references = may_be_behind(ranking, road);
         (!references.is_empty()).then_some((road, references))
     });
-    let next = open.min_by_key(|(road, _)| (looked(road), road.strategy != INFLIGHT));
+    let next = open.min_by_key(|(road, _)| (looked(road), !is_best_blocking(ranking, road)));
     next.map_or(Vec::new(), |(road, references)| {
         [vec![road], references].concat()
     })
@@ -171,11 +179,26 @@ fn may_be_behind<'a>(ranking: &Ranking<'a>, road: &Cell) -> Vec<&'a Cell> {
     worst.map(|(reference, _)| reference).collect()
 }
 
-/// The worst of them by the bad end of its interval, of those that `wanted` is true of.
+/// The regrets of the library's blocking calls, and those of its other roads. A program that waits
+/// for results has several operations in flight by a queue or by as many threads, and what is best
+/// for it is up to it: so of the two at the same depth, the one that does better is the one, and the
+/// other is among the others.
 #[must_use]
-pub fn worst(regrets: &[Regret], wanted: impl Fn(&Regret) -> bool) -> Option<&Regret> {
-    let wanted = regrets.iter().filter(|regret| wanted(regret));
-    wanted.max_by(|a, b| a.hi.total_cmp(&b.hi))
+pub fn blocking_and_others(regrets: &[Regret]) -> (Vec<&Regret>, Vec<&Regret>) {
+    let is_same = |a: &Regret, b: &Regret| a.profile == b.profile && a.depth == b.depth;
+    let is_best = |one: &&Regret| {
+        let mut rivals = regrets.iter().filter(|other| is_same(one, other));
+        is_blocking(&one.strategy)
+            && rivals.all(|other| !is_blocking(&other.strategy) || one.ratio <= other.ratio)
+    };
+    regrets.iter().partition(is_best)
+}
+
+/// The worst of them by the bad end of its interval.
+#[must_use]
+pub fn worst<'r>(regrets: &[&'r Regret]) -> Option<&'r Regret> {
+    let regrets = regrets.iter().copied();
+    regrets.max_by(|a, b| a.hi.total_cmp(&b.hi))
 }
 
 impl Regret {

@@ -14,8 +14,10 @@ pub(crate) const THREADS: &str = "threads";
 const MMAP: &str = "mmap";
 /// The library on files whose user has promised that nobody changes them.
 const MAPPED: &str = "inflight-mapped";
-/// The library's own choice.
+/// The library's blocking calls on one thread: a queue where several are in flight.
 pub(crate) const INFLIGHT: &str = "inflight";
+/// The same on several threads, each of which waits for one operation at a time.
+pub(crate) const INFLIGHT_THREADS: &str = "inflight-threads";
 /// A ring without extras.
 pub(crate) const URING: &str = "uring";
 /// A ring with registered buffers and files.
@@ -26,12 +28,13 @@ pub(crate) const FIO: &str = "fio";
 pub(crate) const FIO_PSYNC: &str = "fio-psync";
 
 /// Simplest first: among equals the reader is told to keep the one that is earlier here.
-const BY_SIMPLICITY: [&str; 15] = [
+const BY_SIMPLICITY: [&str; 16] = [
     PREAD,
     "preadv2-nowait",
     THREADS,
     "tokio",
     INFLIGHT,
+    INFLIGHT_THREADS,
     MAPPED,
     "inflight-async-1",
     "inflight-async",
@@ -81,12 +84,23 @@ pub fn is_library(strategy: &str) -> bool {
     strategy == INFLIGHT || strategy.starts_with("inflight-")
 }
 
+/// Whether it is the library as a program uses it that waits for results.
+pub(crate) fn is_blocking(strategy: &str) -> bool {
+    [INFLIGHT, INFLIGHT_THREADS].contains(&strategy)
+}
+
+/// Whether it has a thread for each operation in flight: their number then says the depth.
+pub(crate) fn is_threads(strategy: &str) -> bool {
+    [PREAD, THREADS, INFLIGHT_THREADS].contains(&strategy)
+}
+
 /// The name that people read, without the depth.
 pub(crate) fn name(cell: &Cell) -> String {
     let plain = match cell.strategy.as_str() {
         NULL => "null (no I/O)",
         PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
         "tokio" => "tokio::fs",
+        INFLIGHT_THREADS => INFLIGHT,
         MAPPED => "inflight, mapped",
         "inflight-local" => "inflight, run loop",
         "inflight-async" => "inflight, tokio",
@@ -112,9 +126,9 @@ pub(crate) fn name(cell: &Cell) -> String {
 /// The name with what tells it from its neighbours: the depth, where there is a choice of one.
 #[must_use]
 pub fn name_at_depth(cell: &Cell) -> String {
-    match cell.strategy.as_str() {
-        PREAD | THREADS => name(cell),
-        _ => format!("{} at depth {}", name(cell), cell.depth),
+    match is_threads(&cell.strategy) {
+        true => name(cell),
+        false => format!("{} at depth {}", name(cell), cell.depth),
     }
 }
 

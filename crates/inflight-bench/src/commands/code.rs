@@ -71,7 +71,7 @@ fn find<'a>(record: &'a Record, name: &str) -> Result<&'a ProfileSummary> {
 /// Which file of `programs/` does what this cell did.
 fn program(cell: &Cell) -> &'static str {
     match cell.strategy.as_str() {
-        "threads" => THREADS,
+        "threads" | "inflight-threads" => THREADS,
         "tokio" => TOKIO_BLOCKING,
         "inflight-local" => RUN_LOOP,
         "inflight-async" | "inflight-async-1" => TOKIO_TASKS,

@@ -1,8 +1,8 @@
 //! Several lanes, each on a thread of its own, started before and stopped after the measured time.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{RwLock, RwLockWriteGuard};
 use std::thread::{scope, sleep, yield_now};
@@ -18,7 +18,7 @@ use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
-use crate::strategy::{Body, Job, Modes};
+use crate::strategy::{Body, Job, Lane, Modes};
 
 const WARM_UP: u8 = 0;
 const MEASURE: u8 = 1;
@@ -33,11 +33,38 @@ struct Crew {
     /// 128 busy threads on a few processors then need seconds to get started.
     gate: RwLock<()>,
     published: Vec<Published>,
+    /// Whether there is a lane whose system calls are not among what is published.
+    hides_syscalls: AtomicBool,
 }
 
 impl Crew {
+    fn new(phase: u8, threads: u32) -> Self {
+        Self {
+            phase: AtomicU8::new(phase),
+            gate: RwLock::new(()),
+            published: (0..threads).map(|_| Published::default()).collect(),
+            hides_syscalls: AtomicBool::new(false),
+        }
+    }
+
     fn counters(&self) -> Counters {
         published::sum(&self.published)
+    }
+
+    /// A lane has joined.
+    fn hear_of(&self, lane: &dyn Lane) {
+        if !lane.knows_syscalls() || !lane.counts_its_own() {
+            self.hides_syscalls.store(true, Relaxed);
+        }
+    }
+
+    /// What has been done, without the system calls where they are not all known.
+    fn told(&self, stretch: Stretch) -> Stretch {
+        let hides = self.hides_syscalls.load(Relaxed);
+        Stretch {
+            syscalls: stretch.syscalls.filter(|_| !hides),
+            ..stretch
+        }
     }
 }
 
@@ -50,11 +77,7 @@ pub(crate) fn measure(
     device: &DeviceMeter,
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
-    let crew = Crew {
-        phase: AtomicU8::new(WARM_UP),
-        gate: RwLock::new(()),
-        published: (0..threads).map(|_| Published::default()).collect(),
-    };
+    let crew = Crew::new(WARM_UP, threads);
     scope(|scope| {
         let mut closed = crew.gate.write().ok();
         let (ready, all_ready) = channel();
@@ -103,13 +126,8 @@ pub(crate) fn measure(
                 Snapshot::end(device, job.clock, || crew.counters())
             }
         };
-        Ok(Stretch::between(
-            &before,
-            &after,
-            timed,
-            effective,
-            sample_every,
-        ))
+        let stretch = Stretch::between(&before, &after, timed, effective, sample_every);
+        Ok(crew.told(stretch))
     })
 }
 
@@ -142,7 +160,8 @@ impl<'c> Shifts<'c> {
         let after = Snapshot::end(device, self.clock, || crew.counters());
         crew.phase.store(REST, Relaxed);
         self.closed = crew.gate.write().ok();
-        Ok(Stretch::between(&before, &after, None, Modes::new(), 1))
+        let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
+        Ok(crew.told(stretch))
     }
 }
 
@@ -161,11 +180,7 @@ pub(crate) fn in_turns(
     sample_every: u32,
     body: &mut dyn FnMut(&mut Shifts<'_>) -> Result<()>,
 ) -> Result<()> {
-    let crew = Crew {
-        phase: AtomicU8::new(REST),
-        gate: RwLock::new(()),
-        published: (0..threads).map(|_| Published::default()).collect(),
-    };
+    let crew = Crew::new(REST, threads);
     scope(|scope| {
         let mut shifts = Shifts::new(&crew, job.clock);
         let mut workers = Vec::new();
@@ -197,6 +212,7 @@ fn work_in_turns(
 ) -> Result<()> {
     let mut meter = Meter::new(job.clock);
     with_lane(job, &mut |lane| {
+        crew.hear_of(lane);
         lane.sample_every(sample_every);
         loop {
             // Held until this lane rests, which the measuring thread waits for.
@@ -230,6 +246,7 @@ fn work(
     let (mut ready, mut effective) = (Some(ready), Modes::new());
     let mut meter = Meter::new(job.clock);
     with_lane(job, &mut |lane| {
+        crew.hear_of(lane);
         lane.sample_every(sample_every);
         drop(ready.take());
         drop(crew.gate.read());

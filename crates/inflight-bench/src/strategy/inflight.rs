@@ -66,8 +66,6 @@ pub(super) struct Means {
     pub(super) engine: Engine,
     pub(super) files: Arc<[File]>,
     calls_before: u64,
-    /// Whether this lane counts the system calls: those of an engine are counted once.
-    counts: bool,
     work: Work,
     host: Host,
 }
@@ -93,7 +91,6 @@ pub(super) fn with_files(
     let means = Means {
         files: open(&engine)?,
         calls_before: calls(&engine),
-        counts: job.share.lane == 0 || job.depth > USUAL_DEPTH,
         engine,
         work: job.work.clone(),
         host: Host::of_depth(job.depth),
@@ -212,12 +209,9 @@ fn calls(engine: &Engine) -> u64 {
 }
 
 impl Means {
-    /// System calls since the lane was opened.
+    /// System calls of the engine since the lane was opened.
     pub(super) fn calls(&self) -> u64 {
-        match self.counts {
-            true => calls(&self.engine) - self.calls_before,
-            false => 0,
-        }
+        calls(&self.engine) - self.calls_before
     }
 
     /// The threads of the pool do not count theirs.

@@ -100,6 +100,11 @@ impl<'f, O: Ask<'f, B>, B: Block + IoBufMut> Lane for Together<'f, O, B> {
         self.means.knows_syscalls()
     }
 
+    /// They are those of the engine.
+    fn counts_its_own(&self) -> bool {
+        false
+    }
+
     fn effective(&self) -> Modes {
         self.means.effective()
     }

@@ -19,6 +19,7 @@ mod inflight_batch;
 mod inflight_mapped;
 mod inflight_queue;
 mod inflight_tasks;
+mod inflight_threads;
 mod libaio;
 mod mmap;
 mod null;
@@ -74,6 +75,7 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &uring_sqpoll::UringSqpoll,
     &uring_iopoll::UringIopoll,
     &inflight::Inflight,
+    &inflight_threads::InflightThreads,
     &inflight_mapped::InflightMapped,
     &inflight_tasks::LOCAL,
     &inflight_tasks::ASYNC,
@@ -289,6 +291,12 @@ pub(crate) trait Lane {
 
     /// Whether it can count its system calls.
     fn knows_syscalls(&self) -> bool {
+        true
+    }
+
+    /// Whether it counts them as it goes, and only its own: else those of several lanes cannot be
+    /// added up.
+    fn counts_its_own(&self) -> bool {
         true
     }
 

@@ -122,6 +122,10 @@ impl<P: Perform> Lane for OneByOne<P> {
         self.sample_every
     }
 
+    fn counts_its_own(&self) -> bool {
+        self.performer.all_syscalls().is_none()
+    }
+
     fn effective(&self) -> Modes {
         self.performer.effective()
     }
@@ -145,9 +149,8 @@ impl<P: Perform> Lane for ByTheClock<'_, P> {
         Ok(())
     }
 
-    /// Those who count their own do so for all lanes together.
-    fn knows_syscalls(&self) -> bool {
-        self.lane.performer.all_syscalls().is_none()
+    fn counts_its_own(&self) -> bool {
+        self.lane.counts_its_own()
     }
 
     fn effective(&self) -> Modes {

@@ -5,7 +5,7 @@ use inflight_report::record::{Cell, Round, Severity};
 
 use crate::support::{all_timed, directory, record, record_enough, run, stderr};
 
-const STRATEGIES: [&str; 14] = [
+const STRATEGIES: [&str; 15] = [
     "null",
     "pread",
     "preadv2-nowait",
@@ -16,6 +16,7 @@ const STRATEGIES: [&str; 14] = [
     "uring",
     "uring-tuned",
     "inflight",
+    "inflight-threads",
     "inflight-mapped",
     "inflight-local",
     "inflight-async",

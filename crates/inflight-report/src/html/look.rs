@@ -43,7 +43,7 @@ const fn look(colour: usize, marker: usize, dash: usize) -> Look {
 }
 
 /// What is known by name; whatever else there is takes what is left, in order of appearance.
-const KNOWN: [(&str, Look); 19] = [
+const KNOWN: [(&str, Look); 20] = [
     ("null", look(0, 7, 2)),
     ("pread", look(0, 7, 0)),
     ("threads", look(1, 1, 0)),
@@ -57,6 +57,7 @@ const KNOWN: [(&str, Look); 19] = [
     ("uring-sqpoll", look(5, 5, 1)),
     ("uring-iopoll", look(5, 6, 2)),
     ("inflight", look(7, 0, 0)),
+    ("inflight-threads", look(7, 5, 0)),
     ("inflight-mapped", look(7, 3, 3)),
     ("inflight-local", look(7, 1, 1)),
     ("inflight-async", look(7, 2, 2)),

@@ -7,23 +7,23 @@ use std::collections::BTreeSet;
 
 use super::markup::{esc, put};
 use crate::record::{Record, Regret};
-use crate::regret::{regrets, worst};
+use crate::regret::{blocking_and_others, regrets, worst};
 use crate::stats::SAME_ZONE;
 use crate::strategy::{INFLIGHT, name};
 
 /// The map with its heading; nothing where the library took no part.
 pub(super) fn section(record: &Record) -> Option<String> {
     let all = regrets(record);
-    let own = worst(&all, |regret| regret.strategy == INFLIGHT);
-    let worst = own.or_else(|| worst(&all, |_| true))?;
+    let (blocking, others) = blocking_and_others(&all);
+    let worst = worst(&blocking).or_else(|| worst(&others))?;
     let cell = |regret: &Regret| record.cells.iter().find(|cell| cell.id == regret.cell);
     let road = |regret: &Regret| cell(regret).map_or_else(|| regret.strategy.clone(), name);
     let mut html = format!(
         "<section id=\"regret\" aria-labelledby=\"regret-t\"><h2 id=\"regret-t\">Regret</h2>\
          <p class=\"lead\">How far the library may be behind the best strategy that copies and \
          reports errors with as many operations in flight or fewer, in per cent: the bad end of \
-         the interval. Worst of its own choice: {} ({} at depth {}, {}; in the middle of its \
-         interval {}).</p>",
+         the interval. Worst of its blocking calls, by a queue or by as many threads, \
+         whichever does better: {} ({} at depth {}, {}; in the middle of its interval {}).</p>",
         percent(worst.percent_at_worst()),
         esc(&road(worst)),
         worst.depth,
@@ -42,7 +42,7 @@ pub(super) fn section(record: &Record) -> Option<String> {
     Some(html)
 }
 
-/// The roads that were measured, the library's own choice first.
+/// The roads that were measured, the library's queue first.
 fn roads(all: &[Regret], title: impl Fn(&Regret) -> String) -> Vec<(String, String)> {
     let mut roads: Vec<(String, String)> = Vec::new();
     for regret in all {

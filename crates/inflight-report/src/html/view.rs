@@ -216,6 +216,7 @@ fn series<'a>(ranking: &Ranking<'a>) -> Vec<Series<'a>> {
 fn series_name(cell: &Cell) -> String {
     match cell.strategy.as_str() {
         strategy::THREADS => "pread, threads".to_owned(),
+        strategy::INFLIGHT_THREADS => "inflight, threads".to_owned(),
         _ => name(cell),
     }
 }

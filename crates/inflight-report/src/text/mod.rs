@@ -23,7 +23,7 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
-use crate::strategy::{INFLIGHT, NULL, URING_TUNED};
+use crate::strategy::{INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
@@ -87,11 +87,10 @@ pub fn screen(record: &Record, style: Style) -> String {
 
 /// Over all profiles, where there are several.
 fn worst_regret(screen: &mut Screen, record: &Record) {
-    let own = |regret: &Regret| regret.strategy == INFLIGHT;
     // As the tables have them, also of a record that was made when they were found another way.
-    let mut regrets = regret::regrets(record);
-    regrets.retain(own);
-    let Some(worst) = regret::worst(&regrets, own).filter(|_| record.profiles.len() > 1) else {
+    let all = regret::regrets(record);
+    let (regrets, _) = regret::blocking_and_others(&all);
+    let Some(worst) = regret::worst(&regrets).filter(|_| record.profiles.len() > 1) else {
         return;
     };
     let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
@@ -101,8 +100,9 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
     screen.blank();
     let count = |is: fn(&Regret) -> bool| regrets.iter().filter(|regret| is(regret)).count();
     let text = format!(
-        "{} of {} cells are at most 3 % behind with their whole interval, and {} are further with \
-         theirs. At worst, in {}: {}.",
+        "inflight, by a queue or by as many threads, whichever does better: {} of {} cells are at \
+         most 3 % behind with their whole interval, and {} are further with theirs. At worst, in \
+         {}: {}.",
         count(Regret::is_within),
         regrets.len(),
         count(Regret::is_beyond),
@@ -220,6 +220,10 @@ fn legend(screen: &mut Screen, record: &Record) {
         (
             INFLIGHT,
             "inflight: this library, by its own choice; the road is the way it took.",
+        ),
+        (
+            INFLIGHT_THREADS,
+            "inflight, threads: each waits for one operation at a time.",
         ),
     ];
     let known = known.into_iter().filter(|(name, _)| has(name));

@@ -4,7 +4,7 @@ use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
 use crate::record::Cell;
-use crate::strategy::{NULL, PREAD, THREADS, condition, name};
+use crate::strategy::{NULL, condition, is_threads, name};
 use crate::units::count;
 
 /// Draws the notes of one profile; no cell may be missing without a word.
@@ -131,7 +131,7 @@ pub fn names(cells: &[&Cell]) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for cell in cells {
         // The depth of plain calls is the number of their threads.
-        let depth = [PREAD, THREADS].contains(&cell.strategy.as_str());
+        let depth = is_threads(&cell.strategy);
         let depth = (!depth).then(|| cell.depth.to_string());
         let name = name(cell);
         match groups.iter_mut().find(|(known, _)| *known == name) {

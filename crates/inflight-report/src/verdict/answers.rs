@@ -101,7 +101,7 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
         }
         Some(ring) => (at(ring.depth)?, ring, "the tuned ring".to_owned()),
         None => {
-            let other = ranking.best(|cell| !is_library(cell))?;
+            let other = ranking.best(|cell| !strategy::is_library(&cell.strategy))?;
             (ranking.best(is_library)?, other, name_at_depth(other))
         }
     };
@@ -122,15 +122,14 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
     ))
 }
 
-/// The worst regret of the library's own choice, and of its other roads.
+/// The worst regret of the library's blocking calls, and of its other roads.
 pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
     let all = regret::of_profile(ranking);
-    let own = regret::worst(&all, |one| one.strategy == strategy::INFLIGHT);
-    let others = regret::worst(&all, |one| one.strategy != strategy::INFLIGHT);
-    let said: Vec<String> = own
-        .into_iter()
-        .chain(others)
-        .filter_map(|worst| {
+    let (blocking, others) = regret::blocking_and_others(&all);
+    let said: Vec<String> = [blocking, others]
+        .iter()
+        .filter_map(|roads| {
+            let worst = regret::worst(roads)?;
             let road = ranking.cells.iter().find(|cell| cell.id == worst.cell)?;
             let reference = ranking
                 .cells
@@ -195,7 +194,7 @@ fn deeper(ranking: &Ranking<'_>, pick: &Cell) -> Option<String> {
     (far > near).then(|| {
         let (near, far) = (nanos(near as f64), nanos(far as f64));
         let what = match pick.strategy.as_str() {
-            strategy::THREADS => format!("More than {} threads", pick.threads),
+            of if strategy::is_threads(of) => format!("More than {} threads", pick.threads),
             _ => format!("More than {} in flight", pick.depth),
         };
         format!("{what}: same speed, longer waits (median {near}, then {far}).")

@@ -110,7 +110,7 @@ fn advice(pick: &Cell) -> String {
         strategy::PREAD if pick.threads <= 1 => {
             "keep one pread loop, nothing that was measured is faster".to_owned()
         }
-        strategy::PREAD | strategy::THREADS => format!("use {}", name(pick)),
+        of if strategy::is_threads(of) => format!("use {}", name(pick)),
         _ if pick.depth == 1 => format!("use {}, one request at a time", name(pick)),
         _ => format!("use {} with {} requests in flight", name(pick), pick.depth),
     }

@@ -3,7 +3,8 @@
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{ProfileSummary, Record, Regret, Round, Turns};
 use inflight_report::regret::{
-    MOST_REFERENCES, MOST_SEARCHES, MOST_TO_CONFIRM, regrets, to_confirm, to_settle, worst,
+    MOST_REFERENCES, MOST_SEARCHES, MOST_TO_CONFIRM, blocking_and_others, regrets, to_confirm,
+    to_settle, worst,
 };
 use inflight_report::verdict::verdicts;
 use inflight_report::{html, text};
@@ -86,25 +87,66 @@ fn cells_that_do_not_count_have_no_regret_and_are_no_reference() {
 }
 
 #[test]
-fn the_worst_is_that_with_the_worst_end_of_those_that_are_wanted() {
+fn the_worst_is_that_with_the_worst_end() {
     let record = disk(8);
     let mut all = regrets(&record);
     assert_eq!(all.len(), 2);
     // The less by the best estimate, and the more by what may be.
-    let at_first = worst(&all, |_| true).unwrap().depth;
+    let at_first = worst(&all.iter().collect::<Vec<_>>()).unwrap().depth;
     let other = all.iter_mut().find(|regret| regret.depth != at_first);
     let other = other.unwrap();
     (other.ratio, other.hi) = (0.9, 1.2);
-    let found = worst(&all, |_| true).unwrap();
-    assert_ne!(found.depth, at_first);
+    let (other, first): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.depth != at_first);
+    let found = worst(&all.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(found.depth, other[0].depth);
     assert!(!found.is_within() && found.percent_at_worst() > 19.9);
-    assert!(
-        worst(&all, |one| one.depth == at_first)
-            .unwrap()
-            .is_within()
+    assert!(worst(&first).unwrap().is_within());
+    assert!(worst(&[]).is_none());
+}
+
+#[test]
+fn of_a_queue_and_as_many_threads_the_better_one_stands_for_the_blocking_calls() {
+    let mut record = empty(8);
+    for (strategy, depth, iops) in [
+        ("threads", 4, 100_000),
+        ("inflight", 1, 60_000),
+        ("inflight", 4, 80_000),
+        ("inflight-threads", 4, 95_000),
+        ("inflight", 16, 98_000),
+        ("inflight-threads", 16, 90_000),
+        ("inflight-local", 16, 99_000),
+    ] {
+        record.cells.push(cell(strategy, depth, iops, 1_000, 8));
+    }
+    let lonely = cell("pread", 1, 60_000, 1_000, 8);
+    record.cells.push(lonely);
+    let all = regrets(&record);
+    let (blocking, others) = blocking_and_others(&all);
+    let named = |regrets: Vec<&Regret>| {
+        let mut names: Vec<(u32, String)> = regrets
+            .into_iter()
+            .map(|one| (one.depth, one.strategy.clone()))
+            .collect();
+        names.sort_unstable();
+        names
+    };
+    let name = |depth: u32, strategy: &str| (depth, strategy.to_owned());
+    assert_eq!(
+        named(blocking),
+        [
+            name(1, "inflight"),
+            name(4, "inflight-threads"),
+            name(16, "inflight")
+        ]
     );
-    assert_eq!(worst(&all, |regret| regret.depth == 1).unwrap().depth, 1);
-    assert!(worst(&all, |regret| regret.depth == 7).is_none());
+    assert_eq!(
+        named(others),
+        [
+            name(4, "inflight"),
+            name(16, "inflight-local"),
+            name(16, "inflight-threads")
+        ]
+    );
 }
 
 /// A disk on which two profiles were measured; the library's worst by what may be is in the second.
@@ -131,7 +173,7 @@ fn two_profiles() -> Record {
 fn screen_and_page_name_the_same_worst_by_its_bad_end() {
     let mut record = two_profiles();
     let all = regrets(&record);
-    let found = worst(&all, |_| true).unwrap();
+    let found = worst(&all.iter().collect::<Vec<_>>()).unwrap();
     assert_eq!(found.cell, "cached-random-read/inflight/1");
     assert!(found.ratio < 1.0, "ahead by the best estimate: {found:?}");
     // What was stored by another way of finding them is not shown.
@@ -150,7 +192,7 @@ fn screen_and_page_name_the_same_worst_by_its_bad_end() {
     );
     assert!(told.contains(&expected), "{expected}: {told}");
     let page = html::page(&record);
-    let expected = format!("Worst of its own choice: +{bad_end} (inflight at depth 1");
+    let expected = format!("whichever does better: +{bad_end} (inflight at depth 1");
     assert!(page.contains(&expected), "{expected}");
 }
 
@@ -247,11 +289,13 @@ fn what_may_be_within_3_percent_or_not_is_settled_one_road_after_the_other() {
         ("pread", 50_000),
         ("inflight-local", 104_000),
         ("inflight", 100_000),
+        ("inflight-threads", 99_000),
     ]);
-    // The library's own choice comes first, with those that it may be behind, the worst first.
-    let own = ["inflight", "uring-tuned", "threads", "uring"];
-    assert_eq!(settling(&record, |_| 0), own);
-    assert_eq!(own.len() - 1, MOST_REFERENCES);
+    // The better one of the blocking calls comes first, with those that it may be behind, the worst
+    // first.
+    let blocking = ["inflight", "uring-tuned", "threads", "uring"];
+    assert_eq!(settling(&record, |_| 0), blocking);
+    assert_eq!(blocking.len() - 1, MOST_REFERENCES);
     // Then what has been looked at less often.
     let local = ["inflight-local", "uring-tuned", "threads"];
     assert_eq!(
