@@ -180,9 +180,8 @@ fn may_be_behind<'a>(ranking: &Ranking<'a>, road: &Cell) -> Vec<&'a Cell> {
 }
 
 /// The regrets of the library's blocking calls, and those of its other roads. A program that waits
-/// for results has several operations in flight by a queue or by as many threads, and what is best
-/// for it is up to it: so of the two at the same depth, the one that does better is the one, and the
-/// other is among the others.
+/// for results has several operations in flight by a queue or by as many threads, as it likes: so
+/// at each depth the better one of the two stands for them, and the other is among the others.
 #[must_use]
 pub fn blocking_and_others(regrets: &[Regret]) -> (Vec<&Regret>, Vec<&Regret>) {
     let is_same = |a: &Regret, b: &Regret| a.profile == b.profile && a.depth == b.depth;
