@@ -13,6 +13,7 @@ pub(crate) mod meter;
 pub(crate) mod pace;
 pub(crate) mod published;
 pub(crate) mod run;
+mod runner;
 pub(crate) mod sampling;
 pub(crate) mod snapshot;
 pub(crate) mod stack;

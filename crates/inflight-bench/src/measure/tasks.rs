@@ -4,17 +4,16 @@
 //! the tasks have counted. A runtime that does not end is left behind, thread and all, so that a
 //! strategy that hangs costs its own cell and not the run. It owns what it uses for that reason.
 
-use std::any::Any;
 use std::future::poll_fn;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
-use std::thread::{JoinHandle, scope, sleep};
+use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::measure::alarm::Alarm;
 use crate::measure::clock::Clock;
@@ -25,6 +24,7 @@ use crate::measure::meter::Counters;
 use crate::measure::pace::Pace;
 use crate::measure::published::{self, Published};
 use crate::measure::run::Stretch;
+use crate::measure::runner;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
@@ -233,7 +233,7 @@ fn measure_within(
     let after = Snapshot::end(device, job.clock, || crowd.counters());
     let ended_early = runner.is_finished();
     crowd.enter(Phase::Stop);
-    let effective = end(runner, patience)?;
+    let effective = runner.end(patience)?;
     if ended_early {
         bail!("its tasks ended before they were told to");
     }
@@ -304,7 +304,7 @@ pub(crate) fn in_turns(
         .wait_for_rest(PATIENCE)
         .and_then(|()| body(&mut shifts));
     crowd.wake_into(Phase::Stop);
-    end(runner, PATIENCE)?;
+    runner.end(PATIENCE)?;
     done
 }
 
@@ -357,7 +357,7 @@ fn by_the_alarm(
     let backlog = pace.sleep_through_stretch();
     let after = Snapshot::end(device, job.clock, || crowd.counters());
     // Tasks end when the schedule is over, which is soon.
-    let effective = end(runner, PATIENCE)?;
+    let effective = runner.end(PATIENCE)?;
     let mut timed = crowd.timed();
     let open = pace.account(backlog, &mut timed);
     let stretch = Stretch::between(&before, &after, timed, effective, 1);
@@ -384,7 +384,7 @@ fn synced_at_end(
     let (runner, _all_ready) = start(strategy, job, crowd)?;
     sleep(job.measured);
     crowd.enter(Phase::Stop);
-    let effective = end(runner, patience)?;
+    let effective = runner.end(patience)?;
     ground.sync()?;
     let after = Snapshot::end(device, job.clock, || crowd.counters());
     let sample_every = crowd.sample_every();
@@ -395,9 +395,9 @@ fn synced_at_end(
     })
 }
 
-type Runner = JoinHandle<Result<Modes>>;
+type Runner = runner::Runner<Result<Modes>>;
 
-/// Starts a thread on which the strategy runs its runtime.
+/// Has the strategy run its runtime on a thread.
 fn start(
     strategy: Runtime,
     job: &Job<'_>,
@@ -416,30 +416,8 @@ fn start(
         work: job.work.clone(),
         depth: job.depth,
     };
-    let runner = std::thread::Builder::new()
-        .name(strategy.name().to_owned())
-        .spawn(move || strategy.run(&step_job, tasks))
-        .context("a thread cannot be started")?;
+    let runner = runner::start(move || strategy.run(&step_job, tasks))?;
     Ok((runner, all_ready))
-}
-
-/// Waits for a runtime that was told to end.
-fn end(runner: Runner, patience: Duration) -> Result<Modes> {
-    let told = Instant::now();
-    while !runner.is_finished() {
-        if told.elapsed() > patience {
-            bail!("it did not end within {patience:?}; its threads were left behind");
-        }
-        sleep(Duration::from_micros(500));
-    }
-    let ended = runner.join();
-    ended.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", message(&*panic))))
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
 }
 
 /// The smallest of runtimes: it asks again and again.

@@ -126,13 +126,6 @@ pub(crate) enum Runtime {
 }
 
 impl Runtime {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Reads(strategy) => strategy.name,
-            Self::Steps(strategy) => strategy.name,
-        }
-    }
-
     pub(crate) fn needs_ring(self) -> bool {
         match self {
             Self::Reads(strategy) => strategy.needs_ring,

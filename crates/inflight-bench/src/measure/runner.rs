@@ -1,0 +1,142 @@
+//! Threads on which runtimes run, one stretch after the other.
+//!
+//! A program's threads live long, and one that has just begun is slower in its first second: where
+//! each write is synced, by a quarter to a third with a file system on a loop device here, whoever
+//! makes them. So a runtime gets a thread that has run others before, as a lane alone has the
+//! measuring thread. One that does not end keeps its thread.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Threads that wait for work, the one that has ended its last work last.
+static IDLE: Mutex<Vec<Sender<Work>>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<Sender<Work>>> {
+    // A list stays one wherever a panic came from.
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Work on one of the threads.
+pub(super) struct Runner<T> {
+    is_finished: Arc<AtomicBool>,
+    ended: Receiver<Result<T, Box<dyn Any + Send>>>,
+}
+
+/// Starts work on a thread that waits for some, or else on a new one.
+pub(super) fn start<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<Runner<Result<T>>> {
+    let waiting = idle().pop();
+    let thread = match waiting {
+        Some(thread) => thread,
+        None => new_thread()?,
+    };
+    let is_finished = Arc::new(AtomicBool::new(false));
+    let (tell, ended) = channel();
+    let (finishes, next) = (Arc::clone(&is_finished), thread.clone());
+    let all = move || {
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        // Before it is told, so that who has heard of it finds the thread there.
+        idle().push(next);
+        finishes.store(true, Release);
+        // Nobody may wait for it any more.
+        let _ = tell.send(outcome);
+    };
+    let sent = thread.send(Box::new(all));
+    sent.ok().context("a thread that waits for work is gone")?;
+    Ok(Runner { is_finished, ended })
+}
+
+/// A thread that works at whatever it is sent, for as long as the program lasts.
+fn new_thread() -> Result<Sender<Work>> {
+    let (sender, works) = channel::<Work>();
+    let thread = Builder::new().name("runner".to_owned());
+    let thread = thread.spawn(move || works.into_iter().for_each(|work| work()));
+    thread.context("a thread cannot be started")?;
+    Ok(sender)
+}
+
+impl<T> Runner<T> {
+    pub(super) fn is_finished(&self) -> bool {
+        self.is_finished.load(Acquire)
+    }
+}
+
+impl<T> Runner<Result<T>> {
+    /// Waits for the work, which was told to end.
+    pub(super) fn end(self, patience: Duration) -> Result<T> {
+        let Ok(ended) = self.ended.recv_timeout(patience) else {
+            bail!("it did not end within {patience:?}; its threads were left behind");
+        };
+        ended.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", message(&*panic))))
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_thread_that_has_ended_its_work_gets_the_next_and_one_that_has_not_does_not() {
+        let here = || Ok(thread::current().id());
+        let (go, held) = channel::<()>();
+        let holds = start(move || {
+            let _ = held.recv();
+            here()
+        });
+        let holds = holds.expect("a thread can be started");
+        // Other tests may take a thread in between.
+        let ids: Vec<_> = (0..32)
+            .map(|_| start(here).and_then(|next| next.end(PATIENCE)))
+            .collect::<Result<_>>()
+            .expect("threads can be started");
+        assert!(ids.windows(2).any(|two| two[0] == two[1]), "{ids:?}");
+        assert!(!holds.is_finished());
+        drop(go);
+        let held = holds.end(PATIENCE).expect("it ends");
+        assert!(!ids.contains(&held), "it was at work");
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_thread_works_on() {
+        let broken = start(|| -> Result<()> { panic!("planned") });
+        let told = broken.expect("a thread can be started").end(PATIENCE);
+        let told = told.expect_err("it panicked").to_string();
+        assert_eq!(told, "it panicked: planned");
+        let next = start(|| Ok(7)).expect("a thread can be started");
+        assert_eq!(next.end(PATIENCE).expect("it ends"), 7);
+    }
+
+    #[test]
+    fn who_does_not_end_is_left_behind() {
+        let (go, held) = channel::<()>();
+        let hangs = start(move || {
+            let _ = held.recv();
+            Ok(())
+        });
+        let told = hangs.expect("a thread can be started").end(Duration::ZERO);
+        let told = told.expect_err("it hangs").to_string();
+        assert!(told.contains("did not end"), "{told}");
+        drop(go);
+    }
+}
