@@ -213,7 +213,7 @@ fn series<'a>(ranking: &Ranking<'a>) -> Vec<Series<'a>> {
 }
 
 /// Threads of plain calls are their depth; those of other strategies are part of the name.
-fn series_name(cell: &Cell) -> String {
+pub(super) fn series_name(cell: &Cell) -> String {
     match cell.strategy.as_str() {
         strategy::THREADS => "pread, threads".to_owned(),
         strategy::INFLIGHT_THREADS => "inflight, threads".to_owned(),
