@@ -14,6 +14,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use inflight_report::record::Regret;
+use inflight_report::regret::{self, blocking_and_others};
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
@@ -99,43 +101,30 @@ fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result
     // Some profiles mean nothing in memory, which the exit code says; the record has the others.
     let text = fs::read_to_string(&record)
         .with_context(|| format!("no record of {name}: the command ended with {status}"))?;
-    Ok(worst(&serde_json::from_str(&text)?))
+    worst(&serde_json::from_str(&text)?)
 }
 
 /// The worst regret of the library's blocking calls in a record by the bad end of its interval, in
-/// words: by a queue or by as many threads, whichever does better.
-fn worst(record: &Value) -> String {
-    let regrets = record["regrets"].as_array().map_or(&[][..], Vec::as_slice);
-    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-    let blocking = || {
-        let named = |one: &Value, name: &str| one["strategy"] == name;
-        let all = regrets.iter();
-        all.filter(move |one| named(one, "inflight") || named(one, "inflight-threads"))
+/// words.
+fn worst(record: &Value) -> Result<String> {
+    let stored = record.get("regrets").cloned();
+    let stored: Option<Vec<Regret>> = stored.map(serde_json::from_value).transpose()?;
+    let all = stored.unwrap_or_default();
+    let (blocking, _) = blocking_and_others(&all);
+    let Some(worst) = regret::worst(&blocking) else {
+        return Ok("nothing could be compared".to_owned());
     };
-    let is_beside = |one: &Value, other: &Value| {
-        one["profile"] == other["profile"] && one["depth"] == other["depth"]
-    };
-    let is_best = |one: &&Value| {
-        let mut rivals = blocking().filter(|other| is_beside(one, other));
-        rivals.all(|other| number(&one["ratio"]) <= number(&other["ratio"]))
-    };
-    let own = || blocking().filter(is_best);
-    let percent = |value: &Value| (number(value) - 1.0) * 100.0;
-    let worst = own().max_by(|a, b| number(&a["hi"]).total_cmp(&number(&b["hi"])));
-    let Some(worst) = worst else {
-        return "nothing could be compared".to_owned();
-    };
-    let within = own().filter(|one| number(&one["hi"]) <= 1.03).count();
-    format!(
+    let within = blocking.iter().filter(|one| one.is_within()).count();
+    Ok(format!(
         "{:+.1} % at the bad end of its interval ({:+.1} in the middle, {:+.1} at the good end) in \
          {} against {}; {within} of {} cells within 3 % with their whole interval",
-        percent(&worst["hi"]),
-        percent(&worst["ratio"]),
-        percent(&worst["lo"]),
-        worst["cell"].as_str().unwrap_or("?"),
-        worst["reference"].as_str().unwrap_or("?"),
-        own().count()
-    )
+        worst.percent_at_worst(),
+        worst.percent(),
+        worst.percent_at_best(),
+        worst.cell,
+        worst.reference,
+        blocking.len()
+    ))
 }
 
 /// A directory to measure in, or a device to read from. Its fields are dropped in order: what was
@@ -343,7 +332,7 @@ mod tests {
     fn the_worst_regret_is_that_of_the_blocking_calls_the_better_of_the_two_ways() {
         let regret = |strategy: &str, depth: u32, ratio: f64, hi: f64| {
             json!({"profile": "p", "strategy": strategy, "depth": depth,
-                   "ratio": ratio, "lo": ratio - 0.01, "hi": hi,
+                   "ratio": ratio, "lo": ratio - 0.01, "hi": hi, "level": 0.96,
                    "cell": format!("p/{strategy}/{depth}"), "reference": "p/pread/1"})
         };
         let record = json!({"regrets": [
@@ -351,7 +340,7 @@ mod tests {
             regret("inflight-threads", 4, 1.10, 1.12), regret("inflight", 32, 1.02, 1.20),
             regret("inflight-threads", 32, 1.03, 1.04), regret("inflight-async", 1, 3.0, 3.1)
         ]});
-        let told = worst(&record);
+        let told = worst(&record).unwrap();
         let bad_end = "+20.0 % at the bad end of its interval (+2.0 in the middle, +1.0 at the \
                        good end) in p/inflight/32 against";
         assert!(told.starts_with(bad_end), "{told}");
@@ -359,7 +348,7 @@ mod tests {
             told.ends_with("1 of 3 cells within 3 % with their whole interval"),
             "{told}"
         );
-        assert_eq!(worst(&json!({})), "nothing could be compared");
+        assert_eq!(worst(&json!({})).unwrap(), "nothing could be compared");
     }
 
     #[test]

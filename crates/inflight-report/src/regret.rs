@@ -89,18 +89,14 @@ fn between(road: &Cell, reference: &Cell) -> Option<Regret> {
 /// rounds.
 #[must_use]
 pub fn to_confirm<'a>(ranking: &Ranking<'a>) -> Vec<&'a Cell> {
-    let blocking = worst_pairs(ranking, |road| is_best_blocking(ranking, road));
-    match blocking.is_empty() {
-        true => worst_pairs(ranking, |road| !is_best_blocking(ranking, road)),
-        false => blocking,
+    let all = of_profile(ranking);
+    let (blocking, _) = blocking_and_others(&all);
+    let is_blocking = |road: &Cell| blocking.iter().any(|one| one.cell == road.id);
+    let own = worst_pairs(ranking, is_blocking);
+    match own.is_empty() {
+        true => worst_pairs(ranking, |road| !is_blocking(road)),
+        false => own,
     }
-}
-
-/// Whether it is the library's blocking calls, the faster one of the two ways to have so many of
-/// them in flight.
-fn is_best_blocking(ranking: &Ranking<'_>, road: &Cell) -> bool {
-    let best = ranking.best(|cell| is_blocking(&cell.strategy) && cell.depth == road.depth);
-    best.is_some_and(|best| best.id == road.id)
 }
 
 /// The same of some roads.
@@ -157,7 +153,10 @@ pub fn to_settle<'a>(ranking: &Ranking<'a>, looked: impl Fn(&Cell) -> u32) -> Ve
         let references = may_be_behind(ranking, road);
         (!references.is_empty()).then_some((road, references))
     });
-    let next = open.min_by_key(|(road, _)| (looked(road), !is_best_blocking(ranking, road)));
+    let all = of_profile(ranking);
+    let (_, others) = blocking_and_others(&all);
+    let is_other = |road: &Cell| others.iter().any(|one| one.cell == road.id);
+    let next = open.min_by_key(|(road, _)| (looked(road), is_other(road)));
     next.map_or(Vec::new(), |(road, references)| {
         [vec![road], references].concat()
     })
