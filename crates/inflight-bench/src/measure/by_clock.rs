@@ -99,7 +99,7 @@ fn work(
         })?;
         lane.finish(&mut meter)?;
         published.store(&meter.counters);
-        knows_syscalls = lane.knows_syscalls() && lane.counts_its_own();
+        knows_syscalls = lane.counts_its_own();
         effective = lane.effective();
         Ok(())
     })?;

@@ -1,9 +1,9 @@
 //! Threads on which runtimes run, one stretch after the other.
 //!
-//! A program's threads live long, and one that has just begun is slower in its first second: where
-//! each write is synced, by a quarter to a third with a file system on a loop device here, whoever
-//! makes them. So a runtime gets a thread that has run others before, as a lane alone has the
-//! measuring thread. One that does not end keeps its thread.
+//! A program's threads live long, and one that has just begun is slower: where each write is
+//! synced, by a third in stretches of 50 and 200 ms with a file system on a loop device here,
+//! whoever makes them (`docs/figures.md`). So a runtime gets a thread that has run others before, as
+//! a lane alone has the measuring thread. One that does not end keeps its thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,13 +29,13 @@ fn idle() -> MutexGuard<'static, Vec<Sender<Work>>> {
 /// Work on one of the threads.
 pub(super) struct Runner<T> {
     is_finished: Arc<AtomicBool>,
-    ended: Receiver<Result<T, Box<dyn Any + Send>>>,
+    ended: Receiver<std::thread::Result<Result<T>>>,
 }
 
 /// Starts work on a thread that waits for some, or else on a new one.
 pub(super) fn start<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<Runner<Result<T>>> {
+) -> Result<Runner<T>> {
     let waiting = idle().pop();
     let thread = match waiting {
         Some(thread) => thread,
@@ -70,9 +70,7 @@ impl<T> Runner<T> {
     pub(super) fn is_finished(&self) -> bool {
         self.is_finished.load(Acquire)
     }
-}
 
-impl<T> Runner<Result<T>> {
     /// Waits for the work, which was told to end.
     pub(super) fn end(self, patience: Duration) -> Result<T> {
         let Ok(ended) = self.ended.recv_timeout(patience) else {

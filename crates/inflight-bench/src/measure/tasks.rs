@@ -395,7 +395,7 @@ fn synced_at_end(
     })
 }
 
-type Runner = runner::Runner<Result<Modes>>;
+type Runner = runner::Runner<Modes>;
 
 /// Has the strategy run its runtime on a thread.
 fn start(

@@ -297,7 +297,7 @@ pub(crate) trait Lane {
     /// Whether it counts them as it goes, and only its own: else those of several lanes cannot be
     /// added up.
     fn counts_its_own(&self) -> bool {
-        true
+        self.knows_syscalls()
     }
 
     /// The modes that took effect.
