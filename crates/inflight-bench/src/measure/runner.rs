@@ -2,8 +2,8 @@
 //!
 //! A program's threads live long, and one that has just begun is slower: where each write is
 //! synced, by a third in stretches of 50 and 200 ms with a file system on a loop device here,
-//! whoever makes them (`docs/figures.md`). So a runtime gets a thread that has run others before, as
-//! a lane alone has the measuring thread. One that does not end keeps its thread.
+//! whoever makes them (`docs/figures.md`). So a runtime gets a thread that has run others before,
+//! as a lane alone has the measuring thread. One that does not end keeps its thread.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
