@@ -209,11 +209,11 @@ mod tests {
             one[0] > 1
         });
         assert!(is_seldom, "the fastest is timed as often as others");
-        let other = agreed_by(&[slow, idle]);
-        assert!(
-            other[0] < other[1],
-            "{other:?}: what does nothing is not counted"
-        );
+        let is_counted = (0..50).all(|_| {
+            let other = agreed_by(&[slow, idle]);
+            other[0] >= other[1]
+        });
+        assert!(!is_counted, "what does nothing is not counted");
     }
 
     #[test]
