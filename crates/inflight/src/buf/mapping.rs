@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Pages whose residency is asked for together and kept in the bits of a word.
 const REGION_PAGES: usize = 64;
 
-/// How long an answer is believed. The kernel takes a page that is mapped and was used a moment ago
-/// late; what happens if it does is a wait for the disk, not a wrong answer.
+/// How long an answer is believed at first; twice as long each time that the next one is the same,
+/// at most [`FRESH_MAX_MS`]. The kernel takes a page that is mapped and was used a moment ago late;
+/// what happens if it does is a wait for the disk, not a wrong answer.
 const FRESH_MS: u64 = 100;
+const FRESH_MAX_MS: u64 = 800;
 
 /// How long it is believed of a region that nothing of it is resident: asking costs more than a
 /// read by another road that finds it is.
@@ -27,7 +29,7 @@ const ABSENT_MS: u64 = 1_000;
 /// How long the mapping is not used after a page was seen to have gone: memory is short.
 const PAUSE_MS: u64 = 1_000;
 
-/// How far behind the last page of the file the page lies that cannot be resident. The large folio
+/// How far behind the last page of the file a page lies that cannot be resident. The large folio
 /// that holds the last page may reach beyond the end of the file, on tmpfs with `huge=always` for
 /// one; it is no larger than a huge page, of which the largest on 64-bit machines in use is this.
 const BEYOND_BYTES: usize = 512 << 20;
@@ -39,19 +41,20 @@ const SAMPLE_EVERY: u32 = 16;
 /// What is known of [`REGION_PAGES`] pages.
 #[derive(Debug, Default)]
 struct Region {
-    /// When the kernel was asked, in milliseconds of the coarse clock; 0 before that.
-    asked_ms: AtomicU64,
+    /// Until when that is believed, in milliseconds of the coarse clock; 0 before it was asked for.
+    until_ms: AtomicU64,
     /// A bit for each page: whether it was resident.
     resident: AtomicU64,
+    /// How long what is resident is believed after the next answer, if that is the same.
+    fresh_ms: AtomicU64,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    start: NonNull<u8>,
+    pages: Pages,
     /// Bytes of the file when it was mapped.
     size_bytes: usize,
-    mapped_bytes: usize,
     /// A page has two to this power bytes; shifting is faster than dividing.
     page_shift: u32,
     regions: Box<[Region]>,
@@ -63,10 +66,55 @@ pub(crate) struct Mapping {
     looked: AtomicU32,
 }
 
+/// Mapped pages of a file, as long as this lives.
+#[derive(Debug)]
+struct Pages {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
 // SAFETY: the memory is only read from, and belongs to this value until it is dropped.
-unsafe impl Send for Mapping {}
-// SAFETY: as above; everything else is atomic.
-unsafe impl Sync for Mapping {}
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps the pages that begin `offset` bytes into a file and have so many bytes.
+    fn new(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Self> {
+        let offset = i64::try_from(offset).map_err(|_| too_large())?;
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
+        let start =
+            unsafe { libc::mmap64(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
+        match NonNull::new(start.cast()) {
+            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Which of at most [`REGION_PAGES`] pages are resident, `bytes` from `offset` on.
+    fn resident(&self, offset: usize, bytes: usize) -> io::Result<u64> {
+        let mut told = [0_u8; REGION_PAGES];
+        let start = self.start.as_ptr().wrapping_add(offset);
+        debug_assert!(offset + bytes <= self.bytes && bytes <= told.len() * page_bytes());
+        // SAFETY: the range is mapped, and there is a place for each page.
+        if unsafe { libc::mincore(start.cast(), bytes, told.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // What was not asked for is left at zero.
+        let bits = told.iter().enumerate();
+        Ok(bits.fold(0, |resident, (page, told)| {
+            resident | u64::from(told & 1) << page
+        }))
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nobody has an address in it.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
 
 /// Why a file is not mapped.
 #[derive(Debug)]
@@ -78,6 +126,12 @@ pub(crate) enum NotMapped {
     /// The kernel does not tell this process what is resident. mincore(2): only to the owner of the
     /// file, or who may write to it; to others it says that everything is.
     Untold,
+}
+
+impl From<io::Error> for NotMapped {
+    fn from(cause: io::Error) -> Self {
+        Self::Refused(cause)
+    }
 }
 
 impl fmt::Display for NotMapped {
@@ -106,46 +160,30 @@ impl Mapping {
             return Err(NotMapped::Empty);
         }
         let page_bytes = page_bytes();
-        let mapped_bytes = size_bytes
+        let told_of = size_bytes
             .checked_next_multiple_of(page_bytes)
-            .and_then(|pages| pages.checked_add(BEYOND_BYTES + page_bytes))
+            .and_then(|bytes| bytes.checked_add(BEYOND_BYTES))
             .ok_or_else(too_large)?;
-        // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                mapped_bytes,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                fd,
-                0,
-            )
-        };
-        let start = match NonNull::new(start.cast()) {
-            Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => start,
-            _ => return Err(NotMapped::Refused(io::Error::last_os_error())),
-        };
+        // Mapped by itself: a process with many files has not so many addresses for each.
+        let beyond = Pages::new(fd, told_of as u64, page_bytes)?;
+        if beyond.resident(0, page_bytes)? != 0 {
+            return Err(NotMapped::Untold);
+        }
+        let pages = Pages::new(fd, 0, size_bytes)?;
+        // If a page is touched that has gone meanwhile, it alone is to be read. A hint.
+        let (start, advice) = (pages.start.as_ptr().cast(), libc::MADV_RANDOM);
+        // SAFETY: it changes nothing of what the memory holds.
+        let _ = unsafe { libc::madvise(start, size_bytes, advice) };
         let regions = size_bytes.div_ceil(page_bytes).div_ceil(REGION_PAGES);
-        let mapping = Self {
-            start,
+        Ok(Self {
+            pages,
             size_bytes,
-            mapped_bytes,
             page_shift: page_bytes.trailing_zeros(),
             regions: (0..regions).map(|_| Region::default()).collect(),
             paused_until_ms: AtomicU64::new(0),
             barren: AtomicU32::new(0),
             looked: AtomicU32::new(0),
-        };
-        // If a page is touched that has gone meanwhile, it alone is to be read. A hint.
-        // SAFETY: it changes nothing of what the memory holds.
-        let _ = unsafe { libc::madvise(start.as_ptr().cast(), mapped_bytes, libc::MADV_RANDOM) };
-        // The last page is far beyond the end of the file and never resident: where it is said to
-        // be, nothing that is said can be believed.
-        match mapping.ask(mapped_bytes - page_bytes, 1) {
-            Some(0) => Ok(mapping),
-            Some(_) => Err(NotMapped::Untold),
-            None => Err(NotMapped::Refused(io::Error::last_os_error())),
-        }
+        })
     }
 
     /// Copies `len` bytes at `offset` to `to` if they are in the file and all resident, without
@@ -165,7 +203,7 @@ impl Mapping {
         if end > self.size_bytes || len == 0 || !self.has(offset, end) {
             return false;
         }
-        let from = self.start.as_ptr().wrapping_add(offset);
+        let from = self.pages.start.as_ptr().wrapping_add(offset);
         // SAFETY: the range is in the mapping and nobody changes it (`Mapping::new`); `to` is valid
         // by the contract of this function, and no buffer lies in a mapping of ours.
         unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
@@ -185,22 +223,17 @@ impl Mapping {
             let region = &self.regions[number];
             let bit = 1 << (page % REGION_PAGES);
             let mut resident = region.resident.load(Ordering::Relaxed);
-            let asked_ms = region.asked_ms.load(Ordering::Relaxed);
-            let believed_ms = if resident == 0 { ABSENT_MS } else { FRESH_MS };
-            if asked_ms + believed_ms <= now_ms || asked_ms == 0 {
-                resident = self.refresh(number, asked_ms, now_ms);
+            let until_ms = region.until_ms.load(Ordering::Relaxed);
+            if until_ms <= now_ms {
+                resident = self.refresh(number, until_ms, now_ms);
             }
             resident & bit != 0
         })
     }
 
-    fn page_bytes(&self) -> usize {
-        1 << self.page_shift
-    }
-
     /// Asks for a region anew, unless another thread is doing that. What is resident of it.
     #[cold]
-    fn refresh(&self, number: usize, asked_ms: u64, now_ms: u64) -> u64 {
+    fn refresh(&self, number: usize, until_ms: u64, now_ms: u64) -> u64 {
         let region = &self.regions[number];
         let before = region.resident.load(Ordering::Relaxed);
         if self.barren.load(Ordering::Relaxed) >= BARREN_AT
@@ -212,17 +245,26 @@ impl Mapping {
         {
             return 0;
         }
-        let asked = &region.asked_ms;
-        if asked
-            .compare_exchange(asked_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed)
+        let (until, soon_ms) = (&region.until_ms, now_ms + FRESH_MS);
+        if until
+            .compare_exchange(until_ms, soon_ms, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
             return before;
         }
-        let first = number * REGION_PAGES;
-        let pages = (self.size_bytes.div_ceil(self.page_bytes()) - first).min(REGION_PAGES);
-        let resident = self.ask(first << self.page_shift, pages).unwrap_or(0);
+        let first = (number * REGION_PAGES) << self.page_shift;
+        let bytes = (self.size_bytes - first).min(REGION_PAGES << self.page_shift);
+        let resident = self.pages.resident(first, bytes).unwrap_or(0);
         region.resident.store(resident, Ordering::Relaxed);
+        let is_same = resident == before;
+        let fresh_ms = match region.fresh_ms.load(Ordering::Relaxed) {
+            fresh_ms if is_same => fresh_ms.max(FRESH_MS),
+            _ => FRESH_MS,
+        };
+        let next_ms = (2 * fresh_ms).min(FRESH_MAX_MS);
+        region.fresh_ms.store(next_ms, Ordering::Relaxed);
+        let believed_ms = if resident == 0 { ABSENT_MS } else { fresh_ms };
+        until.store(now_ms + believed_ms, Ordering::Relaxed);
         if resident == 0 {
             let barren = self.barren.load(Ordering::Relaxed);
             self.barren
@@ -236,34 +278,10 @@ impl Mapping {
         }
         resident
     }
-
-    /// Which of at most [`REGION_PAGES`] pages from `offset` on are resident; `None` if the kernel
-    /// does not answer.
-    fn ask(&self, offset: usize, pages: usize) -> Option<u64> {
-        let mut told = [0_u8; REGION_PAGES];
-        let start = self.start.as_ptr().wrapping_add(offset);
-        let len = pages << self.page_shift;
-        debug_assert!(pages <= REGION_PAGES);
-        // SAFETY: the range is in the mapping, and there is a place for each page.
-        let answer = unsafe { libc::mincore(start.cast(), len, told.as_mut_ptr()) };
-        (answer == 0).then(|| {
-            let bits = told.iter().enumerate().take(pages);
-            bits.fold(0, |resident, (page, told)| {
-                resident | u64::from(told & 1) << page
-            })
-        })
-    }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody has an address in it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped_bytes) };
-    }
-}
-
-fn too_large() -> NotMapped {
-    NotMapped::Refused(io::Error::from_raw_os_error(libc::ENOMEM))
+fn too_large() -> io::Error {
+    io::Error::from_raw_os_error(libc::EOVERFLOW)
 }
 
 fn page_bytes() -> usize {
