@@ -9,6 +9,7 @@
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
 
+mod away;
 mod busy_poll;
 mod calls;
 mod copies;
@@ -24,19 +25,19 @@ mod step;
 mod way;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 use copies::Copies;
 
+pub(crate) use away::{LOOP_WAIT_MAX, loop_waits};
 pub(crate) use busy_poll::{BusyPolls, LOOK_MAX, Moment};
 pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
-pub(crate) use flush::{
-    LOOP_FLUSH_MAX, can_sleep, gather_for, is_little, is_short_flush, loop_flushes,
-};
+pub(crate) use flush::{can_sleep, gather_for, is_little, is_short_flush};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
@@ -262,6 +263,9 @@ pub(crate) fn is_fast(ns: u64, bytes: usize) -> bool {
 pub(crate) struct Learned {
     reads: Warmth,
     copies: Copies,
+    /// How long the last read and the last direct write took for which a thread waited, in
+    /// nanoseconds; 0 if there was none.
+    waited_ns: [AtomicU64; 2],
     /// What is below the file, and what others there have shown of it.
     device: Option<Arc<Device>>,
 }
@@ -284,6 +288,7 @@ impl Learned {
         Self {
             reads,
             copies,
+            waited_ns: Default::default(),
             device,
         }
     }
@@ -324,6 +329,14 @@ impl Learned {
         }
     }
 
+    /// How long the last such transfer took for which a thread waited; of writes through the page
+    /// cache nothing is known.
+    pub(crate) fn waited(&self, facts: Facts, is_write: bool) -> Option<Duration> {
+        let is_known = facts.direct || !is_write;
+        let ns = self.waited_ns[usize::from(is_write)].load(Ordering::Relaxed);
+        (is_known && ns > 0).then(|| Duration::from_nanos(ns))
+    }
+
     /// Learns from a transfer.
     #[inline]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
@@ -336,6 +349,9 @@ impl Learned {
                 self.copies.note(seen, self.device.as_deref());
             }
             return;
+        }
+        if let Seen::Pooled { ns, .. } = seen {
+            self.waited_ns[usize::from(is_write)].store(ns, Ordering::Relaxed);
         }
         let seen = match seen {
             Seen::Waited { ns, bytes } => Seen::Took { ns, bytes },

@@ -135,6 +135,14 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         }
     }
 
+    fn is_short(&self) -> bool {
+        match self {
+            Self::Read(read) => read.is_short(),
+            Self::Write(write) => write.is_short(),
+            Self::Sync(_) => false,
+        }
+    }
+
     fn note(&self, seen: SeenOf) {
         match self {
             Self::Read(read) => read.note(seen),

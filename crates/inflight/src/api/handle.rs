@@ -21,7 +21,7 @@ use crate::error::SyncFailed;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Road, Seen, Span, TRANSFER_MAX_BYTES, Wishes};
-use crate::policy::{Facts, Learned, road};
+use crate::policy::{Facts, Learned, loop_waits, road};
 
 /// See the module.
 #[derive(Debug)]
@@ -191,6 +191,13 @@ impl Handle {
     /// Whether transfers of a kind are taken without waiting, as far as is known.
     pub(super) fn takes_nowait(&self, is_write: bool) -> Option<bool> {
         self.learned.takes_nowait(self.facts, is_write)
+    }
+
+    /// Whether a run loop with nothing else to do makes such a transfer itself, if it is for a
+    /// thread: it waits for a device, and not for long.
+    pub(super) fn is_short(&self, is_write: bool) -> bool {
+        let waits_for_a_device = self.is_storage && !self.facts.served;
+        waits_for_a_device && loop_waits(self.learned.waited(self.facts, is_write))
     }
 
     /// Learns from the answer to a read.

@@ -97,6 +97,10 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         self.file.handle().twin(of)
     }
 
+    fn is_short(&self) -> bool {
+        self.file.handle().is_short(false)
+    }
+
     #[inline]
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(false, seen.0);
@@ -185,6 +189,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         // SAFETY: the span is that of our buffer.
         let (op, whole) = unsafe { bounced.write(handle.raw_fd(), span, self.all, wishes) };
         handle.write_past_the_cache(op, whole)
+    }
+
+    fn is_short(&self) -> bool {
+        self.file.handle().is_short(true)
     }
 
     fn note(&self, seen: SeenOf) {

@@ -104,6 +104,10 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         self.file.handle().twin(of)
     }
 
+    fn is_short(&self) -> bool {
+        self.file.handle().is_short(false)
+    }
+
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(false, seen.0);
     }
@@ -153,6 +157,10 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
 
     fn sync(&self) -> Option<SyncOf<'_>> {
         self.durable.as_ref()?.sync()
+    }
+
+    fn is_short(&self) -> bool {
+        self.file.handle().is_short(true)
     }
 
     fn note(&self, seen: SeenOf) {

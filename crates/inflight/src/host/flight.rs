@@ -281,7 +281,7 @@ pub(crate) unsafe fn launch<O: Prepare>(
         Tried::Request(request) => request,
     };
     // SAFETY: passed on from the caller.
-    if let Some((home, ticket)) = unsafe { local::submit(shared, &request, waker) } {
+    if let Some((home, ticket)) = unsafe { local::submit(shared, operation, &request, waker) } {
         return Launch::InFlight(Flight::Local(home, ticket));
     }
     if shared.is_pooled(&request)

@@ -74,6 +74,13 @@ pub trait Prepare {
         None
     }
 
+    /// Whether a run loop with nothing else to do may make the request itself, if it is for a
+    /// thread.
+    #[doc(hidden)]
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// Learns how a read was served.
     #[doc(hidden)]
     fn note(&self, seen: SeenOf) {

@@ -1,4 +1,4 @@
-//! When a flush begins, and who may make it.
+//! When a flush begins, and whether it is put off.
 
 use std::time::Duration;
 
@@ -22,16 +22,6 @@ pub(crate) fn can_sleep(time: Duration) -> bool {
     time >= Duration::from_micros(50)
 }
 
-/// Whether a run loop that has nothing else to do makes a flush itself, given how long the last one
-/// of the file took.
-///
-/// To hand it to a thread of the pool and hear of it takes two wake-ups, a quarter of the time of a
-/// durable append (`docs/measurements/2026-11-21-policy-virtio-2cpu`). While the loop makes it, it
-/// does not see what other threads bring.
-pub(crate) fn loop_flushes(took: Option<Duration>) -> bool {
-    took.is_some_and(|took| took <= LOOP_FLUSH_MAX)
-}
-
 /// Whether a flush has waited for nothing: drives take 20 us and more to tell that they have
 /// written, file systems in memory half a microsecond.
 pub(crate) fn is_short_flush(took: Duration) -> bool {
@@ -45,9 +35,6 @@ const SHORT_FLUSH_MAX: Duration = Duration::from_micros(5);
 pub(crate) fn is_little(bytes: u64) -> bool {
     bytes <= 1 << 20
 }
-
-/// The longest that a run loop is to be away.
-pub(crate) const LOOP_FLUSH_MAX: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -66,12 +53,5 @@ mod tests {
     fn a_flush_of_memory_is_short_and_one_of_a_drive_is_not() {
         assert!(is_short_flush(Duration::from_nanos(600)));
         assert!(!is_short_flush(Duration::from_micros(20)));
-    }
-
-    #[test]
-    fn a_loop_makes_flushes_that_are_known_to_be_short() {
-        assert!(!loop_flushes(None));
-        assert!(loop_flushes(Some(Duration::from_micros(90))));
-        assert!(!loop_flushes(Some(Duration::from_millis(5))));
     }
 }

@@ -64,9 +64,9 @@ impl Aside {
         self.in_flight > 0 && self.lane.as_ref().is_some_and(Lane::has_completed)
     }
 
-    /// From now on the owner is interrupted by its alarm, so it must not help.
-    pub(super) fn be_interrupted(&mut self) {
-        self.is_interrupted = true;
+    /// Whether the owner is interrupted by its alarm from now on, so that it must not help.
+    pub(super) fn be_interrupted(&mut self, is_interrupted: bool) {
+        self.is_interrupted = is_interrupted;
     }
 }
 

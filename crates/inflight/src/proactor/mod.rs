@@ -306,6 +306,25 @@ impl Proactor {
         self.turn_with(at_least, Wait::Through, deliver);
     }
 
+    /// Whether a request for a thread is the only one in flight, and nobody has been told of it.
+    pub(crate) fn has_one_for_a_thread(&self) -> bool {
+        let is_for_a_thread = self.aside.is_busy() || self.backend.is_for_threads();
+        let is_one = self.slots.in_flight() == 1 && self.queued == 1;
+        is_for_a_thread && is_one && self.unissued.is_empty() && self.early.is_empty()
+    }
+
+    /// Makes that request on this thread, which nothing interrupts meanwhile.
+    pub(crate) fn turn_alone(&mut self, deliver: impl FnMut(u32, Answer)) {
+        self.be_interrupted(false);
+        self.turn(1, deliver);
+        self.be_interrupted(true);
+    }
+
+    fn be_interrupted(&mut self, is_interrupted: bool) {
+        self.aside.be_interrupted(is_interrupted);
+        self.backend.be_interrupted(is_interrupted);
+    }
+
     /// The answer of what has been pushed, which is the only one in flight.
     pub(crate) fn turn_for_one(&mut self) -> Answer {
         let mut answer = None;
@@ -331,7 +350,7 @@ impl Proactor {
     ///
     /// When no descriptor is left.
     pub(crate) fn alarm(&mut self) -> io::Result<Alarm> {
-        self.aside.be_interrupted();
+        self.aside.be_interrupted(true);
         self.backend.alarm()
     }
 

@@ -191,8 +191,13 @@ impl Lane {
 
     /// What calls the owner away from its wait. From now on it leaves operations to the pool.
     pub(crate) fn bell(&mut self) -> Bell {
-        self.helps = false;
+        self.leave_to_the_pool(true);
         Bell(Arc::clone(&self.shared))
+    }
+
+    /// Whether the owner leaves operations to the pool from now on.
+    pub(crate) fn leave_to_the_pool(&mut self, leaves: bool) {
+        self.helps = !leaves;
     }
 
     /// Lets the pool at what is queued, for an owner that waits then or does not.

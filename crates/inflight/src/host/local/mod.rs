@@ -11,6 +11,7 @@ mod promise;
 mod remote;
 mod shares;
 mod tasks;
+mod turn;
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -19,7 +20,6 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::caller::{Lease, lease};
@@ -30,12 +30,13 @@ use super::shared::Shared;
 use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
-use crate::op::Request;
+use crate::op::{Prepare, Request};
 use crate::policy::wait_for;
 use promise::Promise;
 use remote::Remote;
 use shares::{Shared as Shares, Taken};
 use tasks::{MAIN, Tasks};
+use turn::Until;
 
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, is_entered};
@@ -73,19 +74,13 @@ struct Loop<'s> {
     asked: RefCell<Vec<Then>>,
     pace: RefCell<Pace>,
     promise: Promise,
+    /// Whether what was submitted last was the only request then, and is known to be short.
+    is_short: Cell<bool>,
     shares: Shares,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
     /// Handles of tasks of those loops have one of these beside a waker of a task of this one.
     barred: Barred,
-}
-
-/// What a turn of the proactor waits for.
-enum Until {
-    /// So many completions.
-    Completions(u32),
-    /// As many, the alarm, or the end of this time.
-    Alarm(u32, Option<Duration>),
 }
 
 /// A loop that began to run a future, as that future remembers it.
@@ -123,8 +118,9 @@ pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
 ///
 /// As for [`Cells::insert`].
 #[inline(always)]
-pub(crate) unsafe fn submit(
+pub(crate) unsafe fn submit<O: Prepare>(
     shared: &Arc<Shared>,
+    operation: &O,
     request: &Request,
     waker: &Waker,
 ) -> Option<(Home, Ticket)> {
@@ -133,7 +129,7 @@ pub(crate) unsafe fn submit(
             return None;
         }
         // SAFETY: passed on from the caller.
-        let ticket = unsafe { current.submit(request, waker) };
+        let ticket = unsafe { current.submit(operation, request, waker) };
         Some((current.remote.id, ticket))
     })?
 }
@@ -221,6 +217,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         asked: RefCell::default(),
         pace: RefCell::default(),
         promise: Promise::default(),
+        is_short: Cell::default(),
         shares: Shares::default(),
         outer: CURRENT.get(),
         barred: Barred::default(),
@@ -304,11 +301,12 @@ impl Loop<'_> {
     }
 
     #[inline(always)]
-    unsafe fn submit(&self, request: &Request, waker: &Waker) -> Ticket {
+    unsafe fn submit<O: Prepare>(&self, operation: &O, request: &Request, waker: &Waker) -> Ticket {
         let wake = self.wake_of(waker);
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(request) };
         let mut cells = self.cells.borrow_mut();
+        self.is_short.set(cells.is_idle() && operation.is_short());
         let mut lease = self.lease.borrow_mut();
         let proactor = lease.proactor();
         if proactor.has_room() && cells.may_start(bytes) {
@@ -471,7 +469,7 @@ impl Loop<'_> {
             if parked {
                 assert!(!is_barred, "{}", nested::BARRED);
                 self.sweep();
-                self.turn_proactor(Until::Alarm(1, until));
+                self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
             }
         }
         self.deliver();
@@ -482,68 +480,12 @@ impl Loop<'_> {
         looks || !is_busy
     }
 
-    /// What is in flight is the parent's, so operations answer when they are polled; nothing else
-    /// can wake a task but a timer.
-    #[cold]
-    fn turn_in_child(&self) {
-        let count = self.tasks.borrow().count();
-        (0..count).for_each(|task| self.wake(task));
-        self.ring_timers();
-        thread::sleep(CHILD_STEP);
-    }
-
-    /// Lets pools go that are gone, when nothing is in flight.
-    fn sweep(&self) {
-        let mut lease = self.lease.borrow_mut();
-        if lease.proactor().is_idle() {
-            lease.proactor().sweep();
-        }
-    }
-
-    /// Has the proactor turn, and takes answers to their cells. True if some have come.
-    fn turn_proactor(&self, until: Until) -> bool {
-        let mut lease = self.lease.borrow_mut();
-        let mut answering = self.answering();
-        let mut have_come = false;
-        let deliver = |token, answer| {
-            have_come = true;
-            answering.take(token, answer);
-        };
-        let proactor = lease.proactor();
-        match until {
-            Until::Completions(at_least) => proactor.turn(at_least, deliver),
-            Until::Alarm(at_least, at_most) => proactor.turn_or(at_least, at_most, deliver),
-        }
-        lease.turned();
-        have_come
-    }
-
     fn answering(&self) -> Answering<'_> {
         Answering {
             cells: self.cells.borrow_mut(),
             tasks: self.tasks.borrow_mut(),
             ready: self.ready.borrow_mut(),
             asked: self.asked.borrow_mut(),
-        }
-    }
-
-    /// Hands queued requests to the proactor, as far as it has room.
-    #[inline]
-    fn hand_over(&self) {
-        self.hand_over_missed();
-        let mut cells = self.cells.borrow_mut();
-        if !cells.may_take() {
-            return;
-        }
-        let mut lease = self.lease.borrow_mut();
-        let proactor = lease.proactor();
-        while proactor.has_room()
-            && let Some((token, request)) = cells.take()
-        {
-            // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done,
-            // or has left it in the cell; cells are done only by the answers that the proactor
-            // delivers.
-            unsafe { proactor.push(token, &request) };
         }
     }
 

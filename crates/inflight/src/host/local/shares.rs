@@ -198,6 +198,7 @@ impl Loop<'_> {
         while proactor.has_room()
             && let Some((token, request)) = missed.pop_front()
         {
+            self.is_short.set(false);
             // SAFETY: as for what is shared: the cell is in flight until this is answered. Nobody
             // is at work at it any more, as its answer has been taken.
             unsafe { proactor.push(token, &request) };

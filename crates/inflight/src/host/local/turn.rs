@@ -1,0 +1,96 @@
+//! How a run loop hands over what its tasks have asked for, and waits.
+//!
+//! A request for a thread of the pool that is the only one in flight is made by the loop itself, if
+//! it has nothing else to do and the request is known to be short ([`loop_waits`]): it would sleep
+//! as long in its proactor, and be woken by that thread.
+//!
+//! [`loop_waits`]: crate::policy::loop_waits
+#![allow(unsafe_code)]
+
+use std::thread;
+use std::time::Duration;
+
+use super::{CHILD_STEP, Loop};
+use crate::policy::LOOP_WAIT_MAX;
+
+/// What a turn of the proactor waits for.
+pub(super) enum Until {
+    /// So many completions.
+    Completions(u32),
+    /// As many, the alarm, or the end of this time.
+    Alarm(u32, Option<Duration>),
+    /// The only one, which this thread makes itself.
+    Made,
+}
+
+impl Loop<'_> {
+    /// What a loop waits for that has no task to poll, and has to be back after this time.
+    /// `is_free`: nothing but its proactor is at work for it.
+    pub(super) fn until_called(&self, is_free: bool, at_most: Option<Duration>) -> Until {
+        let is_soon = at_most.is_some_and(|at_most| at_most <= LOOP_WAIT_MAX);
+        // A loop that this one is nested in may be called meanwhile.
+        let may_wait = is_free && self.is_short.get() && self.outer.is_none() && !is_soon;
+        match may_wait && self.lease.borrow_mut().proactor().has_one_for_a_thread() {
+            true => Until::Made,
+            false => Until::Alarm(1, at_most),
+        }
+    }
+
+    /// Has the proactor turn, and takes answers to their cells. True if some have come.
+    pub(super) fn turn_proactor(&self, until: Until) -> bool {
+        let mut lease = self.lease.borrow_mut();
+        let mut answering = self.answering();
+        let mut have_come = false;
+        let deliver = |token, answer| {
+            have_come = true;
+            answering.take(token, answer);
+        };
+        let proactor = lease.proactor();
+        match until {
+            Until::Completions(at_least) => proactor.turn(at_least, deliver),
+            Until::Alarm(at_least, at_most) => proactor.turn_or(at_least, at_most, deliver),
+            Until::Made => proactor.turn_alone(deliver),
+        }
+        lease.turned();
+        have_come
+    }
+
+    /// Hands queued requests to the proactor, as far as it has room.
+    #[inline]
+    pub(super) fn hand_over(&self) {
+        self.hand_over_missed();
+        let mut cells = self.cells.borrow_mut();
+        if !cells.may_take() {
+            return;
+        }
+        let mut lease = self.lease.borrow_mut();
+        let proactor = lease.proactor();
+        while proactor.has_room()
+            && let Some((token, request)) = cells.take()
+        {
+            self.is_short.set(false);
+            // SAFETY: whoever has the ticket of a request keeps its memory until the cell is done,
+            // or has left it in the cell; cells are done only by the answers that the proactor
+            // delivers.
+            unsafe { proactor.push(token, &request) };
+        }
+    }
+
+    /// Lets pools go that are gone, when nothing is in flight.
+    pub(super) fn sweep(&self) {
+        let mut lease = self.lease.borrow_mut();
+        if lease.proactor().is_idle() {
+            lease.proactor().sweep();
+        }
+    }
+
+    /// What is in flight is the parent's, so operations answer when they are polled; nothing else
+    /// can wake a task but a timer.
+    #[cold]
+    pub(super) fn turn_in_child(&self) {
+        let count = self.tasks.borrow().count();
+        (0..count).for_each(|task| self.wake(task));
+        self.ring_timers();
+        thread::sleep(CHILD_STEP);
+    }
+}

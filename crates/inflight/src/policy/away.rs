@@ -1,0 +1,27 @@
+//! Whether a run loop that has nothing else to do makes a call itself that waits for a device.
+
+use std::time::Duration;
+
+/// Whether it does, given how long the last one of the same kind took.
+///
+/// To hand it to a thread of the pool and hear of it takes two wake-ups, a quarter of the time of a
+/// durable append (`docs/measurements/2026-11-21-policy-virtio-2cpu`). While the loop makes it, it
+/// does not see what other threads bring.
+pub(crate) fn loop_waits(took: Option<Duration>) -> bool {
+    took.is_some_and(|took| took <= LOOP_WAIT_MAX)
+}
+
+/// The longest that a run loop is to be away.
+pub(crate) const LOOP_WAIT_MAX: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_makes_calls_that_are_known_to_be_short() {
+        assert!(!loop_waits(None));
+        assert!(loop_waits(Some(Duration::from_micros(90))));
+        assert!(!loop_waits(Some(Duration::from_millis(5))));
+    }
+}
