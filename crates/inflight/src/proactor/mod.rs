@@ -571,3 +571,8 @@ fn completions_lost(what: &str) -> ! {
     );
     std::process::abort();
 }
+
+// Miri does not know these calls.
+#[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
+#[path = "made_test.rs"]
+mod made;

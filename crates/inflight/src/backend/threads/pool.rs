@@ -99,6 +99,12 @@ impl Pool {
         self.threads_max as u64
     }
 
+    /// How many threads there are.
+    #[cfg(all(test, feature = "faulty", not(loom)))]
+    pub(crate) fn living(&self) -> usize {
+        lock(&self.shared.state).living
+    }
+
     /// Whether there is a thread, of which there is one from then on until the pool is closed. One
     /// is started if there is none and that can be.
     #[cold]
