@@ -207,7 +207,7 @@ impl Backend {
     /// Whether a plain system call could answer differently. The thread pool makes plain calls
     /// itself, so its errors are final.
     pub(crate) fn differs_from_plain_calls(&self) -> bool {
-        !self.is_for_threads()
+        !matches!(self, Self::Threads(_))
     }
 
     /// Pushes a direct transfer where that is all that the backend takes, as [`Backend::push`].
@@ -229,16 +229,11 @@ impl Backend {
         matches!(self, Self::Aio(_))
     }
 
-    /// Whether it is threads, which take everything.
-    pub(crate) fn is_for_threads(&self) -> bool {
-        matches!(self, Self::Threads(_))
-    }
-
     /// Whether the owner is interrupted by its alarm from now on; else it does what waits alone for
     /// a thread.
     pub(crate) fn be_interrupted(&mut self, is_interrupted: bool) {
         if let Self::Threads(lane) = self {
-            lane.leave_to_the_pool(is_interrupted);
+            lane.be_interrupted(is_interrupted);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A copy out of a mapping is the fastest way to cached data, because it needs no system call; but
 //! touching a page that is not there blocks the thread until the disk has answered. So the kernel
 //! is asked which pages are resident (mincore(2)), for [`REGION_PAGES`] at a time, and the answer
-//! is believed for [`FRESH_MS`]. The figures are in `docs/design/mapping.md`.
+//! is believed for a while ([`FRESH_MS`]). The figures are in `docs/design/mapping.md`.
 #![allow(unsafe_code)]
 
 use std::fmt;

@@ -308,7 +308,7 @@ impl Proactor {
 
     /// Whether a request for a thread is the only one in flight, and nobody has been told of it.
     pub(crate) fn has_one_for_a_thread(&self) -> bool {
-        let is_for_a_thread = self.aside.is_busy() || self.backend.is_for_threads();
+        let is_for_a_thread = self.aside.is_busy() || !self.backend.differs_from_plain_calls();
         let is_one = self.slots.in_flight() == 1 && self.queued == 1;
         is_for_a_thread && is_one && self.unissued.is_empty() && self.early.is_empty()
     }

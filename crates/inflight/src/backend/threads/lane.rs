@@ -191,13 +191,14 @@ impl Lane {
 
     /// What calls the owner away from its wait. From now on it leaves operations to the pool.
     pub(crate) fn bell(&mut self) -> Bell {
-        self.leave_to_the_pool(true);
+        self.be_interrupted(true);
         Bell(Arc::clone(&self.shared))
     }
 
-    /// Whether the owner leaves operations to the pool from now on.
-    pub(crate) fn leave_to_the_pool(&mut self, leaves: bool) {
-        self.helps = !leaves;
+    /// Whether the owner is interrupted by its bell from now on, so that it leaves operations to
+    /// the pool.
+    pub(crate) fn be_interrupted(&mut self, is_interrupted: bool) {
+        self.helps = !is_interrupted;
     }
 
     /// Lets the pool at what is queued, for an owner that waits then or does not.
