@@ -194,10 +194,11 @@ impl Handle {
     }
 
     /// Whether a run loop with nothing else to do makes such a transfer itself, if it is for a
-    /// thread: it waits for a device, and not for long.
-    pub(super) fn is_short(&self, is_write: bool) -> bool {
+    /// thread: it waits for a device, and not for long. One with wishes may, as for a flush.
+    pub(super) fn is_short(&self, is_write: bool, wishes: Wishes) -> bool {
         let waits_for_a_device = self.is_storage && !self.facts.served;
-        waits_for_a_device && loop_waits(self.learned.waited(self.facts, is_write))
+        let waited = || self.learned.waited(self.facts, is_write);
+        waits_for_a_device && wishes.is_none() && loop_waits(waited())
     }
 
     /// Learns from the answer to a read.

@@ -98,7 +98,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     }
 
     fn is_short(&self) -> bool {
-        self.file.handle().is_short(false)
+        self.file.handle().is_short(false, self.wishes)
     }
 
     #[inline]
@@ -192,7 +192,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     }
 
     fn is_short(&self) -> bool {
-        self.file.handle().is_short(true)
+        self.file.handle().is_short(true, self.wishes)
     }
 
     fn note(&self, seen: SeenOf) {

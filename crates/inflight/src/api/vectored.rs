@@ -105,7 +105,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
     }
 
     fn is_short(&self) -> bool {
-        self.file.handle().is_short(false)
+        self.file.handle().is_short(false, self.wishes)
     }
 
     fn note(&self, seen: SeenOf) {
@@ -160,7 +160,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
     }
 
     fn is_short(&self) -> bool {
-        self.file.handle().is_short(true)
+        self.file.handle().is_short(true, self.wishes)
     }
 
     fn note(&self, seen: SeenOf) {

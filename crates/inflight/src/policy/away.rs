@@ -2,13 +2,22 @@
 
 use std::time::Duration;
 
+use super::step::POLL_MAX_BYTES;
+
 /// Whether it does, given how long the last one of the same kind took.
 ///
 /// To hand it to a thread of the pool and hear of it takes two wake-ups, a quarter of the time of a
-/// durable append (`docs/measurements/2026-11-21-policy-virtio-2cpu`). While the loop makes it, it
-/// does not see what other threads bring.
+/// durable append (`docs/measurements/2026-11-21-policy-virtio-2cpu`), and a third of that of a
+/// cold read (`docs/measurements/2026-11-25-made-virtio-2cpu`). While the loop makes it, it does
+/// not see what other threads bring.
 pub(crate) fn loop_waits(took: Option<Duration>) -> bool {
     took.is_some_and(|took| took <= LOOP_WAIT_MAX)
+}
+
+/// Whether the last transfer tells how long one of so many bytes takes: of a larger one the
+/// wake-ups are a small part anyway.
+pub(crate) fn loop_waits_for(bytes: u64) -> bool {
+    bytes <= POLL_MAX_BYTES as u64
 }
 
 /// The longest that a run loop is to be away.
@@ -23,5 +32,11 @@ mod tests {
         assert!(!loop_waits(None));
         assert!(loop_waits(Some(Duration::from_micros(90))));
         assert!(!loop_waits(Some(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn a_short_read_says_nothing_of_a_large_one() {
+        assert!(loop_waits_for(4096) && loop_waits_for(256 << 10));
+        assert!(!loop_waits_for(1 << 30));
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod lanes;
 #[cfg(feature = "faulty")]
 mod left;
 mod loops;
+mod made;
 mod memory;
 mod moved;
 mod nested;

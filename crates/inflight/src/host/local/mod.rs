@@ -31,7 +31,7 @@ use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Prepare, Request};
-use crate::policy::wait_for;
+use crate::policy::{loop_waits_for, wait_for};
 use promise::Promise;
 use remote::Remote;
 use shares::{Shared as Shares, Taken};
@@ -306,7 +306,8 @@ impl Loop<'_> {
         // SAFETY: the caller vouches for what the request names.
         let bytes = unsafe { bytes_of(request) };
         let mut cells = self.cells.borrow_mut();
-        self.is_short.set(cells.is_idle() && operation.is_short());
+        let is_one = cells.is_idle() && loop_waits_for(bytes);
+        self.is_short.set(is_one && operation.is_short());
         let mut lease = self.lease.borrow_mut();
         let proactor = lease.proactor();
         if proactor.has_room() && cells.may_start(bytes) {

@@ -27,10 +27,15 @@ const CHILD: &str = "INFLIGHT_STEADY_CHILD";
 
 /// Runs `body` in a process of its own, where no other test allocates or wakes up.
 fn in_own_process(test: &str, body: impl FnOnce()) {
+    in_own_process_of("awaited::steady", test, body);
+}
+
+/// As [`in_own_process`], of a test of this module.
+pub(super) fn in_own_process_of(module: &str, test: &str, body: impl FnOnce()) {
     if is_rerun(CHILD) {
         return body();
     }
-    let output = rerun(&format!("awaited::steady::{test}"), CHILD).output();
+    let output = rerun(&format!("{module}::{test}"), CHILD).output();
     let output = output.expect("this binary can be started");
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);

@@ -1,0 +1,81 @@
+//! What a run loop that has nothing else to do makes itself, and what it leaves to the pool.
+
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use inflight::fs::File;
+use inflight::{BackendKind, Engine};
+
+use super::steady::in_own_process_of;
+use crate::support::{direct_file_or_skip, pattern, skip};
+
+const BLOCK: usize = 4096;
+const LARGE: usize = 260 << 10;
+const READS: u64 = 8;
+
+/// How often threads of pools have gone to sleep.
+fn sleeps() -> u64 {
+    let tasks = fs::read_dir("/proc/self/task").expect("procfs is there");
+    let sleeps = |status: String| {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+        let is_pool = field("Name:").is_some_and(|name| name.trim() == "inflight-pool");
+        let count = field("voluntary_ctxt_switches:").filter(|_| is_pool);
+        count.map_or(0, |count| count.trim().parse().expect("it is a number"))
+    };
+    let statuses = tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
+    statuses.map(sleeps).sum()
+}
+
+/// Reads one after the other.
+fn read(engine: &Engine, file: &File, bytes: usize) {
+    let reads = async {
+        for at in 0..READS {
+            let buf = file.aligned_buf(bytes).expect("there is memory");
+            let (result, _) = file.read_at(buf, at * BLOCK as u64).await;
+            assert_eq!(result.expect("it is there"), bytes);
+        }
+    };
+    engine.run(reads).expect("a loop can run");
+}
+
+#[test]
+fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool() {
+    let name = "a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool";
+    in_own_process_of("awaited::made", name, || {
+        let builder = Engine::builder().backend(BackendKind::Threads).threads(1);
+        let engine = builder.build().expect("nothing is demanded");
+        let content = pattern(LARGE + 8 * BLOCK);
+        let Some(file) = direct_file_or_skip(name, &engine, &content) else {
+            return;
+        };
+        // The first ones show how long they take.
+        read(&engine, &file, BLOCK);
+        let before = engine.stats();
+        read(&engine, &file, BLOCK);
+        let after = engine.stats();
+        if after.plain_calls - before.plain_calls == READS {
+            return skip(name, "the file is in memory, and read where that is polled");
+        }
+        // Where other programs keep the disk busy one may take long.
+        let mut fastest = Duration::MAX;
+        let is_woken = (0..200).all(|_| {
+            let (before, begun) = (sleeps(), Instant::now());
+            read(&engine, &file, BLOCK);
+            fastest = fastest.min(begun.elapsed());
+            sleeps() != before
+        });
+        if is_woken && fastest > Duration::from_millis(READS) {
+            return skip(name, "the disk takes more than a millisecond");
+        }
+        assert!(!is_woken, "the pool makes them");
+        let before = sleeps();
+        read(&engine, &file, LARGE);
+        let late = Instant::now() + Duration::from_secs(10);
+        while sleeps() == before {
+            assert!(Instant::now() < late, "the loop makes large ones");
+            thread::yield_now();
+        }
+    });
+}
