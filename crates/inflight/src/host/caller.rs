@@ -223,8 +223,15 @@ impl Lease<'_> {
         let is_blind = matches!(road, Road::Blind | Road::Served);
         let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
         match road {
-            _ if is_warm => self.owned.gathered.passed(self.shared, SAMPLE_EVERY),
-            Road::CacheFirst | Road::First => self.owned.gathered.passed(self.shared, 1),
+            _ if is_warm => {
+                let manner = manner_of(road);
+                self.owned
+                    .gathered
+                    .passed(self.shared, manner, SAMPLE_EVERY);
+            }
+            Road::CacheFirst | Road::First => {
+                self.owned.gathered.passed(self.shared, Manner::Asking, 1);
+            }
             _ => {}
         }
         let is_sample = match road {
@@ -421,14 +428,11 @@ impl Lease<'_> {
             Plan::Run(road @ (Road::Warm | Road::Blind | Road::Served | Road::Memory), request)
                 if !self.is_sample() =>
             {
-                let manner = match road {
-                    Road::Memory => Manner::CallOrRing,
-                    _ => Manner::Call,
-                };
+                let manner = manner_of(road);
                 let gathered = &mut self.owned.gathered;
                 // SAFETY: as above; it is asked for while the operation stays where it is.
                 let shown = |request| unsafe { Shown::new(operation, request, manner) };
-                if gathered.is_open()
+                if gathered.is_open(manner)
                     // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
                     && unsafe { gathered.push(self.shared, token, &request, manner, shown) }
                 {
@@ -446,7 +450,7 @@ impl Lease<'_> {
                 Start::Answered(unsafe { execute_request(&request) })
             }
             Plan::Run(Road::CacheFirst, request)
-                if self.owned.gathered.is_open() && !self.is_sample() =>
+                if self.owned.gathered.is_open(Manner::Asking) && !self.is_sample() =>
             {
                 let gathered = &mut self.owned.gathered;
                 // SAFETY: as above.
@@ -474,6 +478,14 @@ impl Lease<'_> {
     fn start_cover<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
         let plan = operation.cover().0;
         self.start(token, operation, plan)
+    }
+}
+
+/// How a warm read is made if it is shared.
+fn manner_of(road: Road) -> Manner {
+    match road {
+        Road::Memory => Manner::CallOrRing,
+        _ => Manner::Call,
     }
 }
 

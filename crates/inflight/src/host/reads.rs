@@ -30,6 +30,14 @@ pub(crate) enum Manner {
     Asking,
 }
 
+impl Manner {
+    /// Whether a ring makes the read if it is not shared.
+    #[inline(always)]
+    pub(super) fn has_ring(self) -> bool {
+        self == Self::CallOrRing
+    }
+}
+
 /// Reads that have been made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Made {
@@ -55,7 +63,7 @@ pub(super) struct Shown {
     fd: RawFd,
     twin: Option<RawFd>,
     whole: bool,
-    manner: Manner,
+    pub(super) manner: Manner,
 }
 
 impl Shown {

@@ -24,9 +24,8 @@ use crate::policy::{Calls, Hands, LATE, Spread, weight};
 
 /// What a caller shares, and what it has learned of sharing.
 pub(super) struct Gathered {
-    spread: Spread,
-    /// Whether reads are shared now, or may be; see [`Gathered::push`].
-    is_open: bool,
+    /// Of reads that calls make if they are not shared, and of those that a ring makes.
+    spreads: [Spread; 2],
     /// Made for the first trial.
     common: Option<Arc<Common>>,
     owner: Owners,
@@ -47,13 +46,13 @@ pub(super) struct Gathered {
 struct Own {
     token: u32,
     block: Block,
+    has_ring: bool,
 }
 
 impl Gathered {
     pub(super) fn new() -> Self {
         Self {
-            spread: Spread::default(),
-            is_open: false,
+            spreads: [false, true].map(Spread::new),
             common: None,
             owner: Owners::default(),
             own: Default::default(),
@@ -66,16 +65,16 @@ impl Gathered {
         }
     }
 
-    /// Whether [`Gathered::push`] is to be asked.
+    /// Whether reads of this kind are shared now, or may be: [`Gathered::push`] is to be asked.
     #[inline(always)]
-    pub(super) fn is_open(&self) -> bool {
-        self.is_open
+    pub(super) fn is_open(&self, manner: Manner) -> bool {
+        self.spreads[usize::from(manner.has_ring())].is_open()
     }
 
-    /// Whether reads are made alone and shared in turn, to find out what is faster.
+    /// Whether reads of this kind are made alone and shared in turn, to find out what is faster.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_on_trial(&self) -> bool {
-        self.is_open && self.spread.is_on_trial()
+    pub(super) fn is_on_trial(&self, manner: Manner) -> bool {
+        self.spreads[usize::from(manner.has_ring())].is_on_trial()
     }
 
     /// Whether the answers of all that is shared have been taken.
@@ -89,22 +88,23 @@ impl Gathered {
         to_usize(self.owner.len()) == PLACES
     }
 
-    /// The caller has made so many reads one by one, while nothing is to be shared.
+    /// The caller has made so many reads one by one, or a ring has, while nothing of their kind is
+    /// to be shared.
     #[inline]
-    pub(super) fn passed(&mut self, shared: &Shared, reads: u32) {
-        if !self.is_open && self.spread.passes(u64::from(reads)) {
-            self.open_trial(shared);
+    pub(super) fn passed(&mut self, shared: &Shared, manner: Manner, reads: u32) {
+        let spread = &mut self.spreads[usize::from(manner.has_ring())];
+        if !spread.is_open() && spread.passes(u64::from(reads)) {
+            self.open_trial(shared, manner);
         }
     }
 
     #[cold]
-    fn open_trial(&mut self, shared: &Shared) {
+    fn open_trial(&mut self, shared: &Shared, manner: Manner) {
         if self.processors == 0 {
             self.processors = thread::available_parallelism().map_or(1, NonZero::get);
         }
         if 2 * shared.callers.hear() > self.processors {
-            self.spread.waives();
-            self.is_open = false;
+            self.spreads[usize::from(manner.has_ring())].waives();
             return;
         }
         let common = self.common.get_or_insert_with(|| {
@@ -116,7 +116,6 @@ impl Gathered {
         common.is_in_vain.store(false, Relaxed);
         self.calls = Calls::default();
         common.lend(CREDIT);
-        self.is_open = true;
     }
 
     /// Shares a read, unless the caller is to make it, or there is no place.
@@ -172,7 +171,12 @@ impl Gathered {
         let at = self.owner.next_place(&common.sides, side);
         let at = at.expect("there is one where a read is wanted");
         self.weight += common.sides.table(side).write(at, read);
-        self.own[side.index()][at] = Own { token, block };
+        let has_ring = read.manner.has_ring();
+        self.own[side.index()][at] = Own {
+            token,
+            block,
+            has_ring,
+        };
         let is_called_for = self.calls.shows(self.weight);
         match is_attended {
             true if self.calls.may_be_late() && self.called.elapsed() >= LATE => {
@@ -193,31 +197,28 @@ impl Gathered {
     /// By whom a read is made.
     #[inline]
     fn hands(&mut self, shared: &Shared, weight: u64, manner: Manner) -> Hands {
-        if self.spread.turns_to(manner == Manner::CallOrRing) {
-            self.is_open = false;
-            return Hands::Own;
-        }
-        if !self.spread.is_on_trial() {
-            if !self.spread.passes(1) {
+        debug_assert!(self.is_open(manner), "else nobody has to ask");
+        let at = usize::from(manner.has_ring());
+        if !self.spreads[at].is_on_trial() {
+            if !self.spreads[at].passes(1) {
                 return Hands::Shared;
             }
-            self.open_trial(shared);
-            if !self.is_open {
+            self.open_trial(shared, manner);
+            if !self.is_open(manner) {
                 return Hands::Own;
             }
         }
         let (others, born) = (self.owner.len(), self.born);
-        let now_ns = || nanoseconds_since(born);
-        let hands = self.spread.enters(weight, others, now_ns);
-        self.is_open = self.spread.is_open();
-        hands
+        self.spreads[at].enters(weight, others, || nanoseconds_since(born))
     }
 
     /// The caller has nothing more to do until the program asks for more.
     #[inline(always)]
     pub(super) fn pauses(&mut self) {
-        if self.is_open && self.spread.is_on_trial() {
-            self.spread.pauses(nanoseconds_since(self.born));
+        for spread in &mut self.spreads {
+            if spread.asks_for_pauses() {
+                spread.pauses(nanoseconds_since(self.born));
+            }
         }
     }
 
@@ -240,7 +241,7 @@ impl Gathered {
     #[inline]
     pub(super) fn take_now(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
         let Self {
-            spread,
+            spreads,
             common,
             owner,
             own,
@@ -256,8 +257,12 @@ impl Gathered {
             let place = sides.table(side).place(at);
             let completed = place.weight();
             *weight -= completed;
-            spread.completes(completed);
-            let Own { token, block } = own[side.index()][at];
+            let Own {
+                token,
+                block,
+                has_ring,
+            } = own[side.index()][at];
+            spreads[usize::from(has_ring)].completes(completed);
             *makers.of(block) = maker;
             each(token, Answer::from_number(answer), place);
         };

@@ -30,10 +30,21 @@ pub(super) use crate::host::shares::Taken;
 thread_local! {
     /// Reads of this thread of what the page cache is taken to have, for taking samples.
     static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
-    /// Whether the lane that this thread has asked last shares reads, or may. A hint.
-    static IS_OPEN: Cell<bool> = const { Cell::new(false) };
+    /// Whether the lane that this thread has asked last shares reads, or may: those that calls make
+    /// if they are not shared, and those that a ring makes. A hint.
+    static IS_OPEN: Cell<[bool; 2]> = const { Cell::new([false; 2]) };
     /// Its address is that of no other thread that lives.
     static HERE: u8 = const { 0 };
+}
+
+fn is_open(manner: Manner) -> bool {
+    IS_OPEN.get()[usize::from(manner.has_ring())]
+}
+
+fn set_open(manner: Manner, is_open: bool) {
+    let mut of_kinds = IS_OPEN.get();
+    of_kinds[usize::from(manner.has_ring())] = is_open;
+    IS_OPEN.set(of_kinds);
 }
 
 fn here() -> usize {
@@ -62,13 +73,16 @@ pub(crate) unsafe fn share<O: Prepare>(
     // taken to be.
     let is_sample = samples.takes_next();
     SAMPLES.set(samples);
-    if !is_sample && !IS_OPEN.get() {
+    if !is_sample && !is_open(manner) {
         return Offer::Declined;
     }
     let lane = crew::current(engine).filter(|lane| lane.is_served_here());
     if is_sample {
-        IS_OPEN.set(lane.is_some_and(|lane| lane.pass_sample(engine)));
-        return match IS_OPEN.get() {
+        set_open(
+            manner,
+            lane.is_some_and(|lane| lane.pass_sample(engine, manner)),
+        );
+        return match is_open(manner) {
             true => Offer::Sample,
             false => Offer::Declined,
         };
@@ -101,13 +115,13 @@ impl Lane {
 
     /// This thread has made as many reads as there are to a sample, if it shares none. Whether it
     /// does now, or may.
-    fn pass_sample(&self, engine: &Shared) -> bool {
+    fn pass_sample(&self, engine: &Shared, manner: Manner) -> bool {
         let Ok(mut desk) = self.desk.try_lock() else {
             return false;
         };
         desk.as_mut().is_some_and(|Movable { gathered, .. }| {
-            gathered.passed(engine, SAMPLE_EVERY);
-            gathered.is_open()
+            gathered.passed(engine, manner, SAMPLE_EVERY);
+            gathered.is_open(manner)
         })
     }
 
@@ -163,11 +177,11 @@ impl Lane {
         let bytes = unsafe { bytes_of(request) };
         let gathered = &mut movable.gathered;
         // The hint may be that of another lane.
-        let wants = gathered.is_open() && gathered.wants(engine, bytes, manner);
-        IS_OPEN.set(gathered.is_open());
+        let wants = gathered.is_open(manner) && gathered.wants(engine, bytes, manner);
+        set_open(manner, gathered.is_open(manner));
         if !wants {
             // In a trial it has to be known when there is nothing more to do.
-            let rouser = gathered.is_on_trial().then(|| self.mailbox.rouse());
+            let rouser = gathered.is_on_trial(manner).then(|| self.mailbox.rouse());
             return (None, rouser.flatten());
         }
         if gathered.is_full() {

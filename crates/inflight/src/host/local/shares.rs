@@ -59,7 +59,7 @@ pub(crate) unsafe fn share<O: Prepare>(
         if !Arc::ptr_eq(current.shared, engine) {
             return Offer::Declined;
         }
-        match current.is_sharing() {
+        match current.is_sharing(manner) {
             (false, _) => return Offer::Declined,
             (true, true) => return Offer::Sample,
             (true, false) => {}
@@ -77,15 +77,15 @@ impl Loop<'_> {
     /// Whether it has to be asked who makes a read, and whether it is one of the few that are made
     /// where they are polled, which shows whether they are as fast as they are taken to be.
     #[inline]
-    fn is_sharing(&self) -> (bool, bool) {
+    fn is_sharing(&self, manner: Manner) -> (bool, bool) {
         let mut samples = self.shares.samples.get();
         let is_sample = samples.takes_next();
         self.shares.samples.set(samples);
         let mut lease = self.lease.borrow_mut();
         if is_sample {
-            lease.gathered().passed(self.shared, SAMPLE_EVERY);
+            lease.gathered().passed(self.shared, manner, SAMPLE_EVERY);
         }
-        (lease.gathered().is_open(), is_sample)
+        (lease.gathered().is_open(manner), is_sample)
     }
 
     /// Shares a read, unless it is to be made now.

@@ -11,7 +11,7 @@ use inflight::{AlignedBuf, Direct, Engine, Operation, Stats, Way, local};
 use tempfile::NamedTempFile;
 
 use super::hands::{drained, poll_once};
-use crate::support::{has_several_processors, say, skip, temp_path, uring_of_depth_or_skip};
+use crate::support::{has_several_processors, open, say, skip, temp_path, uring_of_depth_or_skip};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
@@ -73,8 +73,13 @@ fn calls(stats: &Stats) -> u64 {
 
 /// In a trial some thousands are shared, whether or not another thread comes; samples are 1 in 16.
 fn is_shared(name: &str, file: &File, before: &Stats, after: &Stats) {
-    assert_eq!(after.operations - before.operations, READS);
-    let calls = calls(after) - calls(before);
+    is_shared_beside(0, name, file, before, after);
+}
+
+/// The same, with so many others, which are calls.
+fn is_shared_beside(others: u64, name: &str, file: &File, before: &Stats, after: &Stats) {
+    assert_eq!(after.operations - before.operations, READS + others);
+    let calls = calls(after) - calls(before) - others;
     say(&format!("{name}: {calls} of {READS} by calls"));
     match is_memory(file) {
         true => assert!(calls > READS / 4, "{calls} by calls"),
@@ -89,16 +94,22 @@ fn a_queue_shares_direct_reads_that_meet_no_device() {
         return;
     };
     let before = engine.stats();
+    read_in_queue(&engine, |_| &file, READS);
+    is_shared(name, &file, &before, &engine.stats());
+}
+
+/// Reads so many blocks of zeros, 16 at a time, each from the file that is named for it.
+fn read_in_queue<'f>(engine: &Engine, file: impl Fn(u64) -> &'f File, reads: u64) {
     let queue = engine.queue(16, |queue| {
         let (mut next, mut taken) = (0, 0);
-        let mut bufs: Vec<_> = (0..16).map(|_| dirty(&file)).collect();
-        while taken < READS {
-            while next < READS
+        let mut bufs: Vec<_> = (0..16).map(|_| dirty(file(0))).collect();
+        while taken < reads {
+            while next < reads
                 && let Some(buf) = bufs.pop()
             {
                 let offset = next % BLOCKS * BLOCK as u64;
                 queue
-                    .push(next, file.read_at(buf, offset))
+                    .push(next, file(next).read_at(buf, offset))
                     .expect("there is room");
                 next += 1;
             }
@@ -110,7 +121,24 @@ fn a_queue_shares_direct_reads_that_meet_no_device() {
         }
     });
     queue.expect("there is a ring");
-    is_shared(name, &file, &before, &engine.stats());
+}
+
+#[test]
+fn what_is_found_out_of_them_outlives_cached_reads_in_between() {
+    let name = "direct reads of memory beside cached ones";
+    let Some((engine, file, _path)) = memory(name).filter(|_| has_several_processors(name)) else {
+        return;
+    };
+    let path = temp_path(&vec![0; BLOCK * usize::try_from(BLOCKS).expect("a few")]);
+    let cached = open(&engine, path.path());
+    let others = READS / 63;
+    let before = engine.stats();
+    let by_turns = |number: u64| match number.is_multiple_of(64) {
+        true => &cached,
+        false => &file,
+    };
+    read_in_queue(&engine, by_turns, READS + others);
+    is_shared_beside(others, name, &file, &before, &engine.stats());
 }
 
 #[test]
