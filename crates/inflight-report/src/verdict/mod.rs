@@ -135,6 +135,9 @@ fn no_verdict(record: &Record, ranking: &Ranking<'_>) -> String {
         format!("None: no figure counts: {why}.")
     } else if let Some(skipped) = reasons().next() {
         format!("None: nothing could be measured: {}.", skipped.reason)
+    } else if ranking.cells.iter().any(|cell| full_rounds(cell) > 0) {
+        "None: nothing that was measured is for every program; measure `pread` beside it."
+            .to_owned()
     } else if record.interrupted {
         "None: the run was interrupted before a round was complete.".to_owned()
     } else {

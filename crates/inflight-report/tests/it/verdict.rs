@@ -193,6 +193,17 @@ fn a_cell_that_lies_leaves_the_ranking_and_the_others_stay() {
 }
 
 #[test]
+fn what_is_not_for_every_program_alone_is_no_verdict_and_says_so() {
+    let mut record = disk(8);
+    record.cells.retain(|cell| cell.strategy == "mmap");
+    assert!(!record.cells.is_empty());
+    let verdict = only(&record);
+    assert_eq!((verdict.pick, verdict.settled), (None, false));
+    let why = "None: nothing that was measured is for every program; measure `pread` beside it.";
+    assert_says(&record, "Verdict", &[why]);
+}
+
+#[test]
 fn too_few_rounds_are_not_sure_and_say_so() {
     for (rounds, told) in [(1, "1 round is too few"), (5, "5 rounds are too few")] {
         let record = disk(rounds);
