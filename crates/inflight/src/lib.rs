@@ -69,6 +69,7 @@ mod backend;
 mod completion;
 
 mod buf;
+mod coarse;
 mod commit;
 mod error;
 mod stats;

@@ -143,6 +143,13 @@ impl<B: IoBufMut> Prepare for AnyOp<'_, B> {
         }
     }
 
+    fn is_on_device(&self) -> bool {
+        match self {
+            Self::Read(read) => read.is_on_device(),
+            Self::Write(_) | Self::Sync(_) => false,
+        }
+    }
+
     fn note(&self, seen: SeenOf) {
         match self {
             Self::Read(read) => read.note(seen),

@@ -196,9 +196,14 @@ impl Handle {
     /// Whether a run loop with nothing else to do makes such a transfer itself, if it is for a
     /// thread: it waits for a device, and not for long. One with wishes may, as for a flush.
     pub(super) fn is_short(&self, is_write: bool, wishes: Wishes) -> bool {
-        let waits_for_a_device = self.is_storage && !self.facts.served;
         let waited = || self.learned.waited(self.facts, is_write);
-        waits_for_a_device && wishes.is_none() && loop_waits(waited())
+        self.is_on_device() && wishes.is_none() && loop_waits(waited())
+    }
+
+    /// As [`crate::op::Prepare::is_on_device`].
+    #[inline]
+    pub(super) fn is_on_device(&self) -> bool {
+        self.is_storage && !self.facts.served
     }
 
     /// Learns from the answer to a read.

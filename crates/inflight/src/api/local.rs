@@ -23,6 +23,10 @@ use crate::host::mail::contain;
 /// the deadline of [`Builder::drain_for`](crate::Builder::drain_for): the loop waits on a ring of
 /// this thread, which cannot be left to anybody.
 ///
+/// A loop that has one task to poll, nothing in flight and no timer reads what was in the page
+/// cache until now by calls that may wait, which are cheaper. If the data has gone, such a loop
+/// hears what other threads have for it later, by one such call and 1 to 10 ms at most.
+///
 /// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
 /// [`JoinHandle`]s are never ready in there; awaiting one is refused with a panic of the inner loop
 /// where nothing else can wake it. Operations that began in the outer loop can be awaited in the

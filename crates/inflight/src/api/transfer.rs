@@ -102,6 +102,11 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     }
 
     #[inline]
+    fn is_on_device(&self) -> bool {
+        self.file.handle().is_on_device()
+    }
+
+    #[inline]
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(false, seen.0);
     }

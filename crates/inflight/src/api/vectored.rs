@@ -108,6 +108,11 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         self.file.handle().is_short(false, self.wishes)
     }
 
+    #[inline]
+    fn is_on_device(&self) -> bool {
+        self.file.handle().is_on_device()
+    }
+
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(false, seen.0);
     }

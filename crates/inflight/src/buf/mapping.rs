@@ -8,10 +8,11 @@
 
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::coarse::now_ms;
 
 /// Pages whose residency is asked for together and kept in the bits of a word.
 const REGION_PAGES: usize = 64;
@@ -288,18 +289,4 @@ fn page_bytes() -> usize {
     // SAFETY: no memory is involved.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).expect("a page has a size")
-}
-
-/// The coarse clock, which costs a few nanoseconds and ticks every 1 to 10 ms: clock_gettime(2),
-/// `CLOCK_MONOTONIC_COARSE`.
-#[inline]
-fn now_ms() -> u64 {
-    let mut now = MaybeUninit::<libc::timespec>::zeroed();
-    // SAFETY: `now` is ours to be filled.
-    let _ = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, now.as_mut_ptr()) };
-    // SAFETY: zeros are a time too.
-    let now = unsafe { now.assume_init() };
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    // From 1 on: 0 stands for never.
-    seconds * 1_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000 + 1
 }

@@ -143,7 +143,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     }
     // SAFETY: the operation has just named its list of buffers.
     let bytes = unsafe { wanted_bytes(&request.op) };
-    let step = in_a_poll(road, bytes, is_sample);
+    let mut step = in_a_poll(road, bytes, is_sample);
     if let Some(manner) = may_share(road, step, &request.op) {
         // SAFETY: passed on from the caller.
         match unsafe { share(shared, operation, &request, manner, waker) } {
@@ -151,6 +151,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
             Offer::Declined if manner == Manner::CallOrRing && has_own_ring(shared) => {
                 return Tried::Request(request);
             }
+            Offer::Call => step = Step::Call,
             Offer::Declined | Offer::Sample => {}
         }
     }

@@ -17,6 +17,8 @@ pub(crate) enum Offer<T> {
     Shared(T),
     /// It is to be made where it is polled, to see how that goes.
     Sample,
+    /// It is to be made where it is polled, by a call that may wait: nobody else would have to.
+    Call,
     /// Nothing is shared now, or there is no room.
     Declined,
 }
@@ -26,6 +28,7 @@ impl<T> Offer<T> {
         match self {
             Self::Shared(read) => Offer::Shared(shared(read)),
             Self::Sample => Offer::Sample,
+            Self::Call => Offer::Call,
             Self::Declined => Offer::Declined,
         }
     }

@@ -81,6 +81,13 @@ pub trait Prepare {
         false
     }
 
+    /// Whether it is of a file that has its data on a device of this machine, and is served by
+    /// nobody else.
+    #[doc(hidden)]
+    fn is_on_device(&self) -> bool {
+        false
+    }
+
     /// Learns how a read was served.
     #[doc(hidden)]
     fn note(&self, seen: SeenOf) {

@@ -29,7 +29,8 @@ pub(crate) enum Road {
     /// of its own (a timed one); else through the proactor.
     Memory,
     /// A plain system call, of which one in a few is timed: the last ones were fast. Where it is
-    /// awaited, one that does not wait, and the proactor if it would.
+    /// awaited, one that does not wait, and the proactor if it would; in a run loop that has
+    /// nothing else to do all but a few are plain.
     Warm,
     /// As [`Road::Warm`], of a file that cannot be asked whether it would wait: where it is
     /// awaited, every plain call is timed that is not shared.

@@ -1,4 +1,5 @@
-//! Whether a run loop that has nothing else to do makes a call itself that waits for a device.
+//! Whether a run loop that has nothing else to do makes a call itself that waits for a device, or
+//! may.
 
 use std::time::Duration;
 
@@ -23,9 +24,36 @@ pub(crate) fn loop_waits_for(bytes: u64) -> bool {
 /// The longest that a run loop is to be away.
 pub(crate) const LOOP_WAIT_MAX: Duration = Duration::from_millis(1);
 
+/// Since when a loop has been away in calls that most likely do not wait, as reads of what was in
+/// the page cache until now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Away {
+    /// When the first one began since the loop turned, on a clock that ticks every few
+    /// milliseconds.
+    since_ms: Option<u64>,
+}
+
+impl Away {
+    /// Whether another one may begin. Not once the clock has ticked, so nothing else waits for
+    /// longer than a tick and one such call, however slow the device is and whatever was believed
+    /// of the page cache.
+    #[inline]
+    pub(crate) fn may_go(&mut self, now_ms: u64) -> bool {
+        *self.since_ms.get_or_insert(now_ms) == now_ms
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loop_that_was_away_for_a_tick_has_to_turn_first() {
+        let mut away = Away::default();
+        assert!(away.may_go(7) && away.may_go(7));
+        assert!(!away.may_go(11) && !away.may_go(11));
+        assert!(Away::default().may_go(11));
+    }
 
     #[test]
     fn a_loop_makes_calls_that_are_known_to_be_short() {

@@ -19,7 +19,8 @@ pub enum Way {
     /// way too.
     SharedCallOrBackend,
     /// A plain system call that does not wait; the backend if it would. The first one of a file
-    /// that cannot be asked goes to the pool where it is awaited.
+    /// that cannot be asked goes to the pool where it is awaited. A run loop that has nothing else
+    /// to do may wait in the call instead, of files whose last reads were in the page cache.
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,

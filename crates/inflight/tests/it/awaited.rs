@@ -7,6 +7,7 @@ mod crowds;
 #[cfg(feature = "faulty")]
 mod dropped;
 pub(crate) mod everywhere;
+mod free;
 mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]

@@ -22,7 +22,15 @@ const FLOW: [(&str, &[&str]); 6] = [
 ];
 
 /// What every module reads; these import only each other.
-const SHARED: [&str; 6] = ["op", "completion", "buf", "commit", "error", "sync"];
+const SHARED: [&str; 7] = [
+    "op",
+    "completion",
+    "buf",
+    "commit",
+    "error",
+    "sync",
+    "coarse",
+];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();

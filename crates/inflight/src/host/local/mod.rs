@@ -31,7 +31,7 @@ use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Prepare, Request};
-use crate::policy::{loop_waits_for, wait_for};
+use crate::policy::{Away, loop_waits_for, wait_for};
 use promise::Promise;
 use remote::Remote;
 use shares::{Shared as Shares, Taken};
@@ -76,6 +76,8 @@ struct Loop<'s> {
     promise: Promise,
     /// Whether what was submitted last was the only request then, and is known to be short.
     is_short: Cell<bool>,
+    /// How long it has been away since it turned.
+    away: Cell<Away>,
     shares: Shares,
     /// The loop that this one is nested in.
     outer: Option<NonNull<Loop<'static>>>,
@@ -218,6 +220,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         pace: RefCell::default(),
         promise: Promise::default(),
         is_short: Cell::default(),
+        away: Cell::default(),
         shares: Shares::default(),
         outer: CURRENT.get(),
         barred: Barred::default(),
@@ -430,6 +433,7 @@ impl Loop<'_> {
             self.turn_in_child();
             return true;
         }
+        self.away.set(Away::default());
         self.hand_over();
         let taken = self.take_shared(is_busy);
         let is_busy = is_busy || taken == Taken::Some;

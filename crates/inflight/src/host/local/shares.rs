@@ -59,15 +59,21 @@ pub(crate) unsafe fn share<O: Prepare>(
         if !Arc::ptr_eq(current.shared, engine) {
             return Offer::Declined;
         }
-        match current.is_sharing(manner) {
-            (false, _) => return Offer::Declined,
-            (true, true) => return Offer::Sample,
-            (true, false) => {}
+        let (is_open, is_sample) = current.is_sharing(manner);
+        if is_sample {
+            return Offer::Sample;
         }
-        // SAFETY: passed on from the caller.
-        match unsafe { current.share(operation, request, manner, waker) } {
-            Some(ticket) => Offer::Shared((current.remote.id, ticket)),
-            None => Offer::Declined,
+        if is_open
+            // SAFETY: passed on from the caller.
+            && let Some(ticket) = unsafe { current.share(operation, request, manner, waker) }
+        {
+            return Offer::Shared((current.remote.id, ticket));
+        }
+        // Of the others it is not as likely that they do not wait.
+        let is_warm = manner == Manner::WithoutWaiting;
+        match is_warm && current.may_be_away() && operation.is_on_device() {
+            true => Offer::Call,
+            false => Offer::Declined,
         }
     });
     offered.unwrap_or(Offer::Declined)

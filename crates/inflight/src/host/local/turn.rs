@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{CHILD_STEP, Loop};
+use crate::coarse::now_ms;
 use crate::policy::LOOP_WAIT_MAX;
 
 /// What a turn of the proactor waits for.
@@ -34,6 +35,25 @@ impl Loop<'_> {
             true => Until::Made,
             false => Until::Alarm(1, at_most),
         }
+    }
+
+    /// Whether the task that is polled may make a call that waits for a device, though most likely
+    /// it does not: the loop has nothing else to do, and has not been [away] for long.
+    ///
+    /// [away]: crate::policy::Away
+    #[inline]
+    pub(super) fn may_be_away(&self) -> bool {
+        let has_else = !self.ready.borrow().is_empty()
+            || !self.cells.borrow().is_idle()
+            || self.timers.borrow().next().is_some()
+            || self.outer.is_some();
+        if has_else {
+            return false;
+        }
+        let mut away = self.away.get();
+        let may_go = away.may_go(now_ms());
+        self.away.set(away);
+        may_go
     }
 
     /// Has the proactor turn, and takes answers to their cells. True if some have come.
