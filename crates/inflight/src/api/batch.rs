@@ -82,7 +82,8 @@ impl<O: Operation> Batch<O> {
     /// afterwards.
     ///
     /// Errors are in the results of single operations; one that fails does not keep the others
-    /// from being run. A batch of one operation takes the plain system call.
+    /// from being run. A batch of one operation takes the way that it would take alone; see
+    /// [`Operation::wait`](crate::Operation::wait).
     pub fn wait(&mut self) -> Results<'_, O> {
         let Self {
             engine,

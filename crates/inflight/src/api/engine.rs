@@ -380,8 +380,9 @@ impl Builder {
         self
     }
 
-    /// Most threads in the pool of the `threads` backend; 32 by default. They are started when
-    /// they are needed and end with the engine.
+    /// Most threads in the pool, which makes what is a plain call with any backend, and all with
+    /// the backend `threads`; 32 by default. They are started when they are needed and end with
+    /// the engine.
     pub fn threads(mut self, count: u32) -> Self {
         self.threads_max = Some(count.clamp(1, 1024));
         self

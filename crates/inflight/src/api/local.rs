@@ -24,8 +24,10 @@ use crate::host::mail::contain;
 /// this thread, which cannot be left to anybody.
 ///
 /// A loop that has one task to poll, nothing in flight and no timer reads what was in the page
-/// cache until now by calls that may wait, which are cheaper. If the data has gone, such a loop
-/// hears what other threads have for it later, by one such call and 1 to 10 ms at most.
+/// cache until now by calls that may wait, which are cheaper; not where they are limited by
+/// [`Awaited::timeout`](crate::Awaited::timeout) or part of a batch. If the data has gone, such a
+/// loop hears what other threads have for it later, by one such call and 1 to 10 ms at most. So a
+/// thread that runs a loop must not serve the device that its files are on (NBD, ublk).
 ///
 /// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
 /// [`JoinHandle`]s are never ready in there; awaiting one is refused with a panic of the inner loop

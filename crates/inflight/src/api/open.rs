@@ -182,7 +182,8 @@ impl OpenOptions {
     /// to, because the kernel does not tell then what is resident (mincore(2), NOTES). What is
     /// appended later is read by the other roads, and so are vectored reads.
     ///
-    /// Which pages are resident is asked every 100 ms. If the kernel needs the memory and takes a
+    /// Which pages are resident is asked every 100 ms, and up to every 800 ms of those that were
+    /// the last times. If the kernel needs the memory and takes a
     /// page in between, the thread that reads it waits for the disk once, as it would with any
     /// mapping; the mapping is then not used for a second. If the disk fails at that moment,
     /// the process gets SIGBUS.

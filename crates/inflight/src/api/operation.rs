@@ -21,7 +21,9 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 pub trait Operation: Sealed {
     /// Runs the operation on this thread and blocks until it is over.
     ///
-    /// An operation alone takes the plain system call: with one at a time, no ring is faster.
+    /// An operation alone mostly takes the plain system call: with one at a time, a ring is hardly
+    /// faster. Direct transfers of a device that waits go by this thread's ring, once the thread
+    /// has made some; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which.
     fn wait(self) -> Self::Output;
 }
 

@@ -18,6 +18,7 @@ use super::pending::{Detach, Pending};
 use super::upkeep::{Metadata, Truncate};
 use crate::completion::Answer;
 use crate::host::flight::Timer;
+use crate::host::local::without_being_away;
 
 /// An operation that is waited for until an instant. Made by [`Awaited::timeout`] and
 /// [`Awaited::deadline`].
@@ -201,7 +202,12 @@ impl<O: Limited> Future for Timeout<O> {
             .pending
             .as_mut()
             .expect("a future is not polled after it is ready");
-        if let Poll::Ready(output) = Pin::new(pending).poll(cx) {
+        let polled = match this.timer.is_set() {
+            true => Pin::new(pending).poll(cx),
+            // It is not known yet that there is a limit.
+            false => without_being_away(|| Pin::new(pending).poll(cx)),
+        };
+        if let Poll::Ready(output) = polled {
             this.pending = None;
             this.timer.cancel();
             return Poll::Ready(Ok(output));
@@ -241,6 +247,10 @@ impl Alarm {
             engine: engine.cloned(),
             timer: None,
         }
+    }
+
+    fn is_set(&self) -> bool {
+        self.timer.is_some()
     }
 
     fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

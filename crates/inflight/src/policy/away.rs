@@ -24,13 +24,16 @@ pub(crate) fn loop_waits_for(bytes: u64) -> bool {
 /// The longest that a run loop is to be away.
 pub(crate) const LOOP_WAIT_MAX: Duration = Duration::from_millis(1);
 
-/// Since when a loop has been away in calls that most likely do not wait, as reads of what was in
-/// the page cache until now.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Away {
-    /// When the first one began since the loop turned, on a clock that ticks every few
-    /// milliseconds.
-    since_ms: Option<u64>,
+/// Whether a loop has been away in calls that most likely do not wait, as reads of what was in the
+/// page cache until now, since it last looked for what others have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Away {
+    #[default]
+    Not,
+    /// The first one began then, on a clock that ticks every few milliseconds.
+    Since(u64),
+    /// It is to look first.
+    Enough,
 }
 
 impl Away {
@@ -39,7 +42,12 @@ impl Away {
     /// of the page cache.
     #[inline]
     pub(crate) fn may_go(&mut self, now_ms: u64) -> bool {
-        *self.since_ms.get_or_insert(now_ms) == now_ms
+        *self = match *self {
+            Self::Not => Self::Since(now_ms),
+            Self::Since(began_ms) if began_ms == now_ms => return true,
+            Self::Since(_) | Self::Enough => Self::Enough,
+        };
+        *self != Self::Enough
     }
 }
 
@@ -48,10 +56,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_was_away_for_a_tick_has_to_turn_first() {
+    fn a_loop_that_was_away_for_a_tick_has_to_look_first() {
         let mut away = Away::default();
         assert!(away.may_go(7) && away.may_go(7));
         assert!(!away.may_go(11) && !away.may_go(11));
+        assert_eq!(away, Away::Enough);
         assert!(Away::default().may_go(11));
     }
 

@@ -3,7 +3,7 @@
 
 #[cfg(feature = "faulty")]
 mod behind;
-mod cache;
+pub(crate) mod cache;
 mod refused;
 
 use std::fs;

@@ -42,6 +42,7 @@ pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, is_entered};
 pub(crate) use promise::{OfLoop, may_promise};
 pub(crate) use shares::share;
+pub(crate) use turn::without_being_away;
 
 thread_local! {
     /// The loop that runs on this thread; the innermost, if they are nested.
@@ -76,7 +77,7 @@ struct Loop<'s> {
     promise: Promise,
     /// Whether what was submitted last was the only request then, and is known to be short.
     is_short: Cell<bool>,
-    /// How long it has been away since it turned.
+    /// Whether it has been away since it looked for what others have done.
     away: Cell<Away>,
     shares: Shares,
     /// The loop that this one is nested in.
@@ -407,8 +408,10 @@ impl Loop<'_> {
             self.polled.set(NO_TASK);
             rounds += 1;
             let is_busy = !self.ready.borrow().is_empty();
-            if self.turn(is_busy, rounds >= ROUNDS_MAX) {
+            let looks = rounds >= ROUNDS_MAX || self.away.get() == Away::Enough;
+            if self.turn(is_busy, looks) {
                 rounds = 0;
+                self.away.set(Away::Not);
             }
         }
     }
@@ -433,7 +436,6 @@ impl Loop<'_> {
             self.turn_in_child();
             return true;
         }
-        self.away.set(Away::default());
         self.hand_over();
         let taken = self.take_shared(is_busy);
         let is_busy = is_busy || taken == Taken::Some;

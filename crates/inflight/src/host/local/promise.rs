@@ -56,6 +56,11 @@ impl Promise {
         Arc::ptr_eq(promised, commit).then_some(self.host)
     }
 
+    /// Whether syncs of the loop's tasks are waited for.
+    pub(super) fn has_syncs(&self) -> bool {
+        Arc::strong_count(&self.syncs) > 1
+    }
+
     /// Makes the flush that was promised, if there is one, the loop is free to be away, and neither
     /// a timer is due meanwhile nor a flush of another file that the pool makes; else leaves it to
     /// the pool. True if it was made.

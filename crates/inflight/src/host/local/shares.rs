@@ -61,7 +61,10 @@ pub(crate) unsafe fn share<O: Prepare>(
         }
         let (is_open, is_sample) = current.is_sharing(manner);
         if is_sample {
-            return Offer::Sample;
+            return match is_open {
+                true => Offer::Sample,
+                false => Offer::Declined,
+            };
         }
         if is_open
             // SAFETY: passed on from the caller.
@@ -71,7 +74,7 @@ pub(crate) unsafe fn share<O: Prepare>(
         }
         // Of the others it is not as likely that they do not wait.
         let is_warm = manner == Manner::WithoutWaiting;
-        match is_warm && current.may_be_away() && operation.is_on_device() {
+        match is_warm && operation.is_on_device() && current.may_be_away(waker) {
             true => Offer::Call,
             false => Offer::Declined,
         }
@@ -111,7 +114,10 @@ impl Loop<'_> {
         let bytes = unsafe { bytes_of(request) };
         let may_start = self.cells.borrow().may_start(bytes);
         let mut lease = self.lease.borrow_mut();
-        let is_wanted = may_start && lease.gathered().wants(self.shared, bytes, manner);
+        let gathered = lease.gathered();
+        // Cloning a waker is foreign code, which may have ended a trial.
+        let is_wanted =
+            may_start && gathered.is_open(manner) && gathered.wants(self.shared, bytes, manner);
         if is_wanted && lease.gathered().is_full() {
             // Else the task would make its read now, and the next one, while what is shown waits.
             self.take_some(&mut lease, false);

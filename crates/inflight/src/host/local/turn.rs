@@ -7,12 +7,13 @@
 //! [`loop_waits`]: crate::policy::loop_waits
 #![allow(unsafe_code)]
 
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use super::{CHILD_STEP, Loop};
+use super::{CHILD_STEP, Loop, with_current};
 use crate::coarse::now_ms;
-use crate::policy::LOOP_WAIT_MAX;
+use crate::policy::{Away, LOOP_WAIT_MAX};
 
 /// What a turn of the proactor waits for.
 pub(super) enum Until {
@@ -22,6 +23,17 @@ pub(super) enum Until {
     Alarm(u32, Option<Duration>),
     /// The only one, which this thread makes itself.
     Made,
+}
+
+/// Polls, on a thread that may have a loop, what is to be over by some time: no call that it makes
+/// may wait for a device.
+pub(crate) fn without_being_away<R>(poll: impl FnOnce() -> R) -> R {
+    let before = with_current(|current| current.away.replace(Away::Enough));
+    let polled = poll();
+    if let Some(before) = before {
+        with_current(|current| current.away.set(before));
+    }
+    polled
 }
 
 impl Loop<'_> {
@@ -37,17 +49,17 @@ impl Loop<'_> {
         }
     }
 
-    /// Whether the task that is polled may make a call that waits for a device, though most likely
-    /// it does not: the loop has nothing else to do, and has not been [away] for long.
-    ///
-    /// [away]: crate::policy::Away
+    /// Whether the task that is polled, with this waker, may make a call that waits for a device,
+    /// though most likely it does not: the loop has nothing else to do, and has not been [`Away`]
+    /// for long. A batch is polled with another waker: the others of it would wait.
     #[inline]
-    pub(super) fn may_be_away(&self) -> bool {
+    pub(super) fn may_be_away(&self, waker: &Waker) -> bool {
         let has_else = !self.ready.borrow().is_empty()
             || !self.cells.borrow().is_idle()
             || self.timers.borrow().next().is_some()
-            || self.outer.is_some();
-        if has_else {
+            || self.outer.is_some()
+            || self.promise.has_syncs();
+        if has_else || self.polled_task(waker).is_none() {
             return false;
         }
         let mut away = self.away.get();

@@ -4,14 +4,18 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use inflight::fs::File;
-use inflight::{BackendKind, Engine};
+use inflight::{BackendKind, Engine, Priority, local};
 
+use super::hands::poll_once;
 use super::steady::in_own_process_of;
 use crate::support::{direct_file_or_skip, pattern, skip};
 
 const BLOCK: usize = 4096;
 const LARGE: usize = 260 << 10;
 const READS: u64 = 8;
+
+/// A loop is away for so long at most.
+const LOOP_WAIT: Duration = Duration::from_millis(1);
 
 /// How often threads of pools have gone to sleep.
 fn sleeps() -> u64 {
@@ -28,21 +32,61 @@ fn sleeps() -> u64 {
     statuses.map(sleeps).sum()
 }
 
+/// How a loop reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// With nothing else to do.
+    Free,
+    /// With a timer that is due while it waits.
+    WithTimer,
+    /// As the device is to serve it after others.
+    WithWish,
+    /// Within another loop.
+    Nested,
+}
+
 /// Reads one after the other.
-fn read(engine: &Engine, file: &File, bytes: usize) {
+fn read(engine: &Engine, file: &File, bytes: usize, how: How) {
     let reads = async {
         for at in 0..READS {
+            let mut timer = local::sleep(LOOP_WAIT / 2).expect("this is a loop");
+            if how == How::WithTimer {
+                assert!(poll_once(&mut timer).is_pending());
+            }
             let buf = file.aligned_buf(bytes).expect("there is memory");
-            let (result, _) = file.read_at(buf, at * BLOCK as u64).await;
+            let mut read = file.read_at(buf, at * BLOCK as u64);
+            if how == How::WithWish {
+                read = read.priority(Priority::Throughput);
+            }
+            let (result, _) = read.await;
             assert_eq!(result.expect("it is there"), bytes);
         }
     };
-    engine.run(reads).expect("a loop can run");
+    let run = match how {
+        How::Nested => engine.run(async { engine.run(reads).expect("a loop can run in another") }),
+        How::Free | How::WithTimer | How::WithWish => engine.run(reads),
+    };
+    run.expect("a loop can run");
+}
+
+/// Whether the pool makes some reads, between which its threads sleep; the last sleep of those
+/// before may come late.
+fn is_for_the_pool(read: impl Fn()) -> bool {
+    let before = sleeps();
+    let late = Instant::now() + Duration::from_secs(10);
+    read();
+    while sleeps() < before + READS / 2 {
+        if Instant::now() >= late {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
 }
 
 #[test]
-fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool() {
-    let name = "a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool";
+fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool() {
+    let name = "a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool";
     in_own_process_of("awaited::made", name, || {
         let builder = Engine::builder().backend(BackendKind::Threads).threads(1);
         let engine = builder.build().expect("nothing is demanded");
@@ -51,9 +95,9 @@ fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool
             return;
         };
         // The first ones show how long they take.
-        read(&engine, &file, BLOCK);
+        read(&engine, &file, BLOCK, How::Free);
         let before = engine.stats();
-        read(&engine, &file, BLOCK);
+        read(&engine, &file, BLOCK, How::Free);
         let after = engine.stats();
         if after.plain_calls - before.plain_calls == READS {
             return skip(name, "the file is in memory, and read where that is polled");
@@ -62,7 +106,7 @@ fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool
         let mut fastest = Duration::MAX;
         let is_woken = (0..200).all(|_| {
             let (before, begun) = (sleeps(), Instant::now());
-            read(&engine, &file, BLOCK);
+            read(&engine, &file, BLOCK, How::Free);
             fastest = fastest.min(begun.elapsed());
             sleeps() != before
         });
@@ -70,12 +114,13 @@ fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_large_ones_to_the_pool
             return skip(name, "the disk takes more than a millisecond");
         }
         assert!(!is_woken, "the pool makes them");
-        let before = sleeps();
-        read(&engine, &file, LARGE);
-        let late = Instant::now() + Duration::from_secs(10);
-        while sleeps() == before {
-            assert!(Instant::now() < late, "the loop makes large ones");
-            thread::yield_now();
+        assert!(
+            is_for_the_pool(|| read(&engine, &file, LARGE, How::Free)),
+            "the loop makes large ones"
+        );
+        for how in [How::WithTimer, How::WithWish, How::Nested] {
+            let pooled = is_for_the_pool(|| read(&engine, &file, BLOCK, how));
+            assert!(pooled, "the loop makes those {how:?}");
         }
     });
 }

@@ -131,7 +131,7 @@ fn what_is_found_out_of_them_outlives_cached_reads_in_between() {
     };
     let path = temp_path(&vec![0; BLOCK * usize::try_from(BLOCKS).expect("a few")]);
     let cached = open(&engine, path.path());
-    let others = READS / 63;
+    let others = READS.div_ceil(63);
     let before = engine.stats();
     let by_turns = |number: u64| match number.is_multiple_of(64) {
         true => &cached,
