@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Why an engine could not be opened as it was asked for.
 ///
 /// Only a demanded backend can fail: with the default, `auto`, an engine falls back to Linux's
-/// older asynchronous calls and threads, or to threads alone, and [`crate::Engine::backend`] tells why.
+/// older asynchronous calls and threads, or to threads alone, and [`crate::Engine::backend`] tells
+/// why.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
