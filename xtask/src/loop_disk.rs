@@ -218,10 +218,9 @@ fn remove(disk: &LoopDisk, mounted: &[PathBuf]) -> Result<()> {
 /// Standard output of a command that must succeed.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {name}: it is part of util-linux or e2fsprogs"))?;
+    let output = command.stdin(Stdio::null()).output().with_context(|| {
+        format!("cannot run {name}: it is part of util-linux, e2fsprogs, xfsprogs or btrfs-progs")
+    })?;
     if !output.status.success() {
         bail!(
             "{name} failed: {}",

@@ -7,3 +7,4 @@ pub(crate) mod fixed;
 pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod ring;
+mod yields;

@@ -20,6 +20,7 @@ use rustix::io_uring::{
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
+use super::yields::Yields;
 use crate::backend::alarm::{Event, wait_readable};
 use crate::backend::returns;
 use crate::backend::threads::execute::to_usize;
@@ -62,6 +63,7 @@ pub(crate) struct Uring {
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
+    yields: Yields,
 }
 
 /// A ring, while operations are pushed one after the other; the kernel is told of them together.
@@ -168,6 +170,7 @@ impl Uring {
             may_announce: false,
             enters: 0,
             fruitless: 0,
+            yields: Yields::NEW,
         }
     }
 
@@ -301,7 +304,8 @@ impl Uring {
     /// time is over. True if they are.
     ///
     /// The kernel says by a flag that an enter would bring some (io_uring_setup(2),
-    /// `IORING_SETUP_TASKRUN_FLAG`), so there are no calls meanwhile.
+    /// `IORING_SETUP_TASKRUN_FLAG`), so none is needed to find out; see [`Yields`] for those that
+    /// there are.
     ///
     /// # Errors
     ///
@@ -315,6 +319,7 @@ impl Uring {
         }
         let begun = Instant::now();
         let mut has_entered = false;
+        let mut looked = Duration::ZERO;
         loop {
             for _ in 0..LOOKS {
                 if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
@@ -327,7 +332,8 @@ impl Uring {
                 }
                 hint::spin_loop();
             }
-            if begun.elapsed() >= at_most {
+            looked = self.yields.go_on(looked, || begun.elapsed());
+            if looked >= at_most {
                 return Ok(false);
             }
         }
