@@ -4,8 +4,6 @@
 //! worker of the kernel that serves a loop device: it would get on only by preemption, or when
 //! whoever looks sleeps. But where programs compute on every processor, whoever yields waits for
 //! its next turn, which is milliseconds. So how long that takes decides.
-//!
-//! Plain data; it is told what the time was.
 
 use std::thread;
 use std::time::Duration;
@@ -14,7 +12,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_micros(200);
 
 /// After one that took long so many are left out, about as long as that took, and twice as many
-/// each time: in the end a hundredth of the time is lost.
+/// each time: in the end one or two hundredths of the time are lost.
 const REST_MIN: u32 = 1 << 12;
 const REST_MAX: u32 = 1 << 18;
 
