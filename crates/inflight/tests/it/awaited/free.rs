@@ -16,6 +16,7 @@ use inflight::{Awaited, Batch, Engine, local};
 use rustix::io::{ReadWriteFlags, preadv2};
 use tempfile::NamedTempFile;
 
+use super::hands::until;
 use crate::support::{on_every_faultless_backend, pattern, skip, temp_path};
 use crate::wishes::cache::evict;
 
@@ -95,32 +96,17 @@ async fn is_ready_at_once(future: impl Future<Output = ()>) -> bool {
     at_once
 }
 
-/// Has the loop turn.
-async fn turn() {
-    let mut has_turned = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_turned, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// How many of such reads of new files are in flight when they have been polled.
 fn in_flight(engine: &Engine, path: &NamedTempFile, beside: Beside) -> u64 {
     let counted = Cell::new(0);
     for number in 0..TRIES {
-        while !evict(path.as_file()) {
-            thread::yield_now();
-        }
+        until("the page cache has forgotten", || evict(path.as_file()));
         let (file, other) = (open(engine, path), open(engine, path));
         let tried = async {
             for _ in 0..WARM + number {
                 read(&file, WARM_BLOCK, Beside::Nothing).await;
             }
-            turn().await;
+            local::yield_now().await;
             let cold = COLD_BLOCKS + 2 * number;
             // Of a file of which nothing is known, so it is asked about and handed over.
             let offset = (cold + 1) * BLOCK as u64;

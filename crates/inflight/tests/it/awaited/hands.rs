@@ -51,7 +51,6 @@ impl Watchdog {
 }
 
 /// Waits until something is so.
-#[cfg(feature = "faulty")]
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {

@@ -1,12 +1,12 @@
 //! What a run loop that has nothing else to do makes itself, and what it leaves to the pool.
 
+use std::fs;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use inflight::fs::File;
 use inflight::{BackendKind, Engine, Priority, local};
 
-use super::hands::poll_once;
+use super::hands::{poll_once, until};
 use super::steady::in_own_process_of;
 use crate::support::{direct_file_or_skip, pattern, skip};
 
@@ -69,19 +69,12 @@ fn read(engine: &Engine, file: &File, bytes: usize, how: How) {
     run.expect("a loop can run");
 }
 
-/// Whether the pool makes some reads, between which its threads sleep; the last sleep of those
-/// before may come late.
-fn is_for_the_pool(read: impl Fn()) -> bool {
+/// The pool makes some reads, between which its threads sleep; the last sleep of those before may
+/// come late.
+fn is_for_the_pool(what: &str, read: impl Fn()) {
     let before = sleeps();
-    let late = Instant::now() + Duration::from_secs(10);
     read();
-    while sleeps() < before + READS / 2 {
-        if Instant::now() >= late {
-            return false;
-        }
-        thread::yield_now();
-    }
-    true
+    until(what, || sleeps() >= before + READS / 2);
 }
 
 #[test]
@@ -114,13 +107,12 @@ fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool() {
             return skip(name, "the disk takes more than a millisecond");
         }
         assert!(!is_woken, "the pool makes them");
-        assert!(
-            is_for_the_pool(|| read(&engine, &file, LARGE, How::Free)),
-            "the loop makes large ones"
-        );
+        is_for_the_pool("the pool makes large ones", || {
+            read(&engine, &file, LARGE, How::Free);
+        });
         for how in [How::WithTimer, How::WithWish, How::Nested] {
-            let pooled = is_for_the_pool(|| read(&engine, &file, BLOCK, how));
-            assert!(pooled, "the loop makes those {how:?}");
+            let what = format!("the pool makes those {how:?}");
+            is_for_the_pool(&what, || read(&engine, &file, BLOCK, how));
         }
     });
 }
