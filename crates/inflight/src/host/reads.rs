@@ -17,9 +17,10 @@ use crate::policy::weight;
 pub(super) const PLACES: usize = 256;
 
 /// How a read is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// By a plain call.
+    #[default]
     Call,
     /// By a plain call if it is shared, else by the ring.
     CallOrRing,
@@ -31,10 +32,10 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
-    /// Whether a ring makes the read if it is not shared.
+    /// The number of its kind: 0 if a call makes the read where it is not shared, 1 if a ring does.
     #[inline(always)]
-    pub(super) fn has_ring(self) -> bool {
-        self == Self::CallOrRing
+    pub(super) fn kind(self) -> usize {
+        usize::from(self == Self::CallOrRing)
     }
 }
 

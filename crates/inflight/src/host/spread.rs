@@ -24,7 +24,7 @@ use crate::policy::{Calls, Hands, LATE, Spread, weight};
 
 /// What a caller shares, and what it has learned of sharing.
 pub(super) struct Gathered {
-    /// Of reads that calls make if they are not shared, and of those that a ring makes.
+    /// By [`Manner::kind`].
     spreads: [Spread; 2],
     /// Made for the first trial.
     common: Option<Arc<Common>>,
@@ -46,7 +46,7 @@ pub(super) struct Gathered {
 struct Own {
     token: u32,
     block: Block,
-    has_ring: bool,
+    manner: Manner,
 }
 
 impl Gathered {
@@ -68,13 +68,13 @@ impl Gathered {
     /// Whether reads of this kind are shared now, or may be: [`Gathered::push`] is to be asked.
     #[inline(always)]
     pub(super) fn is_open(&self, manner: Manner) -> bool {
-        self.spreads[usize::from(manner.has_ring())].is_open()
+        self.spreads[manner.kind()].is_open()
     }
 
     /// Whether reads of this kind are made alone and shared in turn, to find out what is faster.
     #[cfg(feature = "tokio")]
     pub(super) fn is_on_trial(&self, manner: Manner) -> bool {
-        self.spreads[usize::from(manner.has_ring())].is_on_trial()
+        self.spreads[manner.kind()].is_on_trial()
     }
 
     /// Whether the answers of all that is shared have been taken.
@@ -92,7 +92,7 @@ impl Gathered {
     /// to be shared.
     #[inline]
     pub(super) fn passed(&mut self, shared: &Shared, manner: Manner, reads: u32) {
-        let spread = &mut self.spreads[usize::from(manner.has_ring())];
+        let spread = &mut self.spreads[manner.kind()];
         if !spread.is_open() && spread.passes(u64::from(reads)) {
             self.open_trial(shared, manner);
         }
@@ -104,7 +104,7 @@ impl Gathered {
             self.processors = thread::available_parallelism().map_or(1, NonZero::get);
         }
         if 2 * shared.callers.hear() > self.processors {
-            self.spreads[usize::from(manner.has_ring())].waives();
+            self.spreads[manner.kind()].waives();
             return;
         }
         let common = self.common.get_or_insert_with(|| {
@@ -171,11 +171,10 @@ impl Gathered {
         let at = self.owner.next_place(&common.sides, side);
         let at = at.expect("there is one where a read is wanted");
         self.weight += common.sides.table(side).write(at, read);
-        let has_ring = read.manner.has_ring();
         self.own[side.index()][at] = Own {
             token,
             block,
-            has_ring,
+            manner: read.manner,
         };
         let is_called_for = self.calls.shows(self.weight);
         match is_attended {
@@ -198,7 +197,7 @@ impl Gathered {
     #[inline]
     fn hands(&mut self, shared: &Shared, weight: u64, manner: Manner) -> Hands {
         debug_assert!(self.is_open(manner), "else nobody has to ask");
-        let at = usize::from(manner.has_ring());
+        let at = manner.kind();
         if !self.spreads[at].is_on_trial() {
             if !self.spreads[at].passes(1) {
                 return Hands::Shared;
@@ -260,9 +259,9 @@ impl Gathered {
             let Own {
                 token,
                 block,
-                has_ring,
+                manner,
             } = own[side.index()][at];
-            spreads[usize::from(has_ring)].completes(completed);
+            spreads[manner.kind()].completes(completed);
             *makers.of(block) = maker;
             each(token, Answer::from_number(answer), place);
         };

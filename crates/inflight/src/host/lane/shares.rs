@@ -30,20 +30,20 @@ pub(super) use crate::host::shares::Taken;
 thread_local! {
     /// Reads of this thread of what the page cache is taken to have, for taking samples.
     static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
-    /// Whether the lane that this thread has asked last shares reads, or may: those that calls make
-    /// if they are not shared, and those that a ring makes. A hint.
+    /// Whether the lane that this thread has asked last shares reads, or may, by [`Manner::kind`].
+    /// A hint.
     static IS_OPEN: Cell<[bool; 2]> = const { Cell::new([false; 2]) };
     /// Its address is that of no other thread that lives.
     static HERE: u8 = const { 0 };
 }
 
 fn is_open(manner: Manner) -> bool {
-    IS_OPEN.get()[usize::from(manner.has_ring())]
+    IS_OPEN.get()[manner.kind()]
 }
 
 fn set_open(manner: Manner, is_open: bool) {
     let mut of_kinds = IS_OPEN.get();
-    of_kinds[usize::from(manner.has_ring())] = is_open;
+    of_kinds[manner.kind()] = is_open;
     IS_OPEN.set(of_kinds);
 }
 
