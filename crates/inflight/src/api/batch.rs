@@ -83,7 +83,7 @@ impl<O: Operation> Batch<O> {
     ///
     /// Errors are in the results of single operations; one that fails does not keep the others
     /// from being run. A batch of one operation takes the way that it would take alone; see
-    /// [`Operation::wait`](crate::Operation::wait).
+    /// [`Operation::wait`].
     pub fn wait(&mut self) -> Results<'_, O> {
         let Self {
             engine,
