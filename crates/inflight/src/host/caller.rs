@@ -343,6 +343,17 @@ impl Lease<'_> {
         }
     }
 
+    /// Before a turn of the proactor that may wait.
+    #[inline(always)]
+    pub(super) fn turns(&mut self) {
+        let Owned {
+            hands_over,
+            proactor,
+            ..
+        } = &mut **self.owned;
+        hands_over.turns(proactor);
+    }
+
     /// After a turn of the proactor that may have waited.
     #[inline(always)]
     pub(super) fn turned(&mut self) {

@@ -188,6 +188,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if self.lease.has_gathered() {
             self.take_gathered();
         }
+        self.lease.turns();
         let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
         let (has_results, is_idle) = (!ready.is_empty(), proactor.is_idle());
         if !self.joined.is_empty() && (has_results || !is_idle) {

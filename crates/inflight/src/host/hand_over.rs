@@ -7,13 +7,20 @@ use super::stopwatch::nanoseconds_since;
 use crate::policy::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 use crate::proactor::Proactor;
 
+/// After so many completions in a row with another kind of crowd in flight that is the one. What is
+/// left of a large one at the end of a burst is fewer.
+const STRAYS: u32 = 1024;
+
 /// What the owner of a proactor has learned of handing over.
 pub(super) struct HandsOver {
     /// For a crowd in flight, and for a large one.
     rules: [HandOver; 2],
     is_large: bool,
+    strays: u32,
     /// Completions of the backend that have been seen.
     seen: u64,
+    /// Since when there is no crowd in flight, while that is timed.
+    pause_from_ns: Option<u64>,
     born: Instant,
 }
 
@@ -22,8 +29,18 @@ impl HandsOver {
         Self {
             rules: [HandOver::new(AtOnce::Few), HandOver::new(AtOnce::All)],
             is_large: false,
+            strays: 0,
             seen: 0,
+            pause_from_ns: None,
             born: Instant::now(),
+        }
+    }
+
+    /// Before a turn of the proactor that may wait.
+    #[inline]
+    pub(super) fn turns(&mut self, proactor: &Proactor) {
+        if self.pause_from_ns.is_some() && proactor.in_flight() >= CROWD {
+            self.resume();
         }
     }
 
@@ -35,25 +52,52 @@ impl HandsOver {
         self.seen = reaped;
         // Of another proactor it may be less than before.
         let came = u32::try_from(came).unwrap_or(0);
-        let in_flight = came.saturating_add(proactor.in_flight());
-        if came == 0 || in_flight < CROWD {
+        let left = proactor.in_flight();
+        let in_flight = came.saturating_add(left);
+        if in_flight >= CROWD {
+            if self.pause_from_ns.is_some() {
+                self.resume();
+            }
+            self.complete(came, in_flight >= LARGE_CROWD, proactor);
+        }
+        if left < CROWD && self.pause_from_ns.is_none() && self.rule().is_timed() {
+            self.pause_from_ns = Some(nanoseconds_since(self.born));
+        }
+    }
+
+    fn rule(&mut self) -> &mut HandOver {
+        &mut self.rules[usize::from(self.is_large)]
+    }
+
+    #[inline]
+    fn complete(&mut self, came: u32, is_large: bool, proactor: &mut Proactor) {
+        if is_large == self.is_large {
+            self.strays = 0;
+            if came > 0 && self.rule().completes(came) {
+                self.go_on(proactor);
+            }
             return;
         }
-        let is_large = in_flight >= LARGE_CROWD;
-        let rule = &mut self.rules[usize::from(is_large)];
-        if rule.completes(came) || is_large != self.is_large {
-            self.go_on(is_large, proactor);
+        self.strays += came;
+        if self.strays >= STRAYS {
+            self.rule().give_up();
+            (self.is_large, self.strays) = (is_large, 0);
+            self.go_on(proactor);
         }
     }
 
     #[cold]
-    fn go_on(&mut self, is_large: bool, proactor: &mut Proactor) {
+    fn go_on(&mut self, proactor: &mut Proactor) {
         let now_ns = nanoseconds_since(self.born);
-        if is_large != self.is_large {
-            self.rules[usize::from(self.is_large)].give_up();
-            self.is_large = is_large;
-        }
-        let at_once = self.rules[usize::from(is_large)].goes_on(now_ns);
+        let at_once = self.rule().goes_on(now_ns);
         proactor.hand_over_few(at_once == AtOnce::Few);
+    }
+
+    #[cold]
+    fn resume(&mut self) {
+        if let Some(from_ns) = self.pause_from_ns.take() {
+            let ns = nanoseconds_since(self.born) - from_ns;
+            self.rule().paused(ns);
+        }
     }
 }

@@ -30,6 +30,10 @@ pub(crate) const LARGE_CROWD: u32 = 96;
 const RUN: u32 = 4096;
 const BEFORE_RUN: u32 = 4096;
 
+/// So much of a pause counts, in which a program uses what it has read: the device may have nothing
+/// to do meanwhile, because all of it came together. A longer one is none of the device's.
+const PAUSE_COUNTED_NS: u64 = 200_000;
+
 /// Pairs of runs in a trial. The slower half of each kind is left out: in those, something else has
 /// had the device, or the processor.
 const PAIRS: usize = 6;
@@ -135,6 +139,20 @@ impl HandOver {
         self.now()
     }
 
+    /// Whether [`HandOver::paused`] is to be told of pauses.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        let trial = self.trial.as_ref();
+        trial.is_some_and(|trial| trial.began_ns.is_some())
+    }
+
+    /// There was no crowd in flight for so long.
+    pub(crate) fn paused(&mut self, ns: u64) {
+        if let Some(began_ns) = self.trial.as_mut().and_then(|it| it.began_ns.as_mut()) {
+            *began_ns += ns.saturating_sub(PAUSE_COUNTED_NS);
+        }
+    }
+
     fn now(&self) -> AtOnce {
         match &self.trial {
             Some(trial) if !trial.pairs.is_as_chosen() => self.chosen.other(),
@@ -200,6 +218,40 @@ mod tests {
         assert_eq!(run((1000, 970)), AtOnce::All);
         assert_eq!(run((1000, 940)), AtOnce::Few);
         assert_eq!(run((1000, 970)), AtOnce::Few);
+    }
+
+    #[test]
+    fn pauses_of_the_program_decide_nothing() {
+        for (all, few, chosen) in [(1000, 1050, AtOnce::All), (1000, 900, AtOnce::Few)] {
+            for every in [1499, 3001, 5003, 7001] {
+                let (mut rule, mut now_ns, mut pauses) = (HandOver::new(AtOnce::Few), 0, 0_u64);
+                for _ in 0..1_000_000 / every {
+                    run(&mut rule, &mut now_ns, every, by(all, few));
+                    pauses += 1;
+                    let pause_ns = (pauses * 7919) % 50_000_000;
+                    now_ns += pause_ns;
+                    if rule.is_timed() {
+                        rule.paused(pause_ns);
+                    }
+                }
+                assert_eq!(rule.chosen, chosen, "{all}, {few}, one in {every}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_program_does_with_a_wave_counts() {
+        let (mut rule, mut now_ns) = (HandOver::new(AtOnce::Few), 0);
+        for _ in 0..100_000 {
+            // One by one the device is at work while the program is, but not all at once.
+            let waits = rule.now() == AtOnce::All;
+            run(&mut rule, &mut now_ns, 16, by(1000, 1000));
+            if waits {
+                now_ns += 10_000;
+                rule.paused(10_000);
+            }
+        }
+        assert_eq!(rule.chosen, AtOnce::Few);
     }
 
     #[test]

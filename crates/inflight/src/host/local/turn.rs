@@ -77,6 +77,7 @@ impl Loop<'_> {
             have_come = true;
             answering.take(token, answer);
         };
+        lease.turns();
         let proactor = lease.proactor();
         match until {
             Until::Completions(at_least) => proactor.turn(at_least, deliver),
