@@ -361,9 +361,12 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use crate::measure::ground::Ground;
+    use crate::measure::meter::Counters;
+    use crate::measure::run::Stretch;
     use crate::measure::usage::DeviceMeter;
+    use crate::plan::PlannedCell;
     use crate::progress::Form;
-    use crate::strategy::{Modes, STRATEGIES};
+    use crate::strategy::{ALONE, Modes, STRATEGIES, Strategy, Way};
 
     /// A record of nothing.
     fn blank() -> Record {
@@ -389,8 +392,8 @@ mod tests {
         }
     }
 
-    /// How many rounds a profile is given that has no time left.
-    fn rounds_without_time(args: &[&str]) -> usize {
+    /// One profile, and how it is measured.
+    fn plan(args: &[&str]) -> Plan {
         let usual = [
             "inflight",
             "bench",
@@ -404,7 +407,28 @@ mod tests {
         let Command::Bench(flags) = cli.command else {
             unreachable!("{:?}", cli.command);
         };
-        let plan = Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap();
+        Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
+    }
+
+    /// Cells of a profile, not yet measured.
+    fn begin<'a>(plan: &Plan, planned: impl IntoIterator<Item = &'a PlannedCell>) -> Vec<Running> {
+        let profile = &plan.profiles[0].profile.name;
+        let begun = |cell: &PlannedCell| {
+            // Nobody asks a file how fast it is: there is none.
+            Running {
+                sample_every: Some(1),
+                ..cell.begin(profile, Modes::new())
+            }
+        };
+        planned.into_iter().map(begun).collect()
+    }
+
+    /// Runs some rounds of a profile, of which none are added after `until`.
+    fn measure(
+        plan: &Plan,
+        until: Instant,
+        rounds: impl FnOnce(&Course<'_>, &Job<'_>, &Place<'_>),
+    ) {
         let profile = &plan.profiles[0].profile;
         let work = profile.work(1 << 20);
         let job = Job {
@@ -416,17 +440,18 @@ mod tests {
             device: DeviceMeter::open(None),
             ground: Ground::new(profile, &[]),
         };
-        let cells = plan.profiles[0].cells.iter();
-        let begin = |cell: &crate::plan::PlannedCell| cell.begin(&profile.name, Modes::new());
-        let mut cells: Vec<Running> = cells.map(begin).collect();
-        // Nobody asks a file how fast it is: there is none.
-        cells
-            .iter_mut()
-            .for_each(|cell| cell.sample_every = Some(1));
         let (blank, progress) = (blank(), Progress::new(Form::Auto));
-        let now = Instant::now();
-        let course = Course::new(&blank, &plan, profile, now..now, &progress);
-        course.screen(&mut cells, &job, &place, &mut Quiet).unwrap();
+        let course = Course::new(&blank, plan, profile, until..until, &progress);
+        rounds(&course, &job, &place);
+    }
+
+    /// How many rounds a profile is given that has no time left.
+    fn rounds_without_time(args: &[&str]) -> usize {
+        let plan = plan(args);
+        let mut cells = begin(&plan, &plan.profiles[0].cells);
+        measure(&plan, Instant::now(), |course, job, place| {
+            course.screen(&mut cells, job, place, &mut Quiet).unwrap();
+        });
         cells[0].cell.rounds.len()
     }
 
@@ -435,5 +460,105 @@ mod tests {
         assert_eq!(rounds_without_time(&[]), 1, "one is always run");
         assert_eq!(rounds_without_time(&["--rounds", "7"]), 7);
         assert_eq!(rounds_without_time(&["--max-time", "1"]), 8);
+    }
+
+    /// Does nothing, and says that it has done so much in each round.
+    struct Pretended {
+        name: &'static str,
+        measure: fn(&Job<'_>) -> Result<Stretch>,
+    }
+
+    impl Strategy for Pretended {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn way(&self) -> Way {
+            Way::Program(self.measure)
+        }
+    }
+
+    fn done(ops: u64) -> Result<Stretch> {
+        Ok(Stretch {
+            start_ns: 0,
+            duration_ns: 1_000_000,
+            counters: Counters {
+                ops,
+                ..Counters::default()
+            },
+            syscalls: None,
+            device_bytes: None,
+            device: None,
+            user_ns: 0,
+            sys_ns: 0,
+            worker_ns: None,
+            ctxsw: 0,
+            timed: None,
+            effective: Modes::new(),
+            sample_every: 1,
+            open: None,
+        })
+    }
+
+    const LIBRARY: Pretended = Pretended {
+        name: "inflight",
+        measure: |_| done(100_000),
+    };
+    /// Known to be slower.
+    const SLOW: Pretended = Pretended {
+        name: "pread",
+        measure: |_| done(50_000),
+    };
+    const LEVEL: Pretended = Pretended {
+        name: "uring",
+        measure: |_| done(100_000),
+    };
+    const AHEAD: Pretended = Pretended {
+        name: "uring",
+        measure: |_| done(112_000),
+    };
+    /// Around 3 % ahead: however often it is looked at, that can be more or less.
+    const STRAYING: Pretended = Pretended {
+        name: "uring",
+        measure: |job| done(95_000 + job.seed % 16_000),
+    };
+
+    /// The numbers of the fresh rounds, from 100 on, that each of three cells gets after screening:
+    /// the library's, that of its rival, and a slow one.
+    fn settled(rival: &'static Pretended, until: Instant) -> [Vec<u32>; 3] {
+        let plan = plan(&["--rounds", "8"]);
+        let strategies: [&'static dyn Strategy; 3] = [&LIBRARY, rival, &SLOW];
+        let planned = strategies.map(|strategy| PlannedCell {
+            strategy,
+            shape: ALONE,
+            rate_per_s: None,
+        });
+        let mut cells = begin(&plan, &planned);
+        measure(&plan, until, |course, job, place| {
+            course.screen(&mut cells, job, place, &mut Quiet).unwrap();
+            course.settle(&mut cells, 100, job, place).unwrap();
+        });
+        let fresh = |number: usize| {
+            let rounds = cells[number].cell.rounds.iter();
+            rounds
+                .filter(|round| round.confirms)
+                .map(|round| round.block)
+        };
+        [0, 1, 2].map(|number| fresh(number).collect())
+    }
+
+    #[test]
+    fn rounds_go_on_until_it_is_known_who_is_within_3_percent() {
+        let later = Instant::now() + Duration::from_secs(3_600);
+        let none: [Vec<u32>; 3] = [const { Vec::new() }; 3];
+        assert_eq!(settled(&LEVEL, later), none, "it is known already");
+        let once: Vec<u32> = (100..108).collect();
+        assert_eq!(settled(&AHEAD, later), [once.clone(), once, Vec::new()]);
+        // Each look is at half as many rounds more, and there are only so many.
+        let looks = [8, 4, 6, 9, 13, 20, 30, 45];
+        assert_eq!(looks.len(), MOST_LOOKS as usize);
+        let all: Vec<u32> = (100..100 + looks.iter().sum::<u32>()).collect();
+        assert_eq!(settled(&STRAYING, later), [all.clone(), all, Vec::new()]);
+        assert_eq!(settled(&STRAYING, Instant::now()), none, "no time is left");
     }
 }
