@@ -1,9 +1,9 @@
 //! How long a driver or a run loop waits for several completions at a time.
 //!
 //! Waiting for several saves wake-ups, but what has completed, and mail, wait with it. So the wait
-//! is limited. In a virtual machine a timer that goes off soon is dear (at 32 in flight a sixth of
-//! all CPU, `docs/design/hosts.md`), one that goes off after the next tick costs nothing. So the
-//! limit is a far one as long as waits are short by themselves.
+//! is limited. In a virtual machine a timer that goes off soon is dear, one that goes off after the
+//! next tick is not. So the limit is a far one as long as waits are short by themselves
+//! (`docs/design/hosts.md`).
 
 use std::time::{Duration, Instant};
 
