@@ -5,6 +5,8 @@
 
 pub(crate) mod limits;
 mod older;
+#[cfg(feature = "tokio")]
+mod older_lanes;
 
 use std::collections::BTreeMap;
 use std::env;

@@ -16,6 +16,7 @@ mod shared;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+#[cfg(feature = "faulty")]
 use std::time::{Duration, Instant};
 
 use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};

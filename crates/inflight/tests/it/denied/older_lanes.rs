@@ -1,0 +1,98 @@
+//! Lanes where the older asynchronous calls are all that there is, and what the pool does for them.
+
+use std::fs;
+
+use inflight::{BackendKind, Batch, Direct, Engine, Operation};
+
+use super::limits::{drop_privileges, set_limit};
+use super::{PAGE, PAGES, in_own_process};
+use crate::awaited::lanes::runtimes;
+use crate::support::{
+    backend_without_rings, evict, given_up, open, pattern, read_write, skip, temp_path,
+};
+
+/// What would wait is for the pool; where that can start no thread the lane's task does it.
+#[test]
+fn a_lane_goes_on_where_the_pool_gets_no_thread() {
+    let test = "older_lanes::a_lane_goes_on_where_the_pool_gets_no_thread";
+    if backend_without_rings() != BackendKind::Aio {
+        return skip(test, "there are none");
+    }
+    in_own_process(test, Some("aio"), || {
+        let engine = Engine::new().unwrap();
+        let content = pattern(PAGES * PAGE);
+        let path = temp_path(b"");
+        let hole = fs::File::options().write(true).open(path.path());
+        let hole = hole.and_then(|hole| hole.set_len((PAGES * PAGE) as u64));
+        hole.expect("a hole takes no room");
+        let Ok(file) = read_write(&engine)
+            .direct(Direct::Required)
+            .open(path.path())
+        else {
+            return skip(test, "there is no direct I/O");
+        };
+        let [runtime, _] = runtimes();
+        let buf = || {
+            let mut buf = file.aligned_buf(PAGE).expect("there is memory");
+            buf.copy_from_slice(&content[..PAGE]);
+            buf
+        };
+        runtime.block_on(async {
+            engine
+                .serve_on_tokio()
+                .expect("there are asynchronous calls");
+            let (result, _) = file.read_at(buf(), 0).await;
+            result.expect("it is a hole");
+            drop_privileges();
+            set_limit(libc::RLIMIT_NPROC, 1);
+            for page in 0..8 {
+                let write = file.write_all_at(buf(), page * PAGE as u64);
+                let (result, _) = write.await;
+                assert_eq!(result.expect("there is room"), PAGE);
+            }
+        });
+        assert_eq!(given_up(&engine, "has not polled"), []);
+        let (result, read) = file.read_at(buf(), 7 * PAGE as u64).wait();
+        assert_eq!(result.expect("it has been written"), PAGE);
+        assert!(read[..] == content[..PAGE]);
+    });
+}
+
+/// Direct reads and others go to a lane together. What of that the pool does has to be announced
+/// also if nothing else is in flight.
+#[test]
+fn a_lane_is_told_of_what_the_pool_does_for_it() {
+    let test = "a lane and its pool";
+    if backend_without_rings() != BackendKind::Aio {
+        return skip(test, "there are none");
+    }
+    let builder = Engine::builder().backend(BackendKind::Aio).queue_depth(4);
+    let engine = builder.build().expect("they are there");
+    let content = pattern(PAGES * PAGE);
+    let path = temp_path(&content);
+    let options = read_write(&engine).direct(Direct::Required);
+    let (Ok(direct), cached) = (options.open(path.path()), open(&engine, path.path())) else {
+        return skip(test, "there is no direct I/O");
+    };
+    for runtime in runtimes() {
+        runtime.block_on(async {
+            engine
+                .serve_on_tokio()
+                .expect("there are asynchronous calls");
+            for _ in 0..32 {
+                evict(&fs::File::open(path.path()).expect("it is there"));
+                let mut batch = Batch::new();
+                for page in 0..8 {
+                    let file = if page < 4 { &direct } else { &cached };
+                    let buf = file.aligned_buf(PAGE).expect("there is memory");
+                    batch.push(file.read_exact_at(buf, page * PAGE as u64));
+                }
+                for (expected, (result, buf)) in content.chunks(PAGE).zip(batch.await) {
+                    assert_eq!(result.expect("the file can be read"), PAGE);
+                    assert!(&buf[..] == expected);
+                }
+            }
+        });
+    }
+    assert_eq!(given_up(&engine, "has not polled"), []);
+}
