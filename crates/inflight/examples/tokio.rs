@@ -1,18 +1,24 @@
-//! Awaited from tokio: a task for each block, as a server would have one for each request.
+//! Awaited from tokio: a task for each block, as a server would have one for each request. The
+//! runtime's own threads do the work (`Engine::serve_on_tokio`); if they cannot, threads of the
+//! library do.
 //!
-//! `cargo run --release -p inflight --example tokio -- FILE`
+//! `cargo run --release -p inflight --features tokio --example tokio -- FILE`
 
 use std::error::Error;
 use std::sync::Arc;
-
-use inflight::Awaited;
-use inflight::fs::File;
 use std::time::Duration;
+
+use inflight::fs::File;
+use inflight::{Awaited, Engine};
 use tokio::task::JoinSet;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args().nth(1).ok_or("give a file to read")?;
+    // Once for each runtime, from within it. It is no error of the program's if it cannot be had.
+    if let Err(refusal) = Engine::global()?.serve_on_tokio() {
+        eprintln!("threads of the library do the work: {refusal}");
+    }
     let file = Arc::new(File::open(path)?);
     let blocks = file.metadata().await?.len.div_ceil(4096).min(10_000);
 

@@ -32,6 +32,19 @@
 //! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
 //!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.
 //!
+//! # Features
+//!
+//! None is on by itself. Without any the library depends on `io-uring`, `libc` and `rustix`.
+//!
+//! - `tokio`: `Engine::serve_on_tokio` has a tokio runtime do the work of what is awaited in it by
+//!   its own threads. Without it operations can be awaited there all the same, and threads of the
+//!   library do the work. Depends on `tokio` with its features `net` and `rt`.
+//! - `bytes`: the buffers of the `bytes` crate are buffers here: `Bytes` is written, `BytesMut` is
+//!   read into. Depends on `bytes` without its default features.
+//! - `faulty`: `Builder::faults` makes an engine whose operations are delayed, shortened, reordered
+//!   and failed as a seed decides, for tests of programs that use this library. Depends on nothing
+//!   more.
+//!
 //! # Environment
 //!
 //! `INFLIGHT_BACKEND` is `uring`, `aio`, `threads` or `auto`. With `aio` no io_uring system call is

@@ -34,7 +34,7 @@ pub struct Stats {
     /// call.
     pub pool_calls: u64,
     /// Operations that were served in the lane of a tokio runtime; see
-    /// [`crate::Engine::serve_on_tokio`].
+    /// `Engine::serve_on_tokio`.
     pub lane_operations: u64,
     /// Operations that the backend has and has not completed, as of each thread's last entry, and
     /// flushes that threads of the pool are making.
