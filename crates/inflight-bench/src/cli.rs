@@ -74,6 +74,9 @@ pub(crate) struct BenchFlags {
     target: PathBuf,
 
     /// Workloads: names of profiles or of sets of them, `all`, or a .toml file.
+    ///
+    /// The set `o1` has the four rows of a published comparison of system calls and io_uring for
+    /// databases: reads and writes through the page cache, sequential and random.
     #[arg(
         long,
         value_delimiter = ',',

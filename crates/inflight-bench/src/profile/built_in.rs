@@ -44,6 +44,7 @@ const SETS: &[(&str, &[&str])] = &[
             "durable-append",
         ],
     ),
+    // The rows of a published comparison of system calls and io_uring for databases.
     (
         "o1",
         &[
