@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-const LIBRARY: &str = "inflight";
+pub(super) const LIBRARY: &str = "inflight";
 
 /// Every target that clippy knows: libraries, programs, tests, benchmarks and examples.
 const EVERYTHING: [&str; 4] = ["--workspace", "--all-targets", "--all-features", "--quiet"];

@@ -45,10 +45,19 @@ pub(crate) fn run() -> Result<()> {
         Step::new(name, |name| told(name, &mut tests(program, required)))
     }));
     rest.push(Step::new("documentation", pages::run));
+    rest.push(Step::new("lints without features", without_features));
     rest.extend(environments::steps(&programs));
     steps.together(rest)?;
     steps.finish();
     Ok(())
+}
+
+/// Most users take the library as it is; everything else here has all features.
+fn without_features(name: &str) -> Result<()> {
+    let mut clippy = cargo("clippy");
+    clippy.args(["--package", build::LIBRARY, "--all-targets", "--quiet"]);
+    clippy.args(locked()).args(["--", "--deny", "warnings"]);
+    told(name, &mut clippy)
 }
 
 /// The backend that tests must find, if the environment does not say it; what is required of the
