@@ -133,8 +133,8 @@ struct State {
     spare: Option<Arc<Round>>,
     /// How many syncs the next flush is for, if all come back who were here the last time.
     expected: usize,
-    /// How long the last flush of a round has taken, if there was one.
-    took: Option<Duration>,
+    /// How long the last flush of a round has taken, if there was one, and the one before.
+    took: [Option<Duration>; 2],
     /// How many of the last ones, in a row, were short.
     short: u32,
 }
@@ -274,13 +274,13 @@ impl Commit {
     }
 
     /// Keeps the promise of a host, if it still stands: makes the flush on this thread if `leads`,
-    /// given how long the last one took (of a file that had none, the first
-    /// one of another file there) and how many wait for this one; else has the pool make it.
-    /// True if it was made here.
+    /// given how long the last one and the one before took (of a file that had none, the first one of
+    /// another file there) and how many wait for this one; else has the pool make it. True if it
+    /// was made here.
     pub(crate) fn keep_promise(
         self: &Arc<Self>,
         host: HostId,
-        leads: impl FnOnce(Option<Duration>, usize) -> bool,
+        leads: impl FnOnce([Option<Duration>; 2], usize) -> bool,
     ) -> bool {
         let mut state = lock(&self.state);
         if state.promised != Some(host) {
@@ -290,7 +290,8 @@ impl Commit {
         state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;
-        let took = state.took.or_else(|| self.flush.usual());
+        let [last, before] = state.took;
+        let took = [last.or_else(|| self.flush.usual()), before];
         let round = match leads(took, state.waiting()) {
             true => state.next.take(),
             false => None,
@@ -359,7 +360,8 @@ impl Commit {
     /// leads any more.
     fn next_round(&self) -> Option<Arc<Round>> {
         let mut state = lock(&self.state);
-        let gather = state.took.and_then(|took| self.flush.gathers_for(took));
+        let [last, _] = state.took;
+        let gather = last.and_then(|took| self.flush.gathers_for(took));
         let until = gather.map(|gather| Instant::now() + gather.at_most);
         while let (Some(until), true) = (until, state.waiting() < state.expected) {
             let left = until.saturating_duration_since(Instant::now());
@@ -425,7 +427,9 @@ impl Commit {
     }
 
     fn learn(&self, state: &mut State, answer: Answer, took: Duration) {
-        if state.took.replace(took).is_none() && answer.errno().is_none() {
+        let [last, _] = state.took;
+        state.took = [Some(took), last];
+        if last.is_none() && answer.errno().is_none() {
             self.flush.was_first(took);
         }
         state.short = match self.flush.is_short(took) {
@@ -523,6 +527,18 @@ mod tests {
         fn count(&self, _served: usize) {}
 
         fn wake(&self, _waker: Waker) {}
+    }
+
+    #[test]
+    fn the_last_two_flushes_are_known() {
+        let commit = Commit::new(Unflushed);
+        let known = |took_ms| {
+            let mut state = lock(&commit.state);
+            commit.learn(&mut state, Answer::moved(0), Duration::from_millis(took_ms));
+            state.took.map(|took| took.map(|took| took.as_millis()))
+        };
+        let expected = [[Some(9), None], [Some(1), Some(9)], [Some(8), Some(1)]];
+        assert_eq!([9, 1, 8].map(known), expected);
     }
 
     #[test]

@@ -15,6 +15,17 @@ pub(crate) fn loop_waits(took: Option<Duration>) -> bool {
     took.is_some_and(|took| took <= LOOP_WAIT_MAX)
 }
 
+/// Whether it makes a flush, given how long the last one and the one before took.
+///
+/// On most disks one in some flushes takes milliseconds, and says nothing of the next.
+pub(crate) fn loop_flushes([last, before]: [Option<Duration>; 2]) -> bool {
+    let is_forgiven = last.is_some_and(|last| last <= FORGIVEN_MAX);
+    loop_waits(last) || (is_forgiven && loop_waits(before))
+}
+
+/// What takes longer has had much to write.
+const FORGIVEN_MAX: Duration = Duration::from_millis(10);
+
 /// Whether the last transfer tells how long one of so many bytes takes: of a larger one the
 /// wake-ups are a small part anyway.
 pub(crate) fn loop_waits_for(bytes: u64) -> bool {
@@ -69,6 +80,16 @@ mod tests {
         assert!(!loop_waits(None));
         assert!(loop_waits(Some(Duration::from_micros(90))));
         assert!(!loop_waits(Some(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn one_slow_flush_is_forgiven_and_two_in_a_row_are_not() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        assert!(loop_flushes([ms(1), ms(80)]) && loop_flushes([ms(1), None]));
+        assert!(loop_flushes([ms(5), ms(1)]));
+        assert!(!loop_flushes([ms(5), ms(5)]) && !loop_flushes([ms(5), None]));
+        assert!(!loop_flushes([ms(80), ms(1)]), "it had much to write");
+        assert!(!loop_flushes([None, None]));
     }
 
     #[test]

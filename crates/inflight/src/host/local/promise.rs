@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{Loop, with_current};
 use crate::commit::{Commit, HostId};
 use crate::host::shared::Shared;
-use crate::policy::{LOOP_WAIT_MAX, loop_waits};
+use crate::policy::{LOOP_WAIT_MAX, loop_flushes};
 
 /// What a loop has promised: the next flush of one file. Those of several files run side by side in
 /// the pool.
@@ -72,7 +72,7 @@ impl Promise {
         let is_free = is_free && !next_timer.is_some_and(is_soon);
         commit.keep_promise(self.host, |took, of_this| {
             let others = Arc::strong_count(&self.syncs) - 1 > of_this;
-            is_free && !others && loop_waits(took)
+            is_free && !others && loop_flushes(took)
         })
     }
 }
