@@ -24,15 +24,12 @@ use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
 
 use crate::support::{
-    chill, engine_with_memory, is_rerun, on_every_backend, pattern, rerun, skip, temp_file,
-    uring_or_skip,
+    alarm_seconds, chill, engine_with_memory, is_rerun, on_every_backend, pattern, rerun, skip,
+    temp_file, uring_or_skip,
 };
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
-
-/// Longer than any of these takes on a slow machine.
-const ALARM_SECONDS: u32 = 120;
 
 const CHILD: &str = "INFLIGHT_PROCESS_CHILD";
 
@@ -54,7 +51,7 @@ fn in_own_process(test: &str, body: impl FnOnce()) {
 
 fn set_alarm() {
     // SAFETY: no memory is involved.
-    unsafe { libc::alarm(ALARM_SECONDS) };
+    unsafe { libc::alarm(alarm_seconds()) };
 }
 
 /// Forks. `body` runs in the child, which ends with 0 if it did not panic; it is waited for.

@@ -9,8 +9,8 @@ use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Sta
 use tempfile::NamedTempFile;
 
 use super::support::{
-    directory, given_up, is_rerun, on_every_backend, on_every_faultless_backend, open, pattern,
-    read_write, rerun, say, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
+    copies_are_fast, directory, given_up, is_rerun, on_every_backend, on_every_faultless_backend,
+    open, pattern, read_write, rerun, say, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -293,6 +293,11 @@ fn files_in_memory_that_are_read_once_need_no_thread_of_the_pool() {
     let Some(memory) = directories().into_iter().nth(1) else {
         return;
     };
+    let path = NamedTempFile::new_in(&memory).expect("there is room");
+    fs::write(path.path(), pattern(BLOCK)).expect("there is room");
+    if !copies_are_fast("files in memory that are read once", path.path(), BLOCK) {
+        return;
+    }
     on_every_backend(|engine| {
         let mut path = NamedTempFile::new_in(&memory).expect("there is room");
         path.write_all(&pattern(BLOCK)).expect("there is room");

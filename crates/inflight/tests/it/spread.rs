@@ -15,8 +15,8 @@ use inflight::{Batch, Engine, Queue};
 use tempfile::NamedTempFile;
 
 use crate::support::{
-    evict, has_several_processors, on_every_backend, open, path_in_memory, pattern, say, temp_file,
-    temp_path,
+    copies_are_fast, evict, has_several_processors, on_every_backend, open, path_in_memory,
+    pattern, say, temp_file, temp_path,
 };
 
 /// Large enough for another thread to come in time.
@@ -268,12 +268,14 @@ fn descriptors_of(file: (u64, u64)) -> usize {
     names.filter(|of| (of.dev(), of.ino()) == file).count()
 }
 
-/// A file in memory, which is opened by the library, and its device and number.
+/// A file in memory, which is opened by the library, and its device and number. None where reads of
+/// it are for the pool.
 fn file_in_memory(name: &str) -> Option<(NamedTempFile, (u64, u64))> {
     let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
     let named = path_in_memory(name, &content)?;
     let of = named.as_file().metadata().expect("it is open");
-    has_several_processors(name).then_some((named, (of.dev(), of.ino())))
+    let is_shared = has_several_processors(name) && copies_are_fast(name, named.path(), BLOCK);
+    is_shared.then_some((named, (of.dev(), of.ino())))
 }
 
 /// Reads for so long that the first trial has begun and ended: it shows some reads to another

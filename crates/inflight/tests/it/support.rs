@@ -3,11 +3,12 @@
 use std::env;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{BackgroundSession, Config, FileAttr, FileType, Filesystem, INodeNo};
 use inflight::fs::{Alignment, File, OpenOptions};
@@ -94,6 +95,22 @@ pub(crate) fn seed() -> u64 {
         Ok(seed) => seed.parse().expect("INFLIGHT_TEST_SEED is a number"),
         Err(_) => 0x5eed,
     }
+}
+
+/// Far longer than anything here takes; then the test has failed. Where the processor is
+/// interpreted the environment says more.
+pub(crate) fn patience() -> Duration {
+    let seconds = env::var("INFLIGHT_TEST_PATIENCE").map_or(60, |seconds| {
+        seconds
+            .parse()
+            .expect("INFLIGHT_TEST_PATIENCE is a number of seconds")
+    });
+    Duration::from_secs(seconds)
+}
+
+/// After so many a child that hangs is ended; longer than any takes on a slow machine.
+pub(crate) fn alarm_seconds() -> u32 {
+    u32::try_from(2 * patience().as_secs()).expect("some minutes")
 }
 
 /// Numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -272,6 +289,26 @@ pub(crate) fn path_in_memory(name: &str, content: &[u8]) -> Option<NamedTempFile
     };
     file.write_all(content).expect("there is room");
     Some(file)
+}
+
+/// Whether this processor copies memory faster than the library takes for waiting. One that is
+/// interpreted does not: there, reads of memory are for the pool like those of a slow device.
+pub(crate) fn copies_are_fast(name: &str, path: &Path, bytes: usize) -> bool {
+    let file = fs::File::open(path).expect("it is there");
+    let mut buf = vec![0; bytes];
+    let mut copy = || {
+        let begun = Instant::now();
+        file.read_exact_at(&mut buf, 0).expect("it is as long");
+        begun.elapsed()
+    };
+    let fastest = (0..64).map(|_| copy()).min().expect("there are some");
+    // Half of what is taken for waiting, because not all are as fast as the fastest.
+    let are_fast = fastest <= Duration::from_nanos(5_000 + bytes as u64 / 2);
+    if !are_fast {
+        say(&format!("{name}: {bytes} bytes of memory in {fastest:?}"));
+        skip(name, "memory is copied as slowly as from a device");
+    }
+    are_fast
 }
 
 /// A file with this content and no path, open for reading and writing.

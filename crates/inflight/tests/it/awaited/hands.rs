@@ -12,12 +12,14 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[cfg(feature = "faulty")]
 use inflight::IoBuf;
 use inflight::fs::{File, ReadVectoredAt};
 use inflight::{Engine, Pending};
+
+use crate::support::patience;
 
 /// Polls once, with a waker that does nothing.
 pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
@@ -27,9 +29,6 @@ pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 pub(super) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
-
-/// Far longer than anything here takes; then the test has failed.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends the process unless it is dropped in time: a loop that hangs has its thread.
 pub(super) struct Watchdog {
@@ -41,7 +40,7 @@ impl Watchdog {
         let (alive, ends) = channel();
         let test = thread::current().name().unwrap_or("a test").to_owned();
         thread::spawn(move || {
-            if ends.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if ends.recv_timeout(patience()) == Err(RecvTimeoutError::Timeout) {
                 crate::support::say(&format!("{test} hangs"));
                 std::process::abort();
             }
@@ -54,7 +53,7 @@ impl Watchdog {
 pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        assert!(begun.elapsed() < patience(), "still not: {what}");
         thread::yield_now();
     }
 }
@@ -63,14 +62,14 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(super) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        assert!(begun.elapsed() < patience(), "still not: {what}");
         inflight::local::yield_now().await;
     }
 }
 
 /// Waits until nothing is in flight on the drivers.
 pub(super) fn drained(engine: &Engine) {
-    assert_eq!(engine.drain(PATIENCE), 0);
+    assert_eq!(engine.drain(patience()), 0);
 }
 
 /// Counts how often it is woken.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use inflight::fs::File;
 use inflight::{Engine, local};
 
-use super::hands::{PATIENCE, Watchdog, begun, check, poll_once, poll_with, until_turned};
-use crate::support::{on_every_backend, on_every_backend_of, pattern, skip, temp_file};
+use super::hands::{Watchdog, begun, check, poll_once, poll_with, until_turned};
+use crate::support::{on_every_backend, on_every_backend_of, patience, pattern, skip, temp_file};
 
 #[test]
 fn what_an_outer_loop_has_begun_is_answered_in_an_inner_one() {
@@ -138,7 +138,7 @@ fn a_close_that_would_block_an_outer_loop_is_refused() {
         });
         let refused = outer.unwrap().unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EDEADLK));
-        assert_eq!(engine.drain(PATIENCE), 0);
+        assert_eq!(engine.drain(patience()), 0);
     });
 }
 

@@ -16,16 +16,15 @@ use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 
 use super::hands::{poll_once, until_turned};
 use crate::denied::limits::locked_memory_is_scarce;
-use crate::support::{is_rerun, on_every_backend, pattern, rerun, skip, temp_file, uring_or_skip};
+use crate::support::{
+    alarm_seconds, is_rerun, on_every_backend, pattern, rerun, skip, temp_file, uring_or_skip,
+};
 
 const CHILD: &str = "INFLIGHT_REFUSED_CHILD";
 
-/// Longer than any of these takes on a slow machine.
-const ALARM_SECONDS: u32 = 60;
-
 fn set_alarm() {
     // SAFETY: no memory is involved.
-    unsafe { libc::alarm(ALARM_SECONDS) };
+    unsafe { libc::alarm(alarm_seconds()) };
 }
 
 /// Runs `body` in a process of its own, which is this test started again.

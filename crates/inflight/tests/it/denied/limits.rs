@@ -49,6 +49,7 @@ fn without_locked_memory_an_engine_falls_back_or_works() {
         drop_privileges();
         let engine = Engine::new().unwrap();
         let backend = engine.backend();
+        let is_charged = backend.refusal.is_some();
         match backend.refusal {
             Some(SetupError::Memory { memlock_bytes, .. }) => {
                 assert_eq!(
@@ -69,7 +70,9 @@ fn without_locked_memory_an_engine_falls_back_or_works() {
         }
         everything_works(&engine);
         let text = format!("{:?}", engine.stats().fallbacks);
-        assert!(text.contains("MEMLOCK"), "nothing tells why: {text}");
+        // Of what is not charged there is nothing to tell: Linux 6.1.
+        let is_told = text.contains("MEMLOCK");
+        assert!(is_told || !is_charged, "nothing tells why: {text}");
     });
 }
 

@@ -18,8 +18,8 @@ use tempfile::TempDir;
 
 use super::required;
 use crate::support::{
-    FOREVER, FuseMount, aio_or_skip, directory, fuse_attributes, pattern, skip,
-    uring_of_depth_or_skip,
+    FOREVER, FuseMount, aio_or_skip, copies_are_fast, directory, fuse_attributes, pattern, skip,
+    temp_path, uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -133,6 +133,10 @@ fn ways(file: &File) -> [(Way, Way); 2] {
 #[test]
 fn what_is_only_started_by_a_call_is_left_to_the_ring() {
     let name = "a direct file of an overlay";
+    // Else what only starts a transfer is taken for a call that has waited.
+    if !copies_are_fast(name, temp_path(&pattern(BLOCK)).path(), BLOCK) {
+        return;
+    }
     if let Some(engine) = uring_of_depth_or_skip(name, 32) {
         is_left_to_the_backend(name, &engine);
     }

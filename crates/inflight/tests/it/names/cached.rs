@@ -20,7 +20,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 use tempfile::TempDir;
 
-use super::dropped::threads_of_pools;
+use super::dropped::{no_threads_of_pools, threads_of_pools};
 use super::{Fifo, folder, in_own_process, on_every_host, poll_once};
 use crate::support::{on_every_backend, read_write, skip, temp_path};
 
@@ -382,7 +382,7 @@ fn a_file_without_a_name_is_closed_by_a_thread_of_the_pool() {
             let options = OpenOptions::new().read(true).engine(engine);
             let file = options.open(path.path()).unwrap();
             pollster::block_on(file.close().into_future()).unwrap();
-            assert_eq!(threads_of_pools(), 0);
+            no_threads_of_pools();
             let file = options.open(path.path()).unwrap();
             path.close().unwrap();
             pollster::block_on(file.close().into_future()).unwrap();
@@ -406,7 +406,7 @@ fn a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool() {
                 .open(path.path())
                 .and_then(|file| file.set_len(2 << 20))
                 .unwrap();
-            assert_eq!(threads_of_pools(), 0);
+            no_threads_of_pools();
             pollster::block_on(file.close().into_future()).unwrap();
             assert_eq!(threads_of_pools(), 1);
         });

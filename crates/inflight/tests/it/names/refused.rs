@@ -13,7 +13,7 @@ use inflight::{Engine, Forked, NoThread};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 use super::{ELSEWHERE, folder, in_own_process, is_open, link_to, open_file, poll_once};
-use crate::support::{on_every_backend, read_write, temp_file, temp_path};
+use crate::support::{alarm_seconds, on_every_backend, read_write, temp_file, temp_path};
 
 /// From here on, this thread can start no other.
 fn refuse_threads() {
@@ -67,7 +67,7 @@ fn in_forked_child(body: impl FnOnce()) {
     assert!(pid >= 0, "{}", io::Error::last_os_error());
     if pid == 0 {
         // SAFETY: no memory is involved. A child that hangs is ended, and so fails.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(alarm_seconds()) };
         let run = std::panic::AssertUnwindSafe(body);
         let panicked = std::panic::catch_unwind(run).is_err();
         // SAFETY: ends the child without the exit handlers, which belong to the parent.
