@@ -4,10 +4,11 @@
 //! rules that neither rustfmt nor clippy knows; [`under`] takes io_uring or locked memory away
 //! from a command, so that anyone can see what `inflight` does without them; [`loop_disk`] makes a
 //! block device fast enough for software cost to show; [`matrix`] measures on every kind of place;
-//! [`models`] runs loom, Miri and the sanitizers; `peers` looks at the package outside the
-//! workspace. Nothing here is part of the library.
+//! [`models`] runs loom, Miri and the sanitizers; [`kernels`] runs the tests on other kernels;
+//! `peers` looks at the package outside the workspace. Nothing here is part of the library.
 
 mod check;
+mod kernels;
 mod loop_disk;
 mod matrix;
 mod models;
@@ -20,6 +21,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -51,6 +53,26 @@ enum Task {
         /// What is looked for.
         sanitizer: models::Sanitizer,
         /// Names of tests, or parts of them; without any, all run.
+        names: Vec<String>,
+    },
+    /// The tests of the library on other kernels, in virtual machines; not part of the check.
+    ///
+    /// Needs the Debian packages qemu-system-x86, e2fsprogs, xz-utils, and apt for versions. What
+    /// apt offers is downloaded and unpacked below the target directory; nothing is installed.
+    Kernels {
+        /// Versions that apt offers as `linux-image-VERSION*`, packages of such kernels, or folders
+        /// that they were unpacked to.
+        #[arg(value_name = "KERNEL", default_values = ["5.10", "6.1", "6.12"])]
+        kernels: Vec<String>,
+        /// How long each kernel may take, in minutes.
+        #[arg(long, value_name = "MINUTES", default_value_t = 60)]
+        #[arg(value_parser = clap::value_parser!(u64).range(1..=1440))]
+        limit_minutes: u64,
+        /// A backend that is demanded, as `INFLIGHT_BACKEND` does, and must be found.
+        #[arg(long, value_name = "BACKEND", value_parser = ["uring", "aio", "threads"])]
+        backend: Option<String>,
+        /// Names of tests, or parts of them; without any, all run.
+        #[arg(last = true)]
         names: Vec<String>,
     },
     /// Whether the peers still build against this library; not part of the check.
@@ -107,6 +129,9 @@ enum LoopDisk {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = kernels::guest::in_place_of_init() {
+        return status;
+    }
     if let Some(status) = check::in_place_of_rustdoc() {
         return status;
     }
@@ -118,6 +143,17 @@ fn main() -> ExitCode {
         Task::Sanitize { sanitizer, names } => {
             check::run_to_success(&mut models::sanitize(sanitizer, &names))
         }
+        Task::Kernels {
+            kernels,
+            limit_minutes,
+            backend,
+            names,
+        } => kernels::run(&kernels::Wanted {
+            kernels,
+            backend,
+            names,
+            limit: Duration::from_secs(60 * limit_minutes),
+        }),
         Task::Peers => check::run_to_success(&mut peers()),
         Task::Under { denial, command } => under::run(denial, &command),
         Task::Probe => probe::run(),

@@ -84,6 +84,22 @@ pub(super) fn run() -> Result<(Vec<Program>, Vec<Example>)> {
     Ok((programs, examples))
 }
 
+/// Has cargo build, and returns the programs with tests that came of it: target and place of each.
+pub(crate) fn programs(command: &mut Command) -> Result<Vec<(String, PathBuf)>> {
+    command.arg("--message-format=json-render-diagnostics");
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo: {}", output.status);
+    let messages = String::from_utf8(output.stdout).context("the messages of cargo")?;
+    let messages = messages.lines().map(serde_json::from_str::<Value>);
+    let programs = messages.flatten().filter_map(|message| {
+        let program = program(&message)?;
+        let target = message["target"]["name"].as_str()?;
+        Some((target.to_owned(), program.executable))
+    });
+    Ok(programs.collect())
+}
+
 /// What the compiler or clippy says of the code, as it would say it to the user. Cargo says it
 /// again for what has not changed since.
 fn complaint(message: &Value) -> Option<&str> {

@@ -31,7 +31,7 @@ struct Environment {
 
 /// What is less here than in the first run: all of it in every environment would take most of the
 /// time of the check. Of the seeds, which are for a backend that nothing is denied to, one is left.
-const LESS: [(&str, &str); 2] = [
+pub(crate) const LESS: [(&str, &str); 2] = [
     ("INFLIGHT_TEST_SHARE", "10"),
     ("INFLIGHT_TEST_SEED", "24301"),
 ];

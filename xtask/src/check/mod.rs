@@ -19,6 +19,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{models, probe, tidy};
 use build::Program;
+pub(crate) use build::programs;
+pub(crate) use environments::LESS;
 pub(crate) use pages::in_place_of_rustdoc;
 use steps::{Step, Steps, tell};
 
