@@ -274,9 +274,9 @@ impl Commit {
     }
 
     /// Keeps the promise of a host, if it still stands: makes the flush on this thread if `leads`,
-    /// given how long the last one and the one before took (of a file that had none, the first one of
-    /// another file there) and how many wait for this one; else has the pool make it. True if it
-    /// was made here.
+    /// given how long the last one and the one before took (of a file that had none, the first one
+    /// of another file there) and how many wait for this one; else has the pool make it. True if
+    /// it was made here.
     pub(crate) fn keep_promise(
         self: &Arc<Self>,
         host: HostId,
