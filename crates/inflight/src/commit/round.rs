@@ -25,6 +25,9 @@ struct Members {
     wants_all: bool,
     /// Who waits for the answer and has not left.
     waiting: usize,
+    /// Those of them whose threads sleep. Where none does, telling them is a system call for
+    /// nothing, one for each flush of a run loop.
+    asleep: usize,
     wakers: Vec<Option<Waker>>,
     /// Keeps the descriptor open until the flush is over.
     kept: Option<Kept>,
@@ -95,9 +98,11 @@ impl Round {
         let mut members = lock(&self.members);
         members.answer = Some(answer);
         let wakers = std::mem::take(&mut members.wakers);
-        let waiting = members.waiting;
+        let (waiting, asleep) = (members.waiting, members.asleep);
         drop(members);
-        self.told.notify_all();
+        if asleep > 0 {
+            self.told.notify_all();
+        }
         (waiting, wakers)
     }
 
@@ -167,8 +172,10 @@ impl Seat {
             if let Some(answer) = members.answer {
                 return answer;
             }
+            members.asleep += 1;
             let waited = self.round.told.wait(members);
             members = waited.unwrap_or_else(PoisonError::into_inner);
+            members.asleep -= 1;
         }
     }
 
