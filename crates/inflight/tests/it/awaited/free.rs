@@ -8,17 +8,15 @@ use std::io::{self, IoSliceMut};
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::task::Poll;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Awaited, Batch, Engine, local};
 use rustix::io::{ReadWriteFlags, preadv2};
 use tempfile::NamedTempFile;
 
-use super::hands::until;
-use crate::support::{on_every_faultless_backend, pattern, skip, temp_path};
-use crate::wishes::cache::evict;
+use crate::support::{on_every_faultless_backend, patience, pattern, skip, temp_path};
+use crate::wishes::cache::evict_within;
 
 const BLOCK: usize = 4096;
 
@@ -100,7 +98,7 @@ async fn is_ready_at_once(future: impl Future<Output = ()>) -> bool {
 fn in_flight(engine: &Engine, path: &NamedTempFile, beside: Beside) -> u64 {
     let counted = Cell::new(0);
     for number in 0..TRIES {
-        until("the page cache has forgotten", || evict(path.as_file()));
+        assert!(evict_within(patience(), path.as_file()));
         let (file, other) = (open(engine, path), open(engine, path));
         let tried = async {
             for _ in 0..WARM + number {
@@ -141,12 +139,8 @@ fn in_flight(engine: &Engine, path: &NamedTempFile, beside: Beside) -> u64 {
 
 /// Whether the page cache forgets the file, and the kernel says then that a read would wait.
 fn can_be_asked(path: &NamedTempFile) -> bool {
-    let late = Instant::now() + PATIENCE;
-    while !evict(path.as_file()) {
-        if Instant::now() >= late {
-            return false;
-        }
-        thread::yield_now();
+    if !evict_within(PATIENCE, path.as_file()) {
+        return false;
     }
     let file = fs::File::open(path.path()).expect("the file is there");
     let mut buf = vec![0; BLOCK];
