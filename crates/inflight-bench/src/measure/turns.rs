@@ -35,7 +35,7 @@ const TURNS: RangeInclusive<u32> = 8..=64;
 
 /// What a thread has done is seen from outside whenever it reads the clock: at least so many times
 /// in a turn. Less often, what it did in the warm-up would count in the turn, or what it did in the
-/// turn in none: reads of 0.4 ms, of which one in 8 was timed, seemed to be up to 1.4 times as many.
+/// turn in none: reads of 0.4 ms, of which one in 8 was timed, seemed up to 1.4 times as many.
 const LEAST_SEEN: u64 = 32;
 
 /// A round by turns takes as long as so many stretches: what is told apart is told by it.
