@@ -7,12 +7,13 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::sys;
+use crate::tools::output;
 
 const MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "inflight-loop-disk-";
@@ -213,21 +214,6 @@ fn remove(disk: &LoopDisk, mounted: &[PathBuf]) -> Result<()> {
     }
     output(Command::new("losetup").args(["--detach", &disk.device]))?;
     fs::remove_file(&disk.backing).with_context(|| disk.backing.display().to_string())
-}
-
-/// Standard output of a command that must succeed.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| {
-        format!("cannot run {name}: it is part of util-linux, e2fsprogs, xfsprogs or btrfs-progs")
-    })?;
-    if !output.status.success() {
-        bail!(
-            "{name} failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod models;
 mod probe;
 mod sys;
 mod tidy;
+mod tools;
 mod under;
 
 use std::env;

@@ -20,7 +20,7 @@ use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tempfile::TempDir;
 
-use crate::loop_disk::output;
+use crate::tools::output;
 use crate::{repository, sys};
 
 const PREFIX: &str = "inflight-matrix-";

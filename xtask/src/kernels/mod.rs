@@ -27,9 +27,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::check::{self, cargo};
 use crate::target;
+use crate::tools::output;
 use cpio::Archive;
 use machine::{Ending, Parts, Runner};
-use package::{Kernel, find, output};
+use package::{Kernel, find};
 use told::Told;
 
 /// What the tests run beside themselves.

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+use crate::tools::bytes;
 
 /// What the guest needs, each after what it asks for by name while it runs: there is no modprobe.
 const WANTED: [&str; 6] = [
@@ -87,13 +89,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         _ => return fs::read(path).with_context(|| path.display().to_string()),
     };
     let mut command = Command::new(program);
-    command.args(["--decompress", "--stdout"]).arg(path);
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {program}, which is a package"))?;
-    if !output.status.success() {
-        bail!("{program} {}: {}", path.display(), output.status);
-    }
-    Ok(output.stdout)
+    bytes(command.args(["--decompress", "--stdout"]).arg(path))
 }
 
 /// The names after `depends=`, which stands in a section of strings.

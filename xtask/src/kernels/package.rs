@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::tools::output;
 
 /// A kernel that is not installed.
 pub(super) struct Kernel {
@@ -135,22 +137,6 @@ fn unpacked(folder: &Path) -> Result<Kernel> {
         modules: modules.with_context(|| format!("no modules of {release}"))?,
         release,
     })
-}
-
-/// What a program prints that must succeed.
-pub(super) fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| {
-        format!(
-            "cannot run {name}: it is part of the Debian packages apt, dpkg, e2fsprogs or libc-bin"
-        )
-    })?;
-    ensure!(
-        output.status.success(),
-        "{name} failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]
