@@ -346,23 +346,15 @@ impl Lease<'_> {
     /// Before a turn of the proactor that may wait.
     #[inline(always)]
     pub(super) fn turns(&mut self) {
-        let Owned {
-            hands_over,
-            proactor,
-            ..
-        } = &mut **self.owned;
-        hands_over.turns(proactor);
+        let owned = &mut **self.owned;
+        owned.hands_over.turns(&owned.proactor);
     }
 
     /// After a turn of the proactor that may have waited.
     #[inline(always)]
     pub(super) fn turned(&mut self) {
-        let Owned {
-            hands_over,
-            proactor,
-            ..
-        } = &mut **self.owned;
-        hands_over.turned(proactor);
+        let owned = &mut **self.owned;
+        owned.hands_over.turned(&mut owned.proactor);
     }
 
     /// Everything that was asked of this lease has been answered: what comes until it is asked
