@@ -49,7 +49,7 @@ fn pages(file: &impl AsRawFd) -> io::Result<Pages> {
 }
 
 /// Has the page cache forget a file. False if it does not, as for a moment after it was written.
-pub(crate) fn evict(file: &StdFile) -> bool {
+fn evict(file: &StdFile) -> bool {
     file.sync_all().expect("it can be synced");
     // SAFETY: no memory is involved.
     let answer = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
