@@ -33,10 +33,11 @@ const LONGEST_TURN: Duration = Duration::from_millis(20);
 /// Turns of a round, of each cell: fewer are no better than a round as a whole.
 const TURNS: RangeInclusive<u32> = 8..=64;
 
-/// What a thread has done is seen from outside whenever it reads the clock: at least so many times
-/// in a turn. Less often, what it did in the warm-up would count in the turn, or what it did in the
-/// turn in none: reads of 0.4 ms, of which one in 8 was timed, seemed up to 1.4 times as many.
-const LEAST_SEEN: u64 = 32;
+/// What a thread has done is seen from outside whenever it reads the clock: about so many times in
+/// a turn, or after each operation where fewer fit into it. Less often, what it did in the warm-up
+/// would count in the turn, or what it did in the turn in none: reads of 0.4 ms, of which one in 8
+/// was timed, seemed up to 1.4 times as many.
+const SEEN: u64 = 32;
 
 /// A round by turns takes as long as so many stretches: what is told apart is told by it.
 pub(crate) const IN_STRETCHES: u32 = 2;
@@ -152,7 +153,7 @@ fn op_ps(stretch: &Stretch) -> u64 {
 
 /// Every how many operations a thread reads the clock, if others do so as seldom as `every`.
 fn seen_every(every: u32, turn: Duration, op_ns: Option<u64>) -> u32 {
-    let at_most = op_ns.map_or(u64::MAX, |ns| length_of(turn) / LEAST_SEEN / ns.max(1));
+    let at_most = op_ns.map_or(u64::MAX, |ns| length_of(turn) / SEEN / ns.max(1));
     every.min(u32::try_from(at_most).unwrap_or(u32::MAX).max(1))
 }
 
@@ -434,6 +435,11 @@ mod tests {
             );
         }
         assert_eq!(*TIMED_ONE_IN.lock().unwrap(), [5; 6]);
+        // Threads whose operations take longer than a turn are seen after each.
+        let mut slow = cell(&Noting, TWO_THREADS, 5);
+        slow.latencies.record(400_000);
+        take_turns(one(), slow);
+        assert_eq!(TIMED_ONE_IN.lock().unwrap()[6..], [5, 1, 1]);
     }
 
     #[test]
