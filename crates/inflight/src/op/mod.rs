@@ -319,6 +319,16 @@ impl Request {
         }
     }
 
+    /// The same request as [`Request::aside`] has it, if it is for a worker of the kernel that only
+    /// submits it; from which nothing but its time is to be learned.
+    #[inline]
+    pub(crate) fn by_a_call(&self) -> Option<Self> {
+        (self.submitted && !self.aside).then(|| Self {
+            submitted: false,
+            ..self.aside()
+        })
+    }
+
     /// The same request, for a thread of the pool, or for several: the kernel splits it for the
     /// device.
     pub(crate) fn aside(self) -> Self {

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Direct, Engine, Operation};
@@ -31,9 +30,6 @@ const CHILD: &str = "INFLIGHT_NAMES_CHILD";
 /// A folder on a file system that is not known to answer by itself, so that a thread of the pool
 /// asks for its metadata where that is awaited.
 const ELSEWHERE: &str = "/proc";
-
-/// Longer than any of these takes on a slow machine.
-const AT_MOST: Duration = Duration::from_secs(60);
 
 /// Runs `body` in a process of its own, where nobody else has descriptors.
 fn in_own_process(test: &str, body: impl FnOnce()) {

@@ -108,6 +108,15 @@ pub(crate) fn patience() -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < patience(), "still not: {what}");
+        thread::yield_now();
+    }
+}
+
 /// After so many a child that hangs is ended; longer than any takes on a slow machine.
 pub(crate) fn alarm_seconds() -> u32 {
     u32::try_from(2 * patience().as_secs()).expect("some minutes")

@@ -77,6 +77,8 @@ struct Loop<'s> {
     promise: Promise,
     /// Whether what was submitted last was the only request then, and is known to be short.
     is_short: Cell<bool>,
+    /// Whether a single request was in flight when it last waited.
+    was_alone: Cell<bool>,
     /// Whether it has been away since it looked for what others have done.
     away: Cell<Away>,
     shares: Shares,
@@ -221,6 +223,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         pace: RefCell::default(),
         promise: Promise::default(),
         is_short: Cell::default(),
+        was_alone: Cell::default(),
         away: Cell::default(),
         shares: Shares::default(),
         outer: CURRENT.get(),
@@ -312,6 +315,10 @@ impl Loop<'_> {
         let mut cells = self.cells.borrow_mut();
         let is_one = cells.is_idle() && loop_waits_for(bytes);
         self.is_short.set(is_one && operation.is_short());
+        // A slow one as well, so that it is known when they are short again.
+        let is_alone = is_one && self.was_alone.get() && self.outer.is_none();
+        let made = is_alone.then(|| request.by_a_call()).flatten();
+        let request = made.as_ref().unwrap_or(request);
         let mut lease = self.lease.borrow_mut();
         let proactor = lease.proactor();
         if proactor.has_room() && cells.may_start(bytes) {
@@ -476,6 +483,7 @@ impl Loop<'_> {
             if parked {
                 assert!(!is_barred, "{}", nested::BARRED);
                 self.sweep();
+                self.was_alone.set(in_flight == 1);
                 self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
             }
         }

@@ -12,7 +12,7 @@ use super::hands::{Gate, drained, in_flight, on_both_hosts_with, poll_once, unti
 use crate::steady::allocations::live_bytes;
 use crate::support::{
     direct_file_or_skip, is_rerun, on_every_backend, pattern, read_write, rerun, say, share_of,
-    skip, temp_file, temp_path,
+    skip, temp_file, temp_path, until,
 };
 
 const PAGE: usize = 4096;
@@ -350,7 +350,7 @@ fn engines_leave_no_descriptor_thread_or_memory_behind() {
             use_them();
         }
         // Descriptors of rings and threads go in the background.
-        super::hands::until("all is back", || left() <= before);
+        until("all is back", || left() <= before);
         let grown = live_bytes() - bytes;
         assert!(grown < 4096, "{grown} bytes are left");
     });

@@ -49,16 +49,7 @@ impl Watchdog {
     }
 }
 
-/// Waits until something is so.
-pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < patience(), "still not: {what}");
-        thread::yield_now();
-    }
-}
-
-/// As [`until`], letting the run loop go on meanwhile, if there is one.
+/// As [`until`](crate::support::until), letting the run loop go on meanwhile, if there is one.
 pub(super) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use inflight::fs::File;
 use inflight::{BufPool, Engine, leaked_operations};
 
-use super::hands::{Gate, Slow, in_flight, poll_once, until};
-use crate::support::{open, temp_path};
+use super::hands::{Gate, Slow, in_flight, poll_once};
+use crate::support::{open, temp_path, until};
 
 const PAGE: usize = 4096;
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use inflight::fs::File;
 use inflight::{BackendKind, Engine, Priority, local};
 
-use super::hands::{poll_once, until};
+use super::hands::poll_once;
 use super::steady::in_own_process_of;
-use crate::support::{direct_file_or_skip, pattern, skip};
+use crate::support::{direct_file_or_skip, pattern, skip, until};
 
 const BLOCK: usize = 4096;
 const LARGE: usize = 260 << 10;

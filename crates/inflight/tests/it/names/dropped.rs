@@ -14,10 +14,10 @@ use inflight::fs::{Call, metadata};
 use inflight::{Awaited, Engine, leaked_operations};
 
 use super::{
-    AT_MOST, ELSEWHERE, Fifo, Woken, entries, folder, in_own_process, link_to,
+    ELSEWHERE, Fifo, Woken, entries, folder, in_own_process, link_to,
     on_every_backend_with_two_threads, poll_once,
 };
-use crate::support::{on_every_backend_of, read_write, temp_file};
+use crate::support::{on_every_backend_of, patience, read_write, temp_file, until};
 
 /// Engines whose pool makes `calls` calls at the same time.
 fn on_every_backend_for(calls: u32, body: impl Fn(&Engine)) {
@@ -39,11 +39,7 @@ fn is_in_open() {
             call.starts_with(&format!("{} ", libc::SYS_openat))
         })
     };
-    let until = Instant::now() + AT_MOST;
-    while !is_there() {
-        assert!(Instant::now() < until, "no thread opens a file");
-        thread::yield_now();
-    }
+    until("a thread opens a file", is_there);
 }
 
 #[test]
@@ -71,15 +67,8 @@ fn nothing_happens_before_the_first_poll() {
 
 /// Waits until so many calls are left. A thread counts its call a little longer than the future.
 fn comes_to(engine: &Engine, left: u32) {
-    let until = Instant::now() + AT_MOST;
-    loop {
-        let now = engine.drain(Duration::ZERO);
-        if now == left {
-            return;
-        }
-        assert!(Instant::now() < until, "{now} calls are left, not {left}");
-        thread::yield_now();
-    }
+    let is_so = || engine.drain(Duration::ZERO) == left;
+    until(&format!("{left} calls are left"), is_so);
 }
 
 trait Len {
@@ -119,7 +108,7 @@ fn calls_that_wait_for_a_thread_are_taken_back() {
         for open in kept {
             pollster::block_on(open).unwrap();
         }
-        assert_eq!(engine.drain(AT_MOST), 0);
+        assert_eq!(engine.drain(patience()), 0);
         assert!(below.join("kept").exists() && !folder.path().join("created").exists());
     });
 }
@@ -141,7 +130,7 @@ fn a_file_is_closed_whose_opening_nobody_waits_for() {
                 drop(running);
                 comes_to(engine, 1);
                 fifo.release();
-                assert_eq!(engine.drain(AT_MOST), 0);
+                assert_eq!(engine.drain(patience()), 0);
                 assert_eq!(entries("/proc/self/fd"), before);
                 // It has been made, and the result has not been taken.
                 let woken = Arc::new(Woken::default());
@@ -174,7 +163,7 @@ fn a_truncation_keeps_the_file_open_when_nobody_waits_for_it() {
         drop(file);
         fifo.release();
         pollster::block_on(busy).unwrap();
-        assert_eq!(engine.drain(AT_MOST), 0);
+        assert_eq!(engine.drain(patience()), 0);
         assert_eq!(fs::metadata(&path).unwrap().len(), 1);
     });
 }
@@ -193,7 +182,7 @@ fn opens_that_block_leave_a_thread_for_reads_and_syncs() {
             assert!(poll_once(open).is_pending());
         });
         let file = temp_file(engine, b"abc");
-        let sync = file.sync_all().timeout(AT_MOST);
+        let sync = file.sync_all().timeout(patience());
         pollster::block_on(sync).expect("in time").unwrap();
         for (open, fifo) in opens.into_iter().zip(&fifos) {
             fifo.release();
@@ -213,7 +202,7 @@ fn an_idle_thread_is_not_counted_on_twice() {
             pollster::block_on(engine.nop().into_future()).unwrap();
             let mut open = fifo.opening(engine).into_future();
             assert!(poll_once(&mut open).is_pending());
-            let sync = file.sync_all().timeout(AT_MOST / 6);
+            let sync = file.sync_all().timeout(patience() / 6);
             pollster::block_on(sync).expect("in time").unwrap();
             fifo.release();
             pollster::block_on(open).unwrap();
@@ -236,13 +225,13 @@ fn a_late_open_can_be_awaited_on_and_dropped() {
         comes_to(engine, 1);
         fifo.release();
         pollster::block_on(late.into_future()).unwrap();
-        let far = Instant::now() + AT_MOST;
+        let far = Instant::now() + patience();
         let soon = metadata(ELSEWHERE).on(engine).deadline(far);
         pollster::block_on(soon).expect("in time").unwrap();
         let file = temp_file(engine, b"abc");
-        let truncate = file.truncate(1).timeout(AT_MOST);
+        let truncate = file.truncate(1).timeout(patience());
         pollster::block_on(truncate).expect("in time").unwrap();
-        let close = file.close().timeout(AT_MOST);
+        let close = file.close().timeout(patience());
         pollster::block_on(close).expect("in time").unwrap();
     });
 }
@@ -316,7 +305,7 @@ fn the_last_handle_of_an_engine_may_be_dropped_on_a_thread_of_its_pool() {
         *place = Some((engine, call));
         drop(place);
         let on = hear
-            .recv_timeout(AT_MOST)
+            .recv_timeout(patience())
             .expect("it is woken and does not hang");
         assert_ne!(on, thread::current().id());
     }
@@ -333,11 +322,7 @@ pub(super) fn threads_of_pools() -> usize {
 /// Until those of engines that are gone are too: who has waited for the end of a thread may still
 /// see it in /proc. One that is idle stays.
 pub(super) fn no_threads_of_pools() {
-    let begun = Instant::now();
-    while threads_of_pools() != 0 {
-        assert!(begun.elapsed() < AT_MOST, "a pool has a thread");
-        thread::yield_now();
-    }
+    until("no pool has a thread", || threads_of_pools() == 0);
 }
 
 #[test]
@@ -383,11 +368,7 @@ fn an_engine_does_not_wait_for_ever() {
         comes_to(&engine, 1);
         drop(engine);
         // A thread that has just made the other call may have the last handle for a moment.
-        let until = Instant::now() + AT_MOST;
-        while leaked_operations() == 0 && Instant::now() < until {
-            thread::yield_now();
-        }
-        assert_eq!(leaked_operations(), 1);
+        until("one is left", || leaked_operations() == 1);
         fifo.release();
     });
 }

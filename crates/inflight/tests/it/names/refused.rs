@@ -13,7 +13,7 @@ use inflight::{Engine, Forked, NoThread};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 use super::{ELSEWHERE, folder, in_own_process, is_open, link_to, open_file, poll_once};
-use crate::support::{alarm_seconds, on_every_backend, read_write, temp_file, temp_path};
+use crate::support::{alarm_seconds, on_every_backend, patience, read_write, temp_file, temp_path};
 
 /// From here on, this thread can start no other.
 fn refuse_threads() {
@@ -50,7 +50,7 @@ fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
             // A file is closed whatever there is.
             pollster::block_on(file.close().into_future()).unwrap();
             assert!(!is_open(&path));
-            assert_eq!(engine.drain(super::AT_MOST), 0);
+            assert_eq!(engine.drain(patience()), 0);
         });
     });
 }
@@ -108,7 +108,7 @@ fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
         assert!(is_forked(other.close().wait()));
         // Names belong to no engine until they are awaited.
         assert_eq!(metadata(&path).wait().expect("it is there").len, 3);
-        assert_eq!(engine.drain(super::AT_MOST), 0);
+        assert_eq!(engine.drain(patience()), 0);
     });
     if let Some((begun, ..)) = futures.take() {
         assert!(pollster::block_on(begun).is_ok());
