@@ -41,6 +41,8 @@ pub enum SetupError {
     NoAio {
         /// The kernel's answer.
         cause: Arc<io::Error>,
+        /// Whether a seccomp filter is installed, which may be what refuses.
+        is_filtered: bool,
     },
     /// `INFLIGHT_BACKEND` has a value that is not a backend.
     UnknownBackend {
@@ -118,14 +120,14 @@ impl fmt::Display for SetupError {
                 "this kernel's io_uring has no deferred task work (Linux 6.1); demand it with \
                  INFLIGHT_BACKEND=uring if it has to be used all the same"
             ),
-            Self::NoAio { cause } => {
+            Self::NoAio { cause, is_filtered } => {
                 write!(
                     f,
                     "asynchronous calls (io_setup, io_submit) are refused: {cause}; "
                 )?;
-                f.write_str(match cause.raw_os_error() {
-                    Some(libc::EAGAIN) => "raise the sysctl fs.aio-max-nr on the host",
-                    Some(libc::EPERM | libc::EACCES) => {
+                f.write_str(match (cause.raw_os_error(), is_filtered) {
+                    (Some(libc::EAGAIN), _) => "raise the sysctl fs.aio-max-nr on the host",
+                    (Some(libc::EPERM | libc::EACCES), _) | (Some(libc::ENOSYS), true) => {
                         "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp \
                          profile"
                     }
@@ -146,7 +148,7 @@ impl Error for SetupError {
             Self::Forbidden { cause, .. }
             | Self::Memory { cause, .. }
             | Self::Refused { cause } => Some(&**cause),
-            Self::NoAio { cause } => Some(&**cause),
+            Self::NoAio { cause, .. } => Some(&**cause),
             Self::TooOld | Self::UnknownBackend { .. } => None,
         }
     }
@@ -217,7 +219,8 @@ impl fmt::Display for Misaligned {
         write!(
             f,
             "direct I/O on this file needs offset and length in multiples of {} bytes and \
-             buffers aligned to {} bytes; use AlignedBuf, Direct::Auto, or any_range",
+             buffers aligned to {} bytes; use AlignedBuf, Direct::Auto, or any_range (Reads, or \
+             ReadsAndWrites; not for lists of buffers, read_many and write_many)",
             self.offset_bytes, self.memory_bytes
         )
     }
@@ -291,3 +294,28 @@ impl fmt::Display for Partial {
 }
 
 impl Error for Partial {}
+
+/// A whole transfer (`*_exact`, `*_all`) ended early though nothing failed: a read met the end of
+/// the file (`UnexpectedEof`), or the file took no more of a write (`WriteZero`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Bytes moved before the end.
+    pub done_bytes: usize,
+    /// Bytes that were to be moved.
+    pub asked_bytes: usize,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            done_bytes,
+            asked_bytes,
+        } = self;
+        write!(
+            f,
+            "the file ended after {done_bytes} of {asked_bytes} bytes"
+        )
+    }
+}
+
+impl Error for Ended {}

@@ -62,6 +62,14 @@
 //! awaited may be dropped at any moment: the library keeps buffer and file until the kernel is done
 //! with them ([`Pending`]). No memory is given back before that.
 //!
+//! # When the process is ended
+//!
+//! If the kernel loses completions, or a ring cannot be entered any more with operations in flight
+//! and does not tell of them either, it is unknown what the kernel still writes to: the process
+//! then ends (`abort`) with a message, because to go on would corrupt memory
+//! (`docs/design/lost-completions.md`). No more is ever in flight than the kernel has room to tell
+//! of, so neither should happen.
+//!
 //! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
 //! `completion`. ARCHITECTURE.md in the repository is the map.
 
@@ -101,7 +109,7 @@ pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 pub use backend::faulty::Faults;
 pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare};
 pub use error::{
-    Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
+    Ended, Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
 };
 pub use op::Priority;
 pub use policy::{Durably, Way};
@@ -119,6 +127,23 @@ pub mod local {
 }
 
 /// Files, names, and the operations on them.
+///
+/// # Durable writes
+///
+/// - [`WriteAt::dsync`](fs::WriteAt::dsync): this write, when it is over. Those that come together
+///   share their flushes where that is measured to be faster. For a log that many append to.
+/// - [`OpenOptions::durable_writes`](fs::OpenOptions::durable_writes): each write, when it is over,
+///   with a flush of its own. For one writer, and where others write by the same descriptor.
+/// - [`WriteAt::then_sync`](fs::WriteAt::then_sync): this write and all that were over before it
+///   was run. Flushes are shared. For the last of several writes.
+/// - Writes, and then [`File::sync_data`](fs::File::sync_data): all that were over before the sync
+///   was run. Flushes are shared. For many writes that count together.
+///
+/// Which of them is the fastest depends on the device, and on how many come together: `inflight
+/// bench --profile durable-append,group-commit` measures it. Where clients write at the same time
+/// and each is told of its own record, a crash may leave a gap before one that counts: give each a
+/// length and a sum, or acknowledge them in order. A new file's name is durable after
+/// [`sync_dir`](fs::sync_dir). `examples/log.rs` in the repository is such a log.
 pub mod fs {
     pub use crate::api::bounce::AnyRange;
     pub use crate::api::calls::Call;

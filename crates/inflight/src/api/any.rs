@@ -16,6 +16,8 @@ use crate::op::{Prepare, Prepared, SeenOf, SyncOf};
 
 /// A read, a write or a sync, for a [`crate::Batch`] of several kinds.
 ///
+/// It yields `(io::Result<usize>, Option<B>)`: the buffer of a read or a write, `None` of a sync.
+///
 /// There is no order among the operations of a batch: a sync covers only what had been written
 /// before the batch was run.
 ///

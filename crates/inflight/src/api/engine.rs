@@ -140,7 +140,8 @@ impl Engine {
     ///
     /// Use it where one result decides what is asked next, or where the data is worked on while
     /// the device goes on; a [`crate::Batch`] is simpler where all is known in advance.
-    /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]).
+    /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]), and 0
+    /// counts as 1: see [`Queue::depth`](crate::Queue::depth).
     ///
     /// # Errors
     ///
@@ -214,9 +215,9 @@ impl Engine {
     /// A runtime of one thread shares the copies from the page cache with a thread of the pool
     /// where a trial has shown that this wins a tenth at least ([`Stats::helped_reads`]). A shared
     /// read is not answered when it is first polled but when the runtime's tasks have had their
-    /// turn, as if it had gone to the disk. So what is polled by another executor, on the thread of
-    /// the runtime while that waits for it, may be answered after half a second only, once; a run
-    /// loop of the library makes cached reads itself.
+    /// turn, as if it had gone to the disk. So do not have another executor block the thread of the
+    /// runtime until an operation is over: its answer may then take half a second, once. A run loop
+    /// of the library makes cached reads itself.
     ///
     /// [`Stats::lane_operations`] counts what lanes have done. Timers, syncs, and what goes to the
     /// pool of threads are not for a lane; on the backend `aio` that is all but direct transfers.
@@ -373,25 +374,26 @@ impl Builder {
         self
     }
 
-    /// Most operations in flight on one thread; 128 by default, at most 32768. Memory for it is
-    /// taken once for each thread that runs batches; less is taken when it is refused.
+    /// Most operations in flight on one thread; 128 by default, at most 32768, and 0
+    /// counts as 1. Memory for it is taken once for each thread that runs batches; less is taken
+    /// when it is refused.
     pub fn queue_depth(mut self, depth: u32) -> Self {
         self.queue_depth = Some(depth.clamp(1, QUEUE_DEPTH_MAX));
         self
     }
 
     /// Most threads in the pool, which makes what is a plain call with any backend, and all with
-    /// the backend `threads`; 32 by default. They are started when they are needed and end with
-    /// the engine.
+    /// the backend `threads`; 32 by default, at most 1024, and 0 counts as 1. They are started
+    /// when they are needed and end with the engine.
     pub fn threads(mut self, count: u32) -> Self {
         self.threads_max = Some(count.clamp(1, 1024));
         self
     }
 
     /// Driver threads, which run by their rings what is awaited outside a run loop, and timers; by
-    /// default one for each 8 cores, at least 1 and at most 4. They are started by the first future
-    /// that needs them and end with the engine. What is a plain call is made by the pool
-    /// ([`Builder::threads`]) without them.
+    /// default one for each 8 cores, at least 1 and at most 4. At most 64, and 0 counts as 1. They
+    /// are started by the first future that needs them and end with the engine. What is a plain
+    /// call is made by the pool ([`Builder::threads`]) without them.
     pub fn drivers(mut self, count: u32) -> Self {
         self.drivers = Some(count.clamp(1, 64));
         self

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 
 use super::durable::Durable;
+use super::engine::BackendKind;
 use super::file::File;
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::Sync;
@@ -40,6 +41,8 @@ pub struct Explanation {
     pub awaited: Way,
     /// Why, in one sentence.
     pub why: &'static str,
+    /// What the backend is of which the ways and the reason speak.
+    pub backend: BackendKind,
     /// How a write is made durable that has a wish for it ([`WriteAt::dsync`]); `None` without. The
     /// way is that of the write itself.
     pub durably: Option<Durably>,
@@ -72,6 +75,7 @@ impl Explanation {
             batched: guide.batched,
             awaited: guide.awaited,
             why: guide.why,
+            backend: file.engine().backend().kind,
             durably: None,
             direct: facts.direct,
             takes_nowait: handle.takes_nowait(is_write),
@@ -99,7 +103,9 @@ impl fmt::Display for Explanation {
         let name = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
         write!(
             f,
-            "  {}, RWF_NOWAIT {nowait}, at most {} bytes at once, file system {}, scheduler {}",
+            "  backend {}, {}, RWF_NOWAIT {nowait}, at most {} bytes at once, file system {}, \
+             scheduler {}",
+            self.backend,
             if self.direct { "direct" } else { "buffered" },
             self.limit_bytes,
             name(&self.file_system),

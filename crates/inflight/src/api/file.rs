@@ -330,9 +330,10 @@ impl File {
 
     /// Makes data and metadata durable (fsync(2)).
     ///
-    /// It covers the writes whose results were there before it was run. Syncs of this file that are
-    /// asked for while one runs are served together by the next flush, also from many threads and
-    /// tasks ([`crate::Stats::shared_syncs`]).
+    /// It covers every write to the file, by anyone, whose result had been delivered before this
+    /// was waited for, first polled or pushed; none that is in flight then, or in the same batch.
+    /// Syncs of this file that are asked for while one runs are served together by the next flush,
+    /// also from many threads and tasks ([`crate::Stats::shared_syncs`]).
     ///
     /// # Errors
     ///
@@ -340,7 +341,9 @@ impl File {
     /// data may be lost, and no sync is made again: the kernel reports a failed write-back once and
     /// then takes the pages for clean, so every later sync of this handle yields
     /// [`crate::SyncFailed`]. To recover, open the file anew, or another one, write again what had
-    /// not been acknowledged, and sync that.
+    /// not been acknowledged, and sync that. Who acts on such errors does not mix syncs with
+    /// [`WriteAt::dsync`] or [`OpenOptions::durable_writes`] on one handle: of a failed write-back
+    /// the kernel tells once, and it may be told to the other.
     ///
     /// # Cancellation
     ///
@@ -367,7 +370,8 @@ impl File {
     }
 
     /// Reserves or frees space (fallocate(2)): `len` bytes from `offset`. No bytes are `EINVAL`.
-    /// A signal may end it with `EINTR`: it would begin anew, and under a timer never end.
+    /// A signal may end it with `EINTR`, which is not made good: it would begin anew each time, and
+    /// under a timer that sends signals never end.
     pub fn allocate(&self, range: AllocateRange, offset: u64, len: u64) -> Allocate<'_> {
         Allocate {
             file: self,

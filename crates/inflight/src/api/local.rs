@@ -23,11 +23,17 @@ use crate::host::mail::contain;
 /// the deadline of [`Builder::drain_for`](crate::Builder::drain_for): the loop waits on a ring of
 /// this thread, which cannot be left to anybody.
 ///
+/// **So it returns only when everything that was begun in it is over**, also what was dropped, or
+/// was late ([`Awaited::timeout`](crate::Awaited::timeout)); on a device that does not answer it
+/// does not return. Where this thread is to go on in time, await with the limit on another executor
+/// (tokio, or a `block_on` without a runtime): a driver thread then keeps what is late.
+///
 /// A loop that has one task to poll, nothing in flight and no timer reads what was in the page
 /// cache until now by calls that may wait, which are cheaper; not where they are limited by
-/// [`Awaited::timeout`](crate::Awaited::timeout) or part of a batch. If the data has gone, such a
-/// loop hears what other threads have for it later, by one such call and 1 to 10 ms at most. So a
-/// thread that runs a loop must not serve the device that its files are on (NBD, ublk).
+/// [`Awaited::timeout`](crate::Awaited::timeout) or part of a batch. If the data has left the page
+/// cache, the loop blocks in one such read, and what other threads wake in it is polled that much
+/// later, and 1 to 10 ms at most. So a thread that runs a loop must not serve the device that its
+/// files are on (NBD, ublk).
 ///
 /// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
 /// [`JoinHandle`]s are never ready in there; awaiting one is refused with a panic of the inner loop

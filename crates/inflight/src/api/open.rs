@@ -138,7 +138,7 @@ impl OpenOptions {
     /// so that whatever is written to the rest of these blocks meanwhile is undone, by this process
     /// or another, also by another write of this kind; and a file that ends in the last block is
     /// for a moment as long as that block. It is for ranges that one owner writes one after the
-    /// other. The file has to be open for reading too, or they are `EBADF`.
+    /// other. The file has to be open for reading too.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -226,8 +226,9 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As open(2). With [`Direct::Required`], `Unsupported` where the file system refuses direct
-    /// I/O; with [`OpenOptions::create`] the file may have been created then, with
+    /// As open(2). `InvalidInput` for [`AnyRange::ReadsAndWrites`] of a file that is not opened for
+    /// reading as well. With [`Direct::Required`], `Unsupported` where the file system refuses
+    /// direct I/O; with [`OpenOptions::create`] the file may have been created then, with
     /// [`OpenOptions::create_new`] it is removed again. A [`crate::SetupError`] if the global
     /// engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
@@ -249,8 +250,21 @@ impl OpenOptions {
         }
     }
 
+    /// Refuses what cannot work.
+    fn check(&self) -> io::Result<()> {
+        match self.any_range == AnyRange::ReadsAndWrites && self.writes && !self.reads {
+            true => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "any_range(AnyRange::ReadsAndWrites) reads the blocks at the ends of a write: open \
+                 the file with read(true) as well",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Opens the file on this thread.
     fn open_here(&self, path: &Path) -> io::Result<Opened> {
+        self.check()?;
         let mut inner = self.inner.clone();
         let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
         let statx = statx(fd.as_raw_fd())?;

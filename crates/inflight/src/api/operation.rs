@@ -16,7 +16,7 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 /// # Cancellation
 ///
 /// Dropping an operation that has not been run does nothing. While it is waited for it cannot be
-/// dropped; how it is when it is awaited says [`crate::Pending`].
+/// dropped; for what is awaited see [`crate::Pending`].
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
     /// Runs the operation on this thread and blocks until it is over.
@@ -24,10 +24,19 @@ pub trait Operation: Sealed {
     /// An operation alone mostly takes the plain system call: with one at a time, a ring is hardly
     /// faster. Direct transfers of a device that waits go by this thread's ring, once the thread
     /// has made some; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which.
+    ///
+    /// There is no limit in time: what a device does not answer is waited for. For one, await it
+    /// with [`Awaited::timeout`](crate::Awaited::timeout), on a thread without a runtime by any
+    /// `block_on`.
     fn wait(self) -> Self::Output;
 }
 
 /// What this crate asks of an operation; only its own types have it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be in a batch or a queue",
+    note = "what is not an operation of a backend, as `Truncate` and the calls on names, is waited \
+            for or awaited alone"
+)]
 pub trait Sealed: Prepare + Sized {
     /// The engine that runs the operation where none is named.
     fn engine<'a>(&self) -> &'a Engine
@@ -43,7 +52,7 @@ impl<O: Sealed> Operation for O {
     }
 }
 
-/// Does nothing, by way of the backend. Made by [`Engine::nop`].
+/// Does nothing, by way of the backend. Made by [`Engine::nop`]. It yields `io::Result<()>`.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct Nop<'e> {

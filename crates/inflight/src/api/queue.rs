@@ -39,6 +39,12 @@ impl<O: Operation> Queue<'_, '_, O> {
         !self.flights.has_room()
     }
 
+    /// Most operations in flight at a time: what was asked for, but at least 1, and at most
+    /// [`Engine::queue_depth`](crate::Engine::queue_depth).
+    pub fn depth(&self) -> usize {
+        self.flights.depth()
+    }
+
     /// Operations pushed whose results have not been taken.
     pub fn len(&self) -> usize {
         self.flights.len()

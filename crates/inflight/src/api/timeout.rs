@@ -21,7 +21,8 @@ use crate::host::flight::Timer;
 use crate::host::local::without_being_away;
 
 /// An operation that is waited for until an instant. Made by [`Awaited::timeout`] and
-/// [`Awaited::deadline`].
+/// [`Awaited::deadline`]. It yields what the operation yields in `Ok`, and [`Late`] when the time
+/// is over.
 ///
 /// # Cancellation
 ///

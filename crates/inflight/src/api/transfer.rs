@@ -12,9 +12,13 @@ use super::operation::Sealed;
 use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
 use crate::completion::Answer;
+use crate::error::Ended;
 use crate::op::{Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
 
 /// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
+///
+/// It yields `(io::Result<usize>, B)`: how many bytes were moved, and the buffer, also
+/// after an error.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct ReadAt<'f, B> {
@@ -27,6 +31,9 @@ pub struct ReadAt<'f, B> {
 }
 
 /// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`].
+///
+/// It yields `(io::Result<usize>, B)`: how many bytes were moved, and the buffer, also
+/// after an error.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct WriteAt<'f, B> {
@@ -290,10 +297,14 @@ pub(super) fn full(
     kind: io::ErrorKind,
 ) -> io::Result<usize> {
     match result {
-        Ok(moved) if whole && moved < len => Err(io::Error::new(
-            kind,
-            format!("{moved} of {len} bytes were moved"),
-        )),
+        Ok(done_bytes) if whole && done_bytes < len => {
+            let asked_bytes = len;
+            let ended = Ended {
+                done_bytes,
+                asked_bytes,
+            };
+            Err(io::Error::new(kind, ended))
+        }
         result => result,
     }
 }

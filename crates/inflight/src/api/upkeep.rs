@@ -13,6 +13,8 @@ use crate::completion::{Answer, Refusal};
 use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
 
 /// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
+///
+/// It yields `io::Result<()>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct Sync<'f> {
@@ -21,6 +23,8 @@ pub struct Sync<'f> {
 }
 
 /// Reserves or frees space. Made by [`File::allocate`].
+///
+/// It yields `io::Result<()>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct Allocate<'f> {
@@ -32,8 +36,8 @@ pub struct Allocate<'f> {
 
 /// Sets the length of a file. Made by [`File::truncate`].
 ///
-/// It is not an operation of a backend, so it is in no batch: no ring knows it before Linux 6.9,
-/// and it always blocks. When it is awaited, a thread of the pool does it; see [`Call`].
+/// It cannot be in a [`crate::Batch`], because it is always a call that blocks: no ring knows it
+/// before Linux 6.9. When it is awaited, a thread of the pool does it; see [`Call`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct Truncate<'f> {
@@ -68,7 +72,7 @@ impl<'f> IntoFuture for Truncate<'f> {
     }
 }
 
-/// Asks for size and alignment. Made by [`File::metadata`].
+/// Asks for size and alignment. Made by [`File::metadata`]. It yields `io::Result<Metadata>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct ReadMetadata<'f> {

@@ -16,6 +16,9 @@ use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, SeenOf, Span, SyncOf,
 
 /// A read into several buffers. Made by [`File::read_vectored_at`] and
 /// [`File::read_vectored_exact_at`].
+///
+/// It yields `(io::Result<usize>, Vec<B>)`: how many bytes were moved in all, and the buffers, also
+/// after an error.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct ReadVectoredAt<'f, B> {
@@ -29,6 +32,9 @@ pub struct ReadVectoredAt<'f, B> {
 
 /// A write from several buffers. Made by [`File::write_vectored_at`] and
 /// [`File::write_vectored_all_at`].
+///
+/// It yields `(io::Result<usize>, Vec<B>)`: how many bytes were moved in all, and the buffers, also
+/// after an error.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct WriteVectoredAt<'f, B> {

@@ -154,8 +154,8 @@ notes!(WriteAt, WriteVectoredAt);
 macro_rules! wishes {
     ($($operation:ident),*) => {$(
         impl<B> $operation<'_, B> {
-            /// Does not wait: what would have to yields `WouldBlock`, or a short count if some
-            /// bytes could be moved before (`RWF_NOWAIT`, preadv2(2)).
+            /// If it would have to wait, it fails with `WouldBlock` instead, or yields a short
+            /// count if some bytes could be moved before (`RWF_NOWAIT`, preadv2(2)).
             ///
             /// Through the page cache that is a call which never waits for the device, made at
             /// once wherever the operation is run. Past it, the transfer waits for the device,
@@ -218,8 +218,9 @@ macro_rules! wishes_of_writes {
             /// [`OpenOptions::durable_writes`](crate::fs::OpenOptions::durable_writes) does for
             /// all.
             ///
-            /// Other writes are not covered; [`Self::then_sync`] covers them. A short write is
-            /// durable as far as it goes.
+            /// Other writes are not covered. [`Self::then_sync`] also covers those whose results
+            /// had been delivered before, but not those in flight or in the same batch. A short
+            /// write is durable as far as it goes.
             ///
             /// It is kept by a flag of the kernel (`RWF_DSYNC`, pwritev2(2)), or by a sync of the
             /// file whose flush such writes share: whichever has been measured to be faster for
@@ -231,6 +232,12 @@ macro_rules! wishes_of_writes {
             /// [`crate::WishRefused`] where the kernel does not know it; then nothing is written.
             /// After `EIO`, syncs of this file yield [`crate::SyncFailed`], and so does a write
             /// that was waiting for its own; then nobody knows what of it is durable.
+            ///
+            /// **Later writes with this wish are made all the same**, and each tells of itself
+            /// alone. A log whose records count only if all before them are there stops at the
+            /// first `EIO` or `SyncFailed`, or uses [`Self::then_sync`], which is refused from then
+            /// on. Of write-backs that fail the kernel tells once, whoever comes first: who acts
+            /// on that does not mix this with syncs and `then_sync` on one handle.
             pub fn dsync(mut self) -> Self {
                 self.wishes = self.wishes.with(Wishes::DSYNC);
                 self

@@ -13,14 +13,20 @@ use super::{IoBuf, IoBufMut};
 /// some bytes ([`crate::Partial`]). Nothing is zeroed in advance. As a buffer that is written to a
 /// file, it is what it holds.
 ///
+/// **A read without room yields 0 bytes, as at the end of the file**: what was filled once has none
+/// left unless [`Spare::reserve`] gives it some. [`IoBufMut::room`] tells how much there is.
+///
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// use inflight::{Operation, Spare, fs::File};
 ///
 /// # let path = std::env::current_exe()?;
 /// let file = File::open(path)?;
-/// let (result, text) = file.read_at(Spare::sized(Vec::new(), 4096), 0).wait();
+/// let (result, mut text) = file.read_at(Spare::sized(Vec::new(), 4096), 0).wait();
 /// assert_eq!(result?, text.len());
+/// text.reserve(4096);
+/// let (result, text) = file.read_at(text, 4096).wait();
+/// assert_eq!(4096 + result?, text.len());
 /// let text: Vec<u8> = text.into_inner();
 /// # Ok(()) }
 /// ```
@@ -61,7 +67,7 @@ pub unsafe trait Grow {
 
 impl<B: Grow> Spare<B> {
     /// Fills all the capacity that is spare, of which the allocator may have given more than was
-    /// asked for.
+    /// asked for. `Vec::new()` has none.
     pub fn new(buf: B) -> Self {
         Self {
             buf,
@@ -69,17 +75,25 @@ impl<B: Grow> Spare<B> {
         }
     }
 
-    /// Fills `bytes` bytes and no more, for which room is made.
+    /// Fills `bytes` bytes and no more, by all its reads together, for which room is made.
     ///
     /// # Panics
     ///
     /// If the capacity would exceed `isize::MAX` bytes.
-    pub fn sized(mut buf: B, bytes: usize) -> Self {
-        buf.make_room(bytes);
-        Self {
-            buf,
-            at_most: bytes,
-        }
+    pub fn sized(buf: B, bytes: usize) -> Self {
+        let mut spare = Self::new(buf);
+        spare.reserve(bytes);
+        spare
+    }
+
+    /// Has the reads that follow fill `bytes` bytes and no more, behind what is there.
+    ///
+    /// # Panics
+    ///
+    /// If the capacity would exceed `isize::MAX` bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.buf.make_room(bytes);
+        self.at_most = bytes;
     }
 }
 
@@ -173,6 +187,8 @@ mod tests {
             unsafe { spare.filled(1) };
             assert_eq!(spare.room(), left);
         }
+        spare.reserve(2);
+        assert_eq!((spare.len(), spare.room()), (5, 2));
         assert_eq!(spare.into_inner(), b"abcde");
     }
 

@@ -52,6 +52,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
         !self.lease.is_forked() && !self.free.is_empty() && self.lease.proactor().has_room()
     }
 
+    /// Most operations in flight at a time.
+    pub(crate) fn depth(&self) -> usize {
+        self.table.len()
+    }
+
     /// Operations pushed whose results have not been taken.
     pub(crate) fn len(&self) -> usize {
         self.table.len() - self.free.len()

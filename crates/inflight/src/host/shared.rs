@@ -18,7 +18,7 @@ use super::lanes::Lanes;
 use super::pooled::{self, Pooled};
 use super::{caller, fork};
 use crate::backend::Backend;
-use crate::backend::aio::queue::Aio;
+use crate::backend::aio::queue::{self, Aio};
 use crate::backend::alarm::Alarm;
 use crate::backend::returns;
 use crate::backend::threads::execute::to_usize;
@@ -252,9 +252,7 @@ impl Shared {
     #[cfg(feature = "tokio")]
     fn new_lane_of_aio(&self) -> Result<(Proactor, OwnedFd), SetupError> {
         let mut aio = self.new_aio()?;
-        let watched = aio.watched().map_err(|cause| SetupError::NoAio {
-            cause: Arc::new(cause),
-        })?;
+        let watched = aio.watched().map_err(queue::explain)?;
         let mut proactor = self.with_aio(aio).announced();
         proactor.alarm().map_err(probe::explain)?;
         self.counters.watch_lane(proactor.tally());
@@ -401,9 +399,7 @@ impl Shared {
     /// A ring, or what there is instead, could not be used any more: the engine makes no more.
     pub(crate) fn give_up_rings(&self, cause: io::Error) {
         let why = match self.chosen.kind {
-            Kind::Aio => SetupError::NoAio {
-                cause: Arc::new(cause),
-            },
+            Kind::Aio => queue::explain(cause),
             _ => probe::explain(cause),
         };
         // The first reason stands.

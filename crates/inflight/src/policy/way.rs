@@ -110,16 +110,17 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Copy => "it is a copy to the page cache",
         Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
         Road::CopySlow => "it is a copy to the page cache, but the last ones have waited",
-        Road::Pool => "it waits for a flush, which threads share and a ring does not",
+        Road::Pool => "it ends with a flush, which threads of the pool share and a ring does not",
         Road::Backend => "it waits for the device",
-        Road::Device => "it waits for the device, which the backend does as fast for one alone",
+        Road::Device => "it waits for the device, and the backend is as fast even for one alone",
         Road::Memory => "the device is memory, so whoever asks does the copying",
         Road::Warm => "the last reads were in the page cache",
         Road::CacheFirst => "some of the last reads were in the page cache",
         Road::First => "nothing is known of the file yet",
         Road::Cold => "the last reads were not in the page cache",
         Road::Ask => {
-            "the first ones show whether it can be asked not to wait, and what the device is"
+            "little is known of the file: the first ones show whether it can be asked not to wait \
+             (RWF_NOWAIT), and how fast its device is"
         }
         Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
         Road::Served => "another program or machine serves the file, and the last calls were fast",
@@ -127,7 +128,8 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
             "the file cannot be asked not to wait, and the last calls were slow"
         }
         Road::Asynchronous => {
-            "the file cannot be asked not to wait, but a call only starts such a transfer"
+            "the file cannot be asked not to wait, but a call only starts such a transfer; a run \
+             loop makes the only one that it has in flight itself"
         }
     };
     Guide {

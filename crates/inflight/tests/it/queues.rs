@@ -50,6 +50,22 @@ fn every_tag_comes_back_once_with_its_result() {
 }
 
 #[test]
+fn a_queue_tells_how_deep_it_is() {
+    let engine = Engine::builder().queue_depth(8).build().unwrap();
+    for (asked, depth) in [(0, 1), (1, 1), (5, 5), (8, 8), (1000, 8)] {
+        let told = engine.queue(asked, |queue| {
+            let mut pushed = 0;
+            while queue.push(0, engine.nop()).is_ok() {
+                pushed += 1;
+            }
+            assert_eq!(queue.depth(), pushed);
+            queue.depth()
+        });
+        assert_eq!(told.unwrap(), depth, "asked for {asked}");
+    }
+}
+
+#[test]
 fn a_full_queue_gives_the_operation_back() {
     on_every_backend(|engine| {
         let path = temp_path(b"");

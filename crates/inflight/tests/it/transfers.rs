@@ -89,7 +89,7 @@ fn an_exact_read_fills_the_buffer_or_tells_that_the_file_ends() {
         for (result, buf) in alone_and_batched!(file.read_exact_at(vec![0; 4001], 1000)) {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            assert_eq!(error.to_string(), "4000 of 4001 bytes were moved");
+            assert_eq!(error.to_string(), "the file ended after 4000 of 4001 bytes");
             assert_eq!(buf[..4000], data[1000..]);
         }
         for (result, _) in alone_and_batched!(file.read_exact_at(vec![0; 1], 6000)) {

@@ -87,7 +87,7 @@ fn an_exact_read_tells_that_the_file_ends() {
         for (result, bufs) in alone_and_batched!(file.read_vectored_exact_at(bufs(&[3, 4, 4]), 2)) {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            assert_eq!(error.to_string(), "6 of 11 bytes were moved");
+            assert_eq!(error.to_string(), "the file ended after 6 of 11 bytes");
             assert_eq!(bufs.concat(), b"cdefgh\0\0\0\0\0");
         }
     });

@@ -70,6 +70,9 @@ impl Make for Opening {
 
     fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
         let Self { options, path } = self;
+        if let Err(refused) = options.check() {
+            return Some(Err(refused));
+        }
         match options.is_change() {
             true => short::here(Short::Create, || options.open_short(shared, path)),
             false => options.open_cached(shared, path),

@@ -14,7 +14,7 @@ use super::context::Context;
 use super::once;
 use crate::backend::Broken;
 use crate::backend::alarm::Event;
-use crate::backend::threads::execute::to_usize;
+use crate::backend::threads::execute::{is_filtered, to_usize};
 use crate::backend::threads::task::{Task, run};
 use crate::completion::Completion;
 use crate::error::SetupError;
@@ -61,6 +61,14 @@ const UNWATCHED: Duration = Duration::from_millis(1);
 /// What the others learn of an operation that the kernel did not take: it has not been done.
 const NOT_TAKEN: i32 = -libc::ECANCELED;
 
+/// Why these calls cannot be used.
+pub(crate) fn explain(cause: io::Error) -> SetupError {
+    SetupError::NoAio {
+        cause: Arc::new(cause),
+        is_filtered: is_filtered(),
+    }
+}
+
 impl Aio {
     /// For at most `capacity` operations in flight.
     ///
@@ -68,9 +76,7 @@ impl Aio {
     ///
     /// As io_setup(2), and where the kernel cannot wait for the alarm together with transfers.
     pub(crate) fn new(capacity: u32) -> Result<Self, SetupError> {
-        Self::open(capacity).map_err(|cause| SetupError::NoAio {
-            cause: Arc::new(cause),
-        })
+        Self::open(capacity).map_err(explain)
     }
 
     fn open(capacity: u32) -> io::Result<Self> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, Probe, opcode};
 
+use crate::backend::threads::execute::is_filtered;
 use crate::error::{RefusedBy, SetupError};
 use crate::op::KINDS;
 
@@ -223,13 +224,7 @@ fn who_refuses(unknown_call: bool) -> RefusedBy {
     if let (Ok(value @ 1..), false) = (sysctl.trim().parse(), unknown_call) {
         return RefusedBy::Sysctl(value);
     }
-    // proc_pid_status(5): 2 is SECCOMP_MODE_FILTER. Filters are the thread's own.
-    let status = read("/proc/thread-self/status");
-    let filtered = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Seccomp:"))
-        .is_some_and(|mode| mode.trim() == "2");
-    match (filtered, unknown_call) {
+    match (is_filtered(), unknown_call) {
         (true, _) => RefusedBy::Seccomp,
         (false, true) => RefusedBy::Kernel,
         (false, false) => RefusedBy::Unknown,

@@ -204,8 +204,10 @@ fn an_awaited_batch_is_handed_to_a_driver_in_one_piece() {
     };
     let _ = enters_of(10);
     let enters = enters_of(100);
+    // In pieces it would be eight for each. One hands it over; on a slow machine the driver may go
+    // to sleep before and after that, and be woken.
     assert!(
-        enters <= 100 * TASKS / 16,
+        enters <= 100 * 4,
         "{enters} enters for 100 batches of {TASKS}"
     );
 }

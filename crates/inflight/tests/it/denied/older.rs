@@ -1,6 +1,9 @@
 //! Where the older asynchronous calls are refused, at first or later, or what they need beside
 //! them.
 
+use std::io;
+use std::sync::Arc;
+
 use inflight::fs::File;
 use inflight::{BackendKind, Batch, Direct, Engine, SetupError};
 
@@ -31,6 +34,26 @@ fn older_calls_that_can_only_be_set_up_are_not_used() {
         return;
     }
     if rings_may_be_tried(test) && backend_without_rings() == BackendKind::Aio {
+        in_own_process(test, None, || {});
+    }
+}
+
+#[test]
+fn a_filter_that_hides_the_older_calls_is_named() {
+    let refusal = |is_filtered| SetupError::NoAio {
+        cause: Arc::new(io::Error::from_raw_os_error(libc::ENOSYS)),
+        is_filtered,
+    };
+    let (filtered, unknown) = (refusal(true).to_string(), refusal(false).to_string());
+    assert!(filtered.contains("seccomp profile"), "{filtered}");
+    assert!(unknown.contains("CONFIG_AIO"), "{unknown}");
+    let test = "older::a_filter_that_hides_the_older_calls_is_named";
+    if is_rerun(CHILD) {
+        refuse(&[AIO_SETUP], libc::ENOSYS);
+        let demanded = Engine::builder().backend(BackendKind::Aio).build();
+        let refusal = demanded.expect_err("it cannot be had").to_string();
+        assert_eq!(refusal, filtered);
+    } else {
         in_own_process(test, None, || {});
     }
 }

@@ -237,15 +237,15 @@ fn only_what_was_asked_for_goes_by_aligned_memory() {
         }
         assert!(fs::read(path.path()).unwrap() == data);
         // A write has to read.
-        let options = inflight::fs::OpenOptions::new().write(true).engine(engine);
-        let options = options
-            .direct(Direct::Required)
-            .any_range(AnyRange::ReadsAndWrites);
-        let blind = options.open(path.path()).unwrap();
-        for (result, _) in by_every_host!(engine, blind.write_at(vec![0; 10], 4091)) {
-            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
-        }
-        assert!(fs::read(path.path()).unwrap() == data);
+        let options = inflight::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true);
+        let options = options.any_range(AnyRange::ReadsAndWrites).engine(engine);
+        let new = path.path().with_extension("new");
+        let refused = options.open(&new).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("read(true)"), "{refused}");
+        assert!(!new.exists());
     });
 }
 

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Result};
 
 use inflight::fs::{File, ReadVectoredAt};
-use inflight::{Batch, Engine, Queue};
+use inflight::{Batch, Ended, Engine, Queue};
 
 use super::{
     BATCHES_MAX, BLOCK, BLOCKS, TRIAL_BATCHES, content_file, descriptors_of, expected,
@@ -234,8 +234,12 @@ fn the_end_of_a_file_is_told_of_lists_whoever_comes_to_it() {
                     Err(cause) => {
                         assert_eq!(cause.kind(), ErrorKind::UnexpectedEof);
                         assert!(is_exact && there.len() < BLOCK, "at {start}");
-                        let moved = format!("{} of {BLOCK} bytes were moved", there.len());
-                        assert_eq!(cause.to_string(), moved);
+                        let ended = cause.get_ref().and_then(|cause| cause.downcast_ref());
+                        let expected = Ended {
+                            done_bytes: there.len(),
+                            asked_bytes: BLOCK,
+                        };
+                        assert_eq!(ended, Some(&expected));
                     }
                 }
                 assert!(holds(&bufs, there), "at {start}");
