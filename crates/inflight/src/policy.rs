@@ -44,7 +44,7 @@ pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Else, Step, in_a_poll};
 pub use way::Way;
-pub(crate) use way::{explain, explain_none, explain_sync};
+pub(crate) use way::{explain, explain_none, explain_refused, explain_sync, explain_unaligned};
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,11 +54,20 @@ pub(super) fn of(file: &File, work: &Work, host: Host) -> Option<String> {
         true => Some(host.words(&file.write_at(buffer()?, 0).explain())),
         false => None,
     };
-    match (read, write) {
-        (Some(read), Some(write)) if read == write => Some(read),
-        (Some(read), Some(write)) => Some(format!("reads: {read}; writes: {write}")),
-        (read, write) => read.or(write),
+    let sync = work
+        .syncs_each()
+        .then(|| host.words(&file.sync_data().explain()));
+    let parts = [("reads", read), ("writes", write), ("syncs", sync)];
+    let parts: Vec<_> = parts
+        .into_iter()
+        .filter_map(|(what, words)| Some((what, words?)))
+        .collect();
+    let (_, first) = parts.first()?;
+    if parts.iter().all(|(_, words)| words == first) {
+        return Some(first.clone());
     }
+    let part = |(what, words): &(&str, String)| format!("{what}: {words}");
+    Some(parts.iter().map(part).collect::<Vec<_>>().join("; "))
 }
 
 /// The same as a mode that took effect.

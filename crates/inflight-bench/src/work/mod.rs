@@ -47,7 +47,12 @@ impl Work {
 
     /// Whether operations have more than one step.
     pub(crate) fn has_steps(&self) -> bool {
-        self.sync == Sync::Each || self.read_back
+        self.syncs_each() || self.read_back
+    }
+
+    /// Whether each write is synced.
+    pub(crate) fn syncs_each(&self) -> bool {
+        self.sync == Sync::Each
     }
 
     /// Whether what was written is synced at the end of each stretch.

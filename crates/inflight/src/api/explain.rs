@@ -46,10 +46,10 @@ pub struct Explanation {
     /// How a write is made durable that has a wish for it ([`WriteAt::dsync`]); `None` without. The
     /// way is that of the write itself.
     pub durably: Option<Durably>,
-    /// Whether the file is open past the page cache.
+    /// Whether it goes past the page cache.
     pub direct: bool,
     /// Whether the file takes transfers of this kind without waiting (`RWF_NOWAIT`), once one of
-    /// them has shown it.
+    /// them without a wish has shown it.
     pub takes_nowait: Option<bool>,
     /// The largest transfer handed over at once, in bytes.
     pub limit_bytes: u32,
@@ -63,11 +63,19 @@ pub struct Explanation {
 impl Explanation {
     fn of(file: &File, plan: &Plan, bytes: usize, is_write: bool) -> Self {
         let handle = file.handle();
-        let facts = handle.facts();
+        let facts = match plan {
+            Plan::Run(_, request) => handle.facts_of(request.op.fd()),
+            _ => handle.facts(),
+        };
         let guide = match plan {
             Plan::Run(road, _) => policy::explain(*road, bytes, is_write),
             Plan::Sync(_) => policy::explain_sync(),
+            Plan::Answered(answer) if answer.errno().is_some() => policy::explain_refused(),
             Plan::Answered(_) | Plan::Cover => policy::explain_none(),
+        };
+        let guide = match facts.direct == handle.facts().direct {
+            true => guide,
+            false => policy::explain_unaligned(guide),
         };
         let fd = handle.raw_fd();
         Self {

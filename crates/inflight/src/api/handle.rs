@@ -258,6 +258,15 @@ impl Handle {
         self.facts
     }
 
+    /// What is known of the file as this descriptor of it has it open.
+    pub(super) fn facts_of(&self, fd: Option<RawFd>) -> Facts {
+        let buffered = self.buffered.as_ref().map(AsRawFd::as_raw_fd);
+        match fd.is_some() && fd == buffered {
+            true => self.facts.buffered(),
+            false => self.facts,
+        }
+    }
+
     pub(super) fn mapping(&self) -> Option<&Mapping> {
         self.mapping.as_ref()
     }

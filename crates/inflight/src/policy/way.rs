@@ -67,6 +67,22 @@ pub(crate) fn explain_none() -> Guide {
     }
 }
 
+/// Of what is refused before the kernel is asked.
+pub(crate) fn explain_refused() -> Guide {
+    Guide {
+        why: "it is refused without the kernel; the error of the result says why",
+        ..explain_none()
+    }
+}
+
+/// Of a transfer that a direct file leaves to the page cache; else as `guide`.
+pub(crate) fn explain_unaligned(guide: Guide) -> Guide {
+    Guide {
+        why: "it is not aligned as direct I/O needs it, so it goes through the page cache",
+        ..guide
+    }
+}
+
 /// Of a sync.
 pub(crate) fn explain_sync() -> Guide {
     Guide {
@@ -106,7 +122,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     };
     let why = match road {
         Road::Plain => "it may wait, and a ring would hand it to a worker of the kernel",
-        Road::Now => "it does not wait",
+        Road::Now => "it is wished not to wait",
         Road::Copy => "it is a copy to the page cache",
         Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
         Road::CopySlow => "it is a copy to the page cache, but the last ones have waited",
@@ -116,7 +132,9 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::Memory => "the device is memory, so whoever asks does the copying",
         Road::Warm => "the last reads were in the page cache",
         Road::CacheFirst => "some of the last reads were in the page cache",
-        Road::First => "nothing is known of the file yet",
+        Road::First => {
+            "no read in a batch, in a queue or awaited has shown yet what the page cache has"
+        }
         Road::Cold => "the last reads were not in the page cache",
         Road::Ask => {
             "little is known of the file: the first ones show whether it can be asked not to wait \
