@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use inflight::fs::{Alignment, File};
-use inflight::{AlignedBuf, Batch, Direct, Engine};
+use inflight::{AlignedBuf, Batch, Direct, Engine, Operation};
 use tempfile::NamedTempFile;
 
 use crate::support::{
@@ -221,4 +221,28 @@ fn direct_reads_go_through_the_ring() {
             .any(|(enters, plain)| *enters > 0 && *plain == 0),
         "{rounds:?}"
     );
+}
+
+#[test]
+fn what_is_not_aligned_is_explained_as_what_it_is() {
+    let Some(engine) = uring_or_skip("explained ranges") else {
+        return;
+    };
+    let path = temp_path(&pattern(1 << 16));
+    for (direct, why) in [(Direct::Auto, "page cache"), (Direct::Required, "refused")] {
+        let Ok(file) = read_write(&engine).direct(direct).open(path.path()) else {
+            return skip("explained ranges", "there is no direct I/O");
+        };
+        if !file.is_direct() {
+            return skip("explained ranges", "there is no direct I/O");
+        }
+        let mut odd = file.read_at(vec![0; 1000], 77);
+        let explained = odd.explain();
+        assert!(explained.why.contains(why), "{explained}");
+        assert_eq!(explained.direct, direct == Direct::Required, "{explained}");
+        let (result, _) = odd.wait();
+        assert_eq!(result.is_ok(), direct == Direct::Auto);
+        let aligned = file.read_at(file.aligned_buf(4096).unwrap(), 0).explain();
+        assert!(aligned.direct && !aligned.why.contains(why), "{aligned}");
+    }
 }

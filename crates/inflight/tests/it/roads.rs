@@ -556,30 +556,6 @@ fn what_is_explained_of_one_is_what_happens_to_it() {
     }
 }
 
-#[test]
-fn what_is_not_aligned_is_explained_as_what_it_is() {
-    let Some(engine) = uring_or_skip("explained ranges") else {
-        return;
-    };
-    let path = temp_path(&pattern(16 * BLOCK));
-    for (direct, why) in [(Direct::Auto, "page cache"), (Direct::Required, "refused")] {
-        let Ok(file) = read_write(&engine).direct(direct).open(path.path()) else {
-            return skip("explained ranges", "there is no direct I/O");
-        };
-        if !file.is_direct() {
-            return skip("explained ranges", "there is no direct I/O");
-        }
-        let mut odd = file.read_at(vec![0; 1000], 77);
-        let explained = odd.explain();
-        assert!(explained.why.contains(why), "{explained}");
-        assert_eq!(explained.direct, direct == Direct::Required, "{explained}");
-        let (result, _) = odd.wait();
-        assert_eq!(result.is_ok(), direct == Direct::Auto);
-        let aligned = file.read_at(file.aligned_buf(BLOCK).unwrap(), 0).explain();
-        assert!(aligned.direct && !aligned.why.contains(why), "{aligned}");
-    }
-}
-
 /// Whether so many new files are written where that is awaited: their first writes, and the others.
 /// A busy machine may have made some of them slow.
 async fn written_here(engine: &Engine, files: u32) -> (u32, u32) {
