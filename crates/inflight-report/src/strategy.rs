@@ -10,6 +10,8 @@ pub(crate) const NULL: &str = "null";
 pub(crate) const PREAD: &str = "pread";
 /// Plain system calls on several threads.
 pub(crate) const THREADS: &str = "threads";
+/// Writes as much as there are clients, and flushes once: nobody is told.
+const ONE_FLUSH: &str = "one-flush";
 /// Copies nothing, and reports no I/O errors.
 const MMAP: &str = "mmap";
 /// The library on files whose user has promised that nobody changes them.
@@ -66,13 +68,14 @@ pub(crate) fn is_judged(strategy: &str) -> bool {
 
 /// Whether the strategy is shown but never recommended, whatever it measured.
 pub(crate) fn only_shown(strategy: &str) -> bool {
-    [MMAP, MAPPED].contains(&strategy) || !is_judged(strategy)
+    [MMAP, MAPPED, ONE_FLUSH].contains(&strategy) || !is_judged(strategy)
 }
 
 /// Why a strategy whose figures may be the best is not for everybody.
 pub(crate) fn condition(strategy: &str) -> Option<&'static str> {
     match strategy {
         MMAP => Some("copies nothing and reports no I/O errors"),
+        ONE_FLUSH => Some("serves nobody: it is what one flush for all would allow"),
         MAPPED => Some("only for files that nobody changes while they are open"),
         _ => None,
     }
@@ -100,6 +103,7 @@ pub(crate) fn name(cell: &Cell) -> String {
         NULL => "null (no I/O)",
         PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
         "tokio" => "tokio::fs",
+        ONE_FLUSH => "pwrite, one flush for all",
         INFLIGHT_THREADS => INFLIGHT,
         MAPPED => "inflight, mapped",
         "inflight-local" => "inflight, run loop",

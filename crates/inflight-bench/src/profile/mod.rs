@@ -108,6 +108,13 @@ impl Profile {
         self.asked.page_cache == PageCache::Cold
     }
 
+    /// Whether one flush could serve several of its operations: each is a write to the only file
+    /// and its sync.
+    pub(crate) fn shares_flushes(&self) -> bool {
+        let asked = &self.asked;
+        asked.sync == Sync::Each && !asked.read_back && !asked.batched && asked.files == 1
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.asked.access.writes()
     }

@@ -24,6 +24,7 @@ mod libaio;
 mod mmap;
 mod null;
 pub(crate) mod one_by_one;
+mod one_flush;
 pub(crate) mod pread;
 mod preadv2_nowait;
 mod road;
@@ -66,6 +67,7 @@ pub(crate) const STRATEGIES: &[&dyn Strategy] = &[
     &pread::Pread,
     &preadv2_nowait::Preadv2Nowait,
     &threads::Threads,
+    &one_flush::OneFlush,
     &tokio::TOKIO,
     &mmap::Mmap,
     &libaio::Libaio,

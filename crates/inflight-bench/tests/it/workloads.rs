@@ -75,6 +75,26 @@ fn a_durable_write_is_a_write_and_a_sync() {
 }
 
 #[test]
+fn the_limit_of_a_log_is_one_flush_for_all_its_clients() {
+    let directory = directory();
+    let record = measured(directory.path(), "group-commit,durable-append", "1,4");
+    let cells: Vec<_> = record.cells.iter().collect();
+    let limits = cells.iter().filter(|cell| cell.strategy == "one-flush");
+    let mut profiles = Vec::new();
+    for limit in limits {
+        profiles.push(limit.profile.as_str());
+        assert_eq!((limit.depth, limit.threads), (4, 1), "{}", limit.id);
+        let round = &limit.rounds[0];
+        assert_eq!((round.errors, round.short), (0, 0), "{}", limit.id);
+        assert_eq!(round.ops % 4, 0, "{}", limit.id);
+        // Four writes and a sync.
+        assert_eq!(round.syscalls, Some(round.ops / 4 * 5), "{}", limit.id);
+    }
+    profiles.sort_unstable();
+    assert_eq!(profiles, ["durable-append", "group-commit"]);
+}
+
+#[test]
 fn what_was_written_and_synced_is_read_back() {
     let directory = directory();
     let record = measured(directory.path(), "write-fsync-read", "1,8");

@@ -43,7 +43,7 @@ const fn look(colour: usize, marker: usize, dash: usize) -> Look {
 }
 
 /// What is known by name; whatever else there is takes what is left, in order of appearance.
-const KNOWN: [(&str, Look); 20] = [
+const KNOWN: [(&str, Look); 21] = [
     ("null", look(0, 7, 2)),
     ("pread", look(0, 7, 0)),
     ("threads", look(1, 1, 0)),
@@ -51,6 +51,7 @@ const KNOWN: [(&str, Look); 20] = [
     ("libaio", look(6, 6, 3)),
     ("tokio", look(2, 2, 1)),
     ("mmap", look(3, 4, 2)),
+    ("one-flush", look(3, 6, 1)),
     ("uring", look(4, 3, 0)),
     ("uring-tuned", look(5, 4, 0)),
     ("uring-busy", look(5, 1, 3)),

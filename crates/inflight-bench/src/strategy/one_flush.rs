@@ -1,0 +1,100 @@
+//! `one-flush`: writes as many blocks as there are clients and flushes once, on one thread with
+//! nobody to tell. What the device and the file system allow of a log with so many clients: a
+//! limit, and no way of serving them.
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+
+use anyhow::Result;
+
+use super::arena::Arena;
+use super::pread::call;
+use super::{Body, Job, Lane, Shape, Strategy, Way};
+use crate::measure::meter::Meter;
+use crate::profile::Profile;
+use crate::work::{Kind, Ops, Step, stamp};
+
+pub(crate) struct OneFlush;
+
+impl Strategy for OneFlush {
+    fn name(&self) -> &'static str {
+        "one-flush"
+    }
+
+    fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {
+        let depths = profile.asked.queue_depths.iter();
+        let several = depths.filter(|depth| profile.shares_flushes() && **depth > 1);
+        several.map(|&depth| Shape { depth, threads: 1 }).collect()
+    }
+
+    fn unfit(&self, profile: &Profile) -> Option<&'static str> {
+        let may = profile.shares_flushes();
+        (!may).then_some("it is about writes to one file that are each synced, and nothing else")
+    }
+
+    fn closed_only(&self) -> Option<&'static str> {
+        Some("it waits for nobody: how many come together is its own choice")
+    }
+
+    fn way(&self) -> Way {
+        Way::Lanes(with_lane)
+    }
+}
+
+fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    let mut lane = OneFlushLane {
+        fd: job.fds[0],
+        block: Arena::of(job.work, 1),
+        ops: Ops::new(job.work, &job.share, job.seed),
+        depth: job.depth,
+    };
+    body(&mut lane)
+}
+
+struct OneFlushLane {
+    fd: RawFd,
+    block: Arena,
+    ops: Ops,
+    depth: u32,
+}
+
+impl OneFlushLane {
+    fn perform(&mut self, step: &Step, meter: &mut Meter) -> i32 {
+        meter.syscalls(1);
+        // SAFETY: the files of a job are open as long as its lanes.
+        unsafe { call(self.fd, step, self.block.block(0, step.bytes())) }
+    }
+}
+
+impl Lane for OneFlushLane {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
+        let begin_ns = meter.read_clock();
+        let mut last = None;
+        let mut written = 0;
+        for _ in 0..self.depth {
+            let step = self.ops.next();
+            stamp::stamp(self.block.block(0, step.bytes()), step.file, step.offset);
+            let result = self.perform(&step, meter);
+            match u32::try_from(result) == Ok(step.wanted()) {
+                true => written += 1,
+                false => meter.complete(result, step.wanted()),
+            }
+            last = Some(step);
+        }
+        let last = last.expect("a depth is at least 1");
+        let sync = Step {
+            kind: Kind::Sync,
+            ..last
+        };
+        let result = self.perform(&sync, meter);
+        let end_ns = meter.read_clock();
+        for _ in 0..written {
+            match result {
+                0 => meter.complete_all(last.length),
+                _ => meter.complete(result, last.length),
+            }
+            meter.latency(end_ns - begin_ns);
+        }
+        Ok(())
+    }
+}
