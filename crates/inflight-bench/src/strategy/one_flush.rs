@@ -1,14 +1,11 @@
 //! `one-flush`: writes as many blocks as there are clients and flushes once, on one thread with
 //! nobody to tell. What the device and the file system allow of a log with so many clients: a
 //! limit, and no way of serving them.
-#![allow(unsafe_code)]
-
-use std::os::fd::RawFd;
 
 use anyhow::Result;
 
-use super::arena::Arena;
-use super::pread::call;
+use super::one_by_one::Perform;
+use super::pread::Call;
 use super::{Body, Job, Lane, Shape, Strategy, Way};
 use crate::measure::meter::Meter;
 use crate::profile::Profile;
@@ -43,8 +40,7 @@ impl Strategy for OneFlush {
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let mut lane = OneFlushLane {
-        fd: job.fds[0],
-        block: Arena::of(job.work, 1),
+        call: Call::of(job),
         ops: Ops::new(job.work, &job.share, job.seed),
         depth: job.depth,
     };
@@ -52,17 +48,15 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
 }
 
 struct OneFlushLane {
-    fd: RawFd,
-    block: Arena,
+    call: Call,
     ops: Ops,
     depth: u32,
 }
 
 impl OneFlushLane {
     fn perform(&mut self, step: &Step, meter: &mut Meter) -> i32 {
-        meter.syscalls(1);
-        // SAFETY: the files of a job are open as long as its lanes.
-        unsafe { call(self.fd, step, self.block.block(0, step.bytes())) }
+        meter.syscalls(Call::SYSCALLS);
+        self.call.perform(step)
     }
 }
 
@@ -73,7 +67,7 @@ impl Lane for OneFlushLane {
         let mut written = 0;
         for _ in 0..self.depth {
             let step = self.ops.next();
-            stamp::stamp(self.block.block(0, step.bytes()), step.file, step.offset);
+            stamp::stamp(self.call.block(step.bytes()), step.file, step.offset);
             let result = self.perform(&step, meter);
             match u32::try_from(result) == Ok(step.wanted()) {
                 true => written += 1,

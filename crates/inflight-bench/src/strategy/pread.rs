@@ -28,16 +28,22 @@ impl Strategy for Pread {
 }
 
 pub(crate) fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    let call = Call {
-        fds: job.fds.to_vec(),
-        block: Arena::of(job.work, 1),
-    };
-    OneByOne::new(job, call).lend(job, body)
+    OneByOne::new(job, Call::of(job)).lend(job, body)
 }
 
-struct Call {
+/// Steps by plain system calls, with one block of memory.
+pub(super) struct Call {
     fds: Vec<RawFd>,
     block: Arena,
+}
+
+impl Call {
+    pub(super) fn of(job: &Job<'_>) -> Self {
+        Self {
+            fds: job.fds.to_vec(),
+            block: Arena::of(job.work, 1),
+        }
+    }
 }
 
 impl Perform for Call {
