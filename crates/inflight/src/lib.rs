@@ -93,6 +93,7 @@ mod buf;
 mod coarse;
 mod commit;
 mod error;
+mod fork;
 mod stats;
 mod sync;
 

@@ -17,6 +17,8 @@ pub(crate) mod handle;
 #[cfg(all(test, feature = "tokio", not(loom), not(miri)))]
 mod lanes_test;
 pub(crate) mod local;
+#[cfg(all(test, not(loom)))]
+mod local_test;
 pub(crate) mod many;
 mod mounts;
 pub(crate) mod names;

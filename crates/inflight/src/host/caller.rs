@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
-use super::fork;
 use super::hand_over::HandsOver;
 use super::look::{Look, look};
 use super::reads::{Manner, Shown};
@@ -20,6 +19,7 @@ use super::stopwatch::time;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
+use crate::fork;
 use crate::op::{Plan, Prepare, Request, Road};
 use crate::policy::{SAMPLE_EVERY, Samples};
 use crate::proactor::Proactor;

@@ -15,6 +15,7 @@ use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use crate::completion::Answer;
 use crate::error::SetupError;
+use crate::fork::in_the_parent;
 use crate::policy::wait_for;
 use crate::proactor::Proactor;
 
@@ -183,7 +184,7 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
         };
         let (next, timer) = mailbox.exchange(answers, taken, room);
         hand_over(proactor, taken);
-        mailbox.tell(&mut taken.news);
+        in_the_parent(|| mailbox.tell(&mut taken.news));
         let deliver = |token, answer| answers.push((token, answer));
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();

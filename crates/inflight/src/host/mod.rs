@@ -62,5 +62,4 @@ mod rounds_loom;
 mod timers;
 
 pub(crate) mod choice;
-pub(crate) mod fork;
 pub(crate) mod shared;

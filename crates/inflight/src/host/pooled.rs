@@ -11,7 +11,6 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::cells::{Kept, Left, Then, Ticket, Wake};
-use super::fork;
 use super::mail::{Mailbox, Rouse, contain};
 use crate::backend::threads::calls::Calls;
 use crate::backend::threads::execute::{
@@ -19,6 +18,7 @@ use crate::backend::threads::execute::{
 };
 use crate::backend::threads::pool::{Pool, Serve};
 use crate::completion::Answer;
+use crate::fork::in_the_parent;
 use crate::op::{Request, TRANSFER_MAX_BYTES};
 use crate::proactor::Tally;
 use crate::sync::{AtomicBool, Ordering};
@@ -198,20 +198,12 @@ impl Pooled {
 
     /// Tells of an answer that has been left.
     fn tell(&self, then: Then) {
-        let forks = fork::generation();
         match then {
-            Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
+            Then::Wake(Wake::Waker(waker)) => in_the_parent(|| contain(|| waker.wake())),
             Then::Wake(Wake::Nobody | Wake::Task(_)) => {}
             Then::Over(kept, answer) => {
-                contain(|| kept.over(answer));
+                in_the_parent(|| contain(|| kept.over(answer)));
                 self.mailbox.has_let_go();
-            }
-        }
-        if fork::generation() != forks {
-            // What was told has forked, and returned in the child as well: what is in the mailbox
-            // is the parent's to make.
-            loop {
-                std::thread::park();
             }
         }
     }

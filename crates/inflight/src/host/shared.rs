@@ -10,13 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPolling;
+use super::caller;
 use super::callers::Callers;
 use super::choice::{Chosen, Kind, Wish, choose};
 use super::driver::Drivers;
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
 use super::pooled::{self, Pooled};
-use super::{caller, fork};
 use crate::backend::Backend;
 use crate::backend::aio::queue::{self, Aio};
 use crate::backend::alarm::Alarm;
@@ -29,6 +29,7 @@ use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
 use crate::completion::Refusal;
 use crate::error::SetupError;
+use crate::fork;
 use crate::op::{KINDS, Request};
 use crate::policy::Devices;
 use crate::proactor::Proactor;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 use std::time::Instant;
 
+use super::mail::contain;
+
 /// One timer. Two of the same instant are told apart by a number.
 pub(crate) type TimerKey = (Instant, u64);
 
@@ -47,5 +49,15 @@ impl Timers {
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Waker> {
         let first = self.timers.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+impl Drop for Timers {
+    /// One by one: wakers are foreign code, and two that panic while all are dropped together would
+    /// end the process.
+    fn drop(&mut self) {
+        while let Some((_, waker)) = self.timers.pop_first() {
+            contain(|| drop(waker));
+        }
     }
 }

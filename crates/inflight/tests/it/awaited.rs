@@ -28,3 +28,4 @@ mod shared_lists;
 mod steady;
 #[cfg(feature = "faulty")]
 mod timers;
+mod wakers;

@@ -92,6 +92,11 @@ fn refuse(calls: &[i64], errno: i32) {
     filter(calls, SeccompAction::Errno(errno.unsigned_abs()));
 }
 
+/// From here on, this thread can start no other.
+pub(crate) fn refuse_threads() {
+    refuse(&[libc::SYS_clone3, libc::SYS_clone], libc::EAGAIN);
+}
+
 /// Does what there is to do, in every way, and compares.
 fn everything_works(engine: &Engine) {
     let content = pattern(PAGES * PAGE);

@@ -22,7 +22,7 @@ const FLOW: [(&str, &[&str]); 6] = [
 ];
 
 /// What every module reads; these import only each other.
-const SHARED: [&str; 7] = [
+const SHARED: [&str; 8] = [
     "op",
     "completion",
     "buf",
@@ -30,6 +30,7 @@ const SHARED: [&str; 7] = [
     "error",
     "sync",
     "coarse",
+    "fork",
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {

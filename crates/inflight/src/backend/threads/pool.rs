@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use super::turns::{PoolState, Work};
+use crate::fork::in_the_parent;
 
 /// A bounded pool of threads.
 pub(crate) struct Pool {
@@ -448,9 +449,8 @@ impl PoolShared {
 
     fn run(&self, call: Arc<dyn Run>) -> MutexGuard<'_, PoolState> {
         // Calls contain what is foreign in them; were it otherwise, the pool would still be whole.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            call.run();
-        }));
+        let run = || catch_unwind(AssertUnwindSafe(|| call.run()));
+        let _ = in_the_parent(run);
         lock(&self.state)
     }
 

@@ -42,6 +42,9 @@ impl Loop<'_> {
     }
 
     pub(super) fn ring_timers(&self) {
+        if self.timers.borrow().next().is_none() {
+            return;
+        }
         let now = Instant::now();
         loop {
             let due = self.timers.borrow_mut().pop_due(now);
@@ -53,7 +56,6 @@ impl Loop<'_> {
     }
 
     pub(super) fn drop_timers(&self) {
-        let timers = self.timers.take();
-        contain(|| drop(timers));
+        drop(self.timers.take());
     }
 }

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, RawWakerVTable, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::caller::{Lease, lease};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
@@ -31,7 +31,7 @@ use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Prepare, Request};
-use crate::policy::{Away, loop_waits_for, wait_for};
+use crate::policy::{Away, loop_waits_for};
 use promise::Promise;
 use remote::Remote;
 use shares::{Shared as Shares, Taken};
@@ -284,6 +284,10 @@ impl Drop for Entered<'_, '_> {
             }
             this.promise.keep(false, None);
             this.drain();
+            if this.is_forked() {
+                // The tasks that foreign code has begun before it forked.
+                continue;
+            }
             // What was dropped or woken may have begun something new. Once nothing is left, no
             // foreign code runs any more.
             let is_empty = this.tasks.borrow().is_empty() && this.timers.borrow().next().is_none();
@@ -446,19 +450,22 @@ impl Loop<'_> {
         self.hand_over();
         let taken = self.take_shared(is_busy);
         let is_busy = is_busy || taken == Taken::Some;
-        let next_timer = self.timers.borrow().next();
-        let (in_flight, is_idle) = {
-            let mut lease = self.lease.borrow_mut();
-            (lease.proactor().in_flight(), lease.proactor().is_idle())
-        };
+        let is_idle = self.lease.borrow_mut().proactor().is_idle();
         let is_free = !is_busy && is_idle && taken == Taken::Nothing;
-        if self.promise.keep(is_free, next_timer) {
+        let next_timer = self.timers.borrow().next();
+        let is_made = self.promise.keep(is_free, next_timer);
+        if self.is_forked() {
+            return true;
+        }
+        if is_made {
             // What that has woken is polled first, and may ask for the next one at once: there may
             // be no other turn.
             self.hear(false);
-            self.serve_outer(None, false);
+            self.serve_outer(false);
             return true;
         }
+        // Where the pool has no thread the flush has been made here all the same.
+        let is_busy = is_busy || !self.ready.borrow().is_empty();
         if is_busy {
             let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
             if needs_turn || looks {
@@ -466,32 +473,18 @@ impl Loop<'_> {
             }
             if looks {
                 self.hear(false);
-                self.serve_outer(None, false);
+                self.serve_outer(false);
             }
         } else {
-            let until = next_timer.map(|at| at.saturating_duration_since(Instant::now()));
-            let (until, is_barred) = self.serve_outer(until, is_free);
-            let mut have_come = false;
-            // Who has been asked to tell of shared reads is one completion.
-            if in_flight >= MANY && taken == Taken::Nothing {
-                let at_least = wait_for(in_flight);
-                self.pace.borrow_mut().wait(until, |at_most| {
-                    have_come = self.turn_proactor(Until::Alarm(at_least, Some(at_most)));
-                });
-            }
-            let parked = self.hear(!have_come);
-            if parked {
-                assert!(!is_barred, "{}", nested::BARRED);
-                self.sweep();
-                self.was_alone.set(in_flight == 1);
-                self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
-            }
+            self.wait(taken, is_free);
         }
         self.deliver();
-        if next_timer.is_some() {
+        if !self.is_forked() {
             self.ring_timers();
         }
-        self.look_for_news();
+        if !self.is_forked() {
+            self.look_for_news();
+        }
         looks || !is_busy
     }
 
@@ -504,17 +497,28 @@ impl Loop<'_> {
         }
     }
 
-    /// Does what the cells that are done ask for.
+    /// Does what the cells that are done ask for. Whoever is told may have more cells done at once,
+    /// as by reads that are shared, and fork.
     fn deliver(&self) {
-        let mut asked = self.asked.take();
-        for then in asked.drain(..) {
-            match then {
-                Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
-                Then::Over(kept, answer) => contain(|| kept.over(answer)),
-                Then::Wake(Wake::Task(_) | Wake::Nobody) => {}
+        loop {
+            let mut asked = self.asked.take();
+            if asked.is_empty() {
+                // Its memory is used again.
+                self.asked.replace(asked);
+                return;
+            }
+            for then in asked.drain(..) {
+                match then {
+                    Then::Wake(Wake::Waker(waker)) => contain(|| waker.wake()),
+                    Then::Over(kept, answer) => contain(|| kept.over(answer)),
+                    Then::Wake(Wake::Task(_) | Wake::Nobody) => {}
+                }
+            }
+            let mut now = self.asked.borrow_mut();
+            if now.is_empty() {
+                *now = asked;
             }
         }
-        self.asked.replace(asked);
     }
 
     fn look_for_news(&self) {
@@ -539,10 +543,13 @@ impl Loop<'_> {
         }
     }
 
-    /// Waits until nothing is in flight.
+    /// Waits until nothing is in flight. In a child that foreign code has forked it never is.
     fn drain(&self) {
         loop {
             self.hear(false);
+            if self.is_forked() {
+                return;
+            }
             self.hand_over();
             if self.cells.borrow().is_idle() {
                 return;
@@ -551,6 +558,9 @@ impl Loop<'_> {
                 self.turn_proactor(Until::Completions(1));
             }
             self.deliver();
+            if self.is_forked() {
+                return;
+            }
             self.look_for_news();
         }
     }

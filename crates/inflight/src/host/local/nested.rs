@@ -80,26 +80,25 @@ impl Loop<'_> {
     }
 
     /// Does for the loops outside what needs no task of theirs. Returns how long this one may sleep
-    /// then, at most `until`; and, if it is free, whether it would sleep for ever unless something
-    /// is heard.
+    /// then; and, if it is free, whether it would sleep for ever unless something is heard.
     #[inline]
-    pub(super) fn serve_outer(
-        &self,
-        until: Option<Duration>,
-        is_free: bool,
-    ) -> (Option<Duration>, bool) {
+    pub(super) fn serve_outer(&self, is_free: bool) -> (Option<Duration>, bool) {
         match self.outer {
-            None => (until, false),
-            Some(_) => self.serve_all_outer(until, is_free),
+            None => (self.until_timer(), false),
+            Some(_) => self.serve_all_outer(is_free),
         }
     }
 
     #[cold]
-    fn serve_all_outer(&self, until: Option<Duration>, is_free: bool) -> (Option<Duration>, bool) {
+    fn serve_all_outer(&self, is_free: bool) -> (Option<Duration>, bool) {
         let mut limit = None;
         for outer in self.outers_here() {
             if !outer.hear(true) {
                 limit = Some(Duration::ZERO);
+            }
+            // Whoever was told may have forked.
+            if outer.is_forked() {
+                break;
             }
             outer.hand_over();
             outer.take_all_shared();
@@ -108,12 +107,17 @@ impl Loop<'_> {
                 limit = limit.or(Some(UNSEEN_MAX));
             }
             outer.deliver();
+            if outer.is_forked() {
+                break;
+            }
             outer.look_for_news();
         }
         if !self.ready.borrow().is_empty() {
             limit = Some(Duration::ZERO);
         }
-        match (limit, until) {
+        // What was told outside may have begun something here, and set a timer.
+        let is_free = is_free && self.cells.borrow().is_idle();
+        match (limit, self.until_timer()) {
             (Some(limit), Some(until)) => (Some(limit.min(until)), false),
             (None, None) if is_free && self.count_barred() > 0 => {
                 // Who else has a waker may drop it without a word.

@@ -9,8 +9,8 @@ use std::task::Waker;
 use super::Loop;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
+use crate::fork::{self, PerProcess};
 use crate::host::cells::{Kept, Left, Ticket, Wake};
-use crate::host::fork::{self, PerProcess};
 use crate::host::mail::contain;
 use crate::host::timers::TimerKey;
 
@@ -32,6 +32,8 @@ struct State {
     ended: bool,
     woken: Vec<u32>,
     messages: Vec<Message>,
+    /// The wakers of futures that have been moved away, each the last one that polled it.
+    watches: HashMap<Ticket, Waker>,
     /// Answers for futures that have been moved away.
     answers: HashMap<Ticket, Answer>,
 }
@@ -82,6 +84,7 @@ impl Remote {
                 ended: false,
                 woken: Vec::new(),
                 messages: Vec::new(),
+                watches: HashMap::new(),
                 answers: HashMap::new(),
             }),
         });
@@ -132,8 +135,10 @@ impl Remote {
         let answer = state.answers.remove(&ticket);
         if answer.is_none() && !state.ended {
             self.has_messages.store(true, Ordering::Relaxed);
-            state.messages.push(Message::Watch(ticket, waker));
+            let before = state.watches.insert(ticket, waker);
             Self::deliver(state);
+            // That is foreign code.
+            drop(before);
             return None;
         }
         self.leave_behind(state);
@@ -151,7 +156,9 @@ impl Remote {
         if answer.is_none() && !state.ended {
             let message = Message::Abandon(ticket, keep());
             state.messages.push(message);
+            let waker = state.watches.remove(&ticket);
             Self::deliver(state);
+            contain(|| drop(waker));
             return None;
         }
         self.leave_behind(state);
@@ -197,6 +204,8 @@ impl Remote {
         let mut state = lock(&self.state);
         woken.append(&mut state.woken);
         messages.append(&mut state.messages);
+        let watches = state.watches.drain();
+        messages.extend(watches.map(|(ticket, waker)| Message::Watch(ticket, waker)));
         self.has_messages.store(false, Ordering::Relaxed);
         state.parked = may_park && woken.is_empty() && messages.is_empty();
         state.parked
@@ -211,7 +220,7 @@ impl Remote {
     /// The loop ends, unless there are messages; after this, none come.
     pub(super) fn end(&self, untaken: impl Iterator<Item = (Ticket, Answer)>) -> bool {
         let mut state = lock(&self.state);
-        if !state.messages.is_empty() {
+        if !state.messages.is_empty() || !state.watches.is_empty() {
             return false;
         }
         state.ended = true;

@@ -122,7 +122,9 @@ impl Tasks {
     /// As [`Tasks::wake`], for a task that another thread has woken.
     pub(super) fn wake_from_afar(&mut self, task: u32) -> bool {
         if let Some(task) = self.tasks.get(to_usize(task)) {
-            task.caller.is_woken.store(false, Ordering::Release);
+            // Who finds that the task is woken already sends nothing, so what it has done before is
+            // to be seen by the poll that comes now: a store would not see it.
+            task.caller.is_woken.swap(false, Ordering::AcqRel);
         }
         self.wake(task)
     }

@@ -9,11 +9,12 @@
 
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{CHILD_STEP, Loop, with_current};
+use super::shares::Taken;
+use super::{CHILD_STEP, Loop, MANY, nested, with_current};
 use crate::coarse::now_ms;
-use crate::policy::{Away, LOOP_WAIT_MAX};
+use crate::policy::{Away, LOOP_WAIT_MAX, wait_for};
 
 /// What a turn of the proactor waits for.
 pub(super) enum Until {
@@ -86,6 +87,43 @@ impl Loop<'_> {
         }
         lease.turned();
         have_come
+    }
+
+    /// Sleeps until a task is to be polled, for all that is known; `taken` is what has become of
+    /// shared reads, and `is_free` as in [`Loop::serve_outer`].
+    pub(super) fn wait(&self, taken: Taken, is_free: bool) {
+        let (mut until, is_barred) = self.serve_outer(is_free);
+        if self.is_forked() {
+            return;
+        }
+        let in_flight = {
+            let mut lease = self.lease.borrow_mut();
+            if taken == Taken::Nothing && lease.has_gathered() {
+                // Shared by what runs outside. Nobody would tell of it.
+                until = Some(Duration::ZERO);
+            }
+            lease.proactor().in_flight()
+        };
+        let mut have_come = false;
+        // Who has been asked to tell of shared reads is one completion.
+        if in_flight >= MANY && taken == Taken::Nothing {
+            let at_least = wait_for(in_flight);
+            self.pace.borrow_mut().wait(until, |at_most| {
+                have_come = self.turn_proactor(Until::Alarm(at_least, Some(at_most)));
+            });
+        }
+        if self.hear(!have_come) {
+            assert!(!is_barred, "{}", nested::BARRED);
+            self.sweep();
+            self.was_alone.set(in_flight == 1);
+            self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
+        }
+    }
+
+    /// How long it is until the next timer, if there is one.
+    pub(super) fn until_timer(&self) -> Option<Duration> {
+        let next = self.timers.borrow().next();
+        next.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Hands queued requests to the proactor, as far as it has room.

@@ -1,8 +1,6 @@
 //! Calls that cannot be made: where no thread can be started, and in a forked child.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
-use std::env;
 use std::future::IntoFuture;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +8,10 @@ use std::thread;
 
 use inflight::fs::metadata;
 use inflight::{Engine, Forked, NoThread};
-use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 use super::{ELSEWHERE, folder, in_own_process, is_open, link_to, open_file, poll_once};
+use crate::denied::refuse_threads;
 use crate::support::{alarm_seconds, on_every_backend, patience, read_write, temp_file, temp_path};
-
-/// From here on, this thread can start no other.
-fn refuse_threads() {
-    let calls = [libc::SYS_clone3, libc::SYS_clone];
-    let rules: BTreeMap<i64, _> = calls.map(|call| (call, Vec::new())).into();
-    let action = SeccompAction::Errno(libc::EAGAIN.unsigned_abs());
-    let arch = env::consts::ARCH.try_into().expect("it is sound");
-    let filter =
-        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).expect("it is sound");
-    let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
-    apply_filter(&program).expect("it is sound");
-}
 
 #[test]
 fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {

@@ -32,6 +32,18 @@ pub(crate) fn watch() {
     });
 }
 
+/// Runs foreign code on a thread that is the library's own. If that forks, and returns in the child
+/// as well, the thread goes no further there: what it would go on with is the parent's, and the
+/// ring's memory is not mapped.
+pub(crate) fn in_the_parent<R>(foreign: impl FnOnce() -> R) -> R {
+    let before = generation();
+    let result = foreign();
+    while generation() != before {
+        std::thread::park();
+    }
+    result
+}
+
 /// What each process has its own of: a child begins anew, because a thread of the parent, which is
 /// not in the child, may have held a lock of the parent's.
 pub(crate) struct PerProcess<T> {
