@@ -36,6 +36,7 @@ pub mod text;
 
 pub mod noun;
 pub mod strategy;
+mod study;
 pub mod units;
 
 pub use record::Record;

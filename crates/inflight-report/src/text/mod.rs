@@ -10,6 +10,7 @@ mod merged;
 mod notes;
 pub(crate) mod open;
 mod paint;
+mod reasons;
 mod side_by_side;
 pub(crate) mod table;
 

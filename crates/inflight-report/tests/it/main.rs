@@ -15,6 +15,7 @@ mod open;
 mod regret;
 mod rounds;
 mod schema;
+mod side_by_side;
 mod stats;
 mod text;
 mod truth;
