@@ -6,6 +6,7 @@ use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
 use crate::text::grid::Column;
+use crate::text::side_by_side::{SideBySide, TITLE, side_by_side};
 use crate::text::{compare, open as table_of_open_loop, table};
 use crate::units::bytes;
 use crate::verdict::verdict;
@@ -25,6 +26,7 @@ pub fn record(record: &Record) -> String {
         escaped(&record.tool.version),
         escaped(&record.started_utc)
     );
+    let mut rankings = Vec::new();
     for profile in &record.profiles {
         text += &open_loop(record, profile);
         if open::is_only(record, profile) {
@@ -38,6 +40,24 @@ pub fn record(record: &Record) -> String {
         for line in verdict(record, &ranking).lines {
             text += &format!("- **{}**: {}\n", line.label, escaped(&line.text));
         }
+        rankings.push(ranking);
+    }
+    text += &side_by_side(&rankings).map_or_else(String::new, |table| beside(&table));
+    text
+}
+
+/// Plain calls and a ring beside each other, as a published comparison has them.
+fn beside(table: &SideBySide) -> String {
+    let columns: Vec<Column<'_>> = table
+        .columns
+        .iter()
+        .map(|(title, right)| (title.as_str(), *right))
+        .collect();
+    let mut text = format!("\n### {TITLE}\n\n");
+    text += &table_of(&columns, &table.rows);
+    text += &format!("\n{}\n\n", escaped(&table.legend));
+    for (name, said) in &table.said {
+        text += &format!("- **{}**: {}\n", escaped(name), escaped(said));
     }
     text
 }

@@ -390,7 +390,7 @@ fn batches_stand_beside_plain_calls_with_their_reasons() {
         return;
     }
     assert!(
-        told.contains("side by side") && told.contains("ring, batches of 5/s"),
+        told.contains("side by side") && told.contains("batches of 5 "),
         "{told}"
     );
     for row in ["buffered-sequential-read-4k", "buffered-random-write-8k"] {

@@ -2,12 +2,14 @@
 //!
 //! A pure function of the record. In order of flow: `view` picks what of a profile is shown,
 //! `overview` and `machine` say in words what was found, and where; `open` has the tables of an
-//! open loop; `depth`, `spread`, `heatmap`, `bars`, `rounds` and `regret` draw, on `plot` and
-//! `scale`, each chart with a table of the same figures; `look` and the style sheet say how.
+//! open loop, `beside` that of a published comparison; `depth`, `spread`, `heatmap`, `bars`,
+//! `rounds` and `regret` draw, on `plot` and `scale`, each chart with a table of the same figures;
+//! `look` and the style sheet say how.
 //! Deliberately absent: a library for charts. What is drawn here is few
 //! and plain, and most of it (nines, maps over time on one scale) no such library has.
 
 mod bars;
+mod beside;
 mod depth;
 mod heatmap;
 mod look;
@@ -38,12 +40,18 @@ pub fn page(record: &Record) -> String {
         .map(|(number, profile)| View::new(record, profile, number))
         .collect();
     let regret = regret::section(record);
+    let beside = beside::section(&views);
     let open_loop = open::section(record);
     let mut html = head(record);
     html += "<body><a class=\"skip\" href=\"#main\">Skip to the verdict</a>\n";
     html += &look::definitions();
     html += &overview::header(record);
-    html += &overview::navigation(&views, regret.is_some(), open_loop.is_some());
+    html += &overview::navigation(
+        &views,
+        regret.is_some(),
+        beside.is_some(),
+        open_loop.is_some(),
+    );
     html += "<main id=\"main\">\n";
     if !views.is_empty() {
         html += &overview::verdicts(record, &views);
@@ -53,6 +61,7 @@ pub fn page(record: &Record) -> String {
     for view in &views {
         html += &profile(view);
     }
+    html += &beside.unwrap_or_default();
     html += &open_loop.unwrap_or_default();
     html += &machine::section(record);
     html += "</main>\n";

@@ -62,7 +62,12 @@ pub(super) fn title(record: &Record) -> String {
 }
 
 /// The way around the page, where it has more than one profile.
-pub(super) fn navigation(views: &[View<'_>], has_regret: bool, has_open: bool) -> String {
+pub(super) fn navigation(
+    views: &[View<'_>],
+    has_regret: bool,
+    has_beside: bool,
+    has_open: bool,
+) -> String {
     let mut html = String::from("<nav aria-label=\"Contents\"><ul>");
     if !views.is_empty() {
         html += "<li><a href=\"#verdict\">Verdict</a></li>";
@@ -73,6 +78,9 @@ pub(super) fn navigation(views: &[View<'_>], has_regret: bool, has_open: bool) -
     for view in views {
         let name = esc(&view.ranking.profile.name);
         put!(&mut html, "<li><a href=\"#{}\">{name}</a></li>", view.id);
+    }
+    if has_beside {
+        html += "<li><a href=\"#beside\">Side by side</a></li>";
     }
     if has_open {
         html += "<li><a href=\"#open\">Open loop</a></li>";

@@ -11,7 +11,7 @@ mod notes;
 pub(crate) mod open;
 mod paint;
 mod reasons;
-mod side_by_side;
+pub(crate) mod side_by_side;
 pub(crate) mod table;
 
 pub use compare::{comparison, limits};
