@@ -7,10 +7,11 @@ use crate::figures::{
 };
 use crate::noun;
 use crate::ranking::Ranking;
-use crate::record::{Cell, ProfileSummary};
+use crate::record::{Cell, ProfileSummary, Sync};
 use crate::regret;
 use crate::stats::compare;
 use crate::strategy::{NULL, name};
+use crate::study;
 use crate::units::{MISSING, comparison, count, nanos, or_missing, percent, plain, signed_percent};
 
 /// What stands in one column.
@@ -25,6 +26,7 @@ struct Column {
 
 /// Places of columns that are treated specially.
 const BANDWIDTH: usize = 3;
+const CALLS: usize = 11;
 const REGRET: usize = 12;
 
 const COLUMNS: [Column; 14] = [
@@ -94,7 +96,7 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     let texts = texts(ranking);
     let titles = titles(ranking.profile);
     let all = [std::slice::from_ref(&titles), texts.as_slice()].concat();
-    let mut shown = fitting(&all, screen.width(), noun::are_large(ranking.profile));
+    let mut shown = fitting(&all, screen.width(), ranking.profile);
     if texts.iter().all(|row| row[REGRET].is_empty()) {
         shown.retain(|at| *at != REGRET);
     }
@@ -149,20 +151,31 @@ fn rows<'a>(ranking: &Ranking<'a>) -> Vec<&'a Cell> {
 
 /// The columns that fit side by side; those that never go stay even where they do not, and so
 /// does bandwidth where it says more than a count.
-fn fitting(texts: &[Vec<String>], width: usize, keep_bandwidth: bool) -> Vec<usize> {
+fn fitting(texts: &[Vec<String>], width: usize, profile: &ProfileSummary) -> Vec<usize> {
     let needs = |at: usize| {
         let longest = texts.iter().map(|row| row[at].chars().count()).max();
         longest.unwrap_or(0) + 2
+    };
+    let goes = |at: usize| match at {
+        BANDWIDTH if noun::are_large(profile) => 0,
+        CALLS if is_about_calls(profile) => COLUMNS.len(),
+        _ => COLUMNS[at].goes,
     };
     let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
     for turn in 1..=COLUMNS.len() {
         if shown.iter().map(|at| needs(*at)).sum::<usize>() <= width {
             break;
         }
-        let stays = |at: usize| keep_bandwidth && at == BANDWIDTH;
-        shown.retain(|at| COLUMNS[*at].goes != turn || stays(*at));
+        shown.retain(|at| goes(*at) != turn);
     }
     shown
+}
+
+/// Whether how many system calls an operation takes is what a profile is to show: that of a batch,
+/// of a write with its sync, or because its own text says so.
+fn is_about_calls(profile: &ProfileSummary) -> bool {
+    let says_so = profile.reason.contains("system calls");
+    study::has(profile) || profile.sync == Sync::Each || says_so
 }
 
 fn paint(ranking: &Ranking<'_>, cell: &Cell) -> Paint {

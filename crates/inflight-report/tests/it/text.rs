@@ -142,6 +142,41 @@ fn a_narrow_terminal_drops_columns_and_folds_sentences() {
 }
 
 #[test]
+fn calls_stay_where_a_profile_is_about_them() {
+    use inflight_report::record::{Access, ProfileSummary, Sync};
+
+    let of = |profile: ProfileSummary| {
+        let mut record = disk(8);
+        for cell in &mut record.cells {
+            cell.profile.clone_from(&profile.name);
+        }
+        record.profiles = vec![profile];
+        let text = drawn(&record, 110);
+        assert!(!text.contains(" max "), "there is room for all:\n{text}");
+        text.contains("calls/")
+    };
+    assert!(!of(cached()));
+    let appends = ProfileSummary {
+        access: Access::Append,
+        sync: Sync::Each,
+        ..cached()
+    };
+    assert!(of(appends));
+    let batched = ProfileSummary {
+        batched: true,
+        cold: true,
+        cached: false,
+        ..cached()
+    };
+    assert!(of(batched));
+    let told = ProfileSummary {
+        reason: "Many small reads; system calls are counted.".to_owned(),
+        ..cached()
+    };
+    assert!(of(told));
+}
+
+#[test]
 fn colours_change_nothing_but_colours() {
     let mut record = disk(8);
     record.findings.push(powersave());
