@@ -13,9 +13,9 @@ pub(crate) const THREADS: &str = "threads";
 /// Writes as much as there are clients, and flushes once: nobody is told.
 const ONE_FLUSH: &str = "one-flush";
 /// Copies nothing, and reports no I/O errors.
-const MMAP: &str = "mmap";
+pub(crate) const MMAP: &str = "mmap";
 /// The library on files whose user has promised that nobody changes them.
-const MAPPED: &str = "inflight-mapped";
+pub(crate) const MAPPED: &str = "inflight-mapped";
 /// The library's blocking calls on one thread: a queue where several are in flight.
 pub(crate) const INFLIGHT: &str = "inflight";
 /// The same on several threads, each of which waits for one operation at a time.

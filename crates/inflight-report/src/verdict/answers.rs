@@ -106,12 +106,7 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
         }
     };
     let interval = compare(ours, other)?;
-    let word = match interval.word() {
-        Word::ClearlyFaster => "clearly faster",
-        Word::ClearlySlower => "clearly slower",
-        Word::NoRealDifference => "no real difference",
-        Word::CannotTellYet => "can not be told apart yet",
-    };
+    let word = in_words(interval.word());
     let (times, depth) = (ratio(interval.ratio), ours.depth);
     let ends = match interval.suffices() {
         true => format!(" ({})", ends(&interval)),
@@ -120,6 +115,16 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
     Some(format!(
         "inflight is {times} {called}{ends} at depth {depth}: {word}."
     ))
+}
+
+/// What is said behind a ratio.
+pub(super) fn in_words(word: Word) -> &'static str {
+    match word {
+        Word::ClearlyFaster => "clearly faster",
+        Word::ClearlySlower => "clearly slower",
+        Word::NoRealDifference => "no real difference",
+        Word::CannotTellYet => "can not be told apart yet",
+    }
 }
 
 /// The worst regret of the library's blocking calls, and of its other roads.

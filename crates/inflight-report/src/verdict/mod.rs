@@ -1,10 +1,11 @@
 //! What follows from the figures, in plain words, one verdict for each profile.
 //!
 //! Here are the verdict and how sure it is; the answers about io_uring and about the library
-//! are in `answers`. Words for a reader who has never heard of an interval come first, the
-//! interval stands behind them in brackets.
+//! are in `answers`, that about maps in `mapped`. Words for a reader who has never heard of an
+//! interval come first, the interval stands behind them in brackets.
 
 pub(crate) mod answers;
+mod mapped;
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::open;
@@ -55,6 +56,7 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
         ("How sure", how_sure(ranking)),
         ("io_uring", answers::io_uring(ranking)),
         ("Library", answers::library(ranking)),
+        ("Mapped", mapped::mapped(ranking)),
         ("Regret", answers::regret(ranking)),
         ("Not worth", answers::not_worth(ranking)),
         ("But", answers::one_at_a_time(ranking)),

@@ -400,3 +400,62 @@ fn every_profile_has_its_own_verdict() {
     ];
     assert_eq!(picks, expected.map(|id| Some(id.to_owned())));
 }
+
+#[test]
+fn the_mapped_road_is_held_against_mmap_at_each_number_of_readers() {
+    let measured = [
+        ("pread", 1, 500_000),
+        ("threads", 8, 900_000),
+        ("mmap", 1, 1_000_000),
+        ("mmap", 8, 1_800_000),
+        ("inflight-mapped", 1, 800_000),
+        ("inflight-mapped", 8, 1_800_000),
+        ("inflight", 1, 510_000),
+    ];
+    let mut record = empty(8);
+    record.profiles = vec![cached()];
+    for (strategy, depth, rate) in measured {
+        let mut cell = cell(strategy, depth, rate, 1_000, 8);
+        cell.profile.clone_from(&record.profiles[0].name);
+        cell.rounds
+            .iter_mut()
+            .for_each(|round| round.device_bytes = Some(0));
+        record.cells.push(cell);
+    }
+    let both = [
+        "inflight, mapped is 0.80x (0.80-0.80) mmap with 1 reader: clearly slower; ",
+        "inflight, mapped is 1.00x (0.99-1.00) mmap with 8 readers: no real difference. ",
+        "mmap copies nothing and reports no I/O errors.",
+    ];
+    assert_says(&record, "Mapped", &both);
+
+    let mut without = record.clone();
+    without
+        .cells
+        .retain(|cell| cell.strategy != "inflight-mapped");
+    let copies = "inflight is 0.51x (0.51-0.51) mmap with 1 reader: clearly slower. mmap copies";
+    assert_says(&without, "Mapped", &[copies]);
+
+    let mut alone = record.clone();
+    alone.cells.retain(|cell| cell.strategy != "mmap");
+    let plain = "1.99x (1.99-2.00) pread, 8 threads: clearly faster.";
+    assert_says(
+        &alone,
+        "Mapped",
+        &["1.60x (1.59-1.61) pread, 1 thread: clearly", plain],
+    );
+    assert!(!line(&only(&alone), "Mapped").unwrap().contains("mmap"));
+
+    alone
+        .cells
+        .retain(|cell| cell.strategy != "inflight-mapped");
+    assert_eq!(line(&only(&alone), "Mapped"), None);
+
+    // What the disk served has no place in a profile of cached data.
+    find(&mut record, "mmap", 8)
+        .rounds
+        .iter_mut()
+        .for_each(|round| round.device_bytes = Some(round.bytes));
+    let told = line(&only(&record), "Mapped").unwrap();
+    assert!(told.contains("pread, 8 threads: clearly"), "{told}");
+}
