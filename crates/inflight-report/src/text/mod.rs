@@ -24,7 +24,7 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
-use crate::strategy::{INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED};
+use crate::strategy::{INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED, is_blocking};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
@@ -86,31 +86,43 @@ pub fn screen(record: &Record, style: Style) -> String {
     screen.finish()
 }
 
-/// Over all profiles, where there are several.
+/// Over all profiles, where there are several: of the library waited for, and of it awaited.
 fn worst_regret(screen: &mut Screen, record: &Record) {
     // As the tables have them, also of a record that was made when they were found another way.
     let all = regret::regrets(record);
-    let (regrets, _) = regret::blocking_and_others(&all);
-    let Some(worst) = regret::worst(&regrets).filter(|_| record.profiles.len() > 1) else {
-        return;
-    };
-    let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
-    let (Some(road), Some(reference)) = (find(&worst.cell), find(&worst.reference)) else {
-        return;
-    };
-    screen.blank();
-    let count = |is: fn(&Regret) -> bool| regrets.iter().filter(|regret| is(regret)).count();
-    let text = format!(
-        "inflight, by a queue or by as many threads, whichever does better: {} of {} cells are at \
-         most 3 % behind with their whole interval, and {} are further with theirs. At worst, in \
-         {}: {}.",
-        count(Regret::is_within),
-        regrets.len(),
-        count(Regret::is_beyond),
-        worst.profile,
-        regret_in_words(worst, road, reference)
-    );
-    screen.statement("Worst", &text, Paint::Bold);
+    let (waited_for, others) = regret::blocking_and_others(&all);
+    let awaited: Vec<&Regret> = others
+        .into_iter()
+        .filter(|regret| !is_blocking(&regret.strategy))
+        .collect();
+    let of = [
+        (
+            "inflight, by a queue or by as many threads, whichever does better",
+            waited_for,
+        ),
+        ("Awaited, in its run loop or on tokio", awaited),
+    ];
+    let said = of.iter().filter_map(|(who, regrets)| {
+        let (within, beyond) = (
+            regrets.iter().filter(|regret| regret.is_within()).count(),
+            regrets.iter().filter(|regret| regret.is_beyond()).count(),
+        );
+        let worst = regret::worst(regrets)?;
+        let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
+        let (road, reference) = (find(&worst.cell)?, find(&worst.reference)?);
+        Some(format!(
+            "{who}: {within} of {} cells are at most 3 % behind with their whole interval, and \
+             {beyond} are further with theirs. At worst, in {}: {}.",
+            regrets.len(),
+            worst.profile,
+            regret_in_words(worst, road, reference)
+        ))
+    });
+    let said: Vec<String> = said.collect();
+    if record.profiles.len() > 1 && !said.is_empty() {
+        screen.blank();
+        screen.statement("Worst regret", &said.join(" "), Paint::Bold);
+    }
 }
 
 fn title(ranking: &Ranking<'_>) -> String {

@@ -12,7 +12,7 @@ const RESET: &str = "\x1b[0m";
 /// Text is not folded into less than this, however narrow the terminal is.
 const NARROWEST: usize = 40;
 
-/// Columns that labels of statements take.
+/// Columns that labels of statements take; a longer one takes what it needs.
 const LABEL: usize = 11;
 
 /// What colour a line, or a part of it, has.
@@ -78,15 +78,16 @@ impl Screen {
 
     /// Adds a label with sentences beside it; the paint is for the label.
     pub(super) fn statement(&mut self, label: &str, text: &str, paint: Paint) {
-        let folded = fold(&clean(text), self.width() - LABEL - 1);
+        let columns = LABEL.max(label.chars().count() + 1);
+        let folded = fold(&clean(text), self.width() - columns - 1);
         for (at, line) in folded.iter().enumerate() {
             if at > 0 || !self.style.colour || paint == Paint::Plain {
                 let label = if at == 0 { label } else { "" };
-                self.line(format!(" {label:LABEL$}{line}"), Paint::Plain);
+                self.line(format!(" {label:columns$}{line}"), Paint::Plain);
                 continue;
             }
             let colour = if paint == Paint::Bold { BOLD } else { RED };
-            let label = format!(" {colour}{label:LABEL$}{RESET}");
+            let label = format!(" {colour}{label:columns$}{RESET}");
             self.text.push_str(&label);
             self.line(line, Paint::Plain);
         }

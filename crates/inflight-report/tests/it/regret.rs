@@ -197,6 +197,31 @@ fn screen_and_page_name_the_same_worst_by_its_bad_end() {
 }
 
 #[test]
+fn the_worst_of_what_is_awaited_is_told_too() {
+    let mut record = two_profiles();
+    let told = |record: &Record| {
+        let screen = text::screen(record, text::Style::default());
+        let at = screen.find(" Worst regret ").unwrap();
+        let words: Vec<&str> = screen[at..].split_whitespace().collect();
+        words.join(" ")
+    };
+    assert!(!told(&record).contains("Awaited"));
+    let threads = cell("inflight-threads", 32, 9_000, 2_000, 8);
+    record.cells.push(threads);
+    assert!(!told(&record).contains("Awaited"), "it is waited for");
+    let slow = cell("inflight-local", 1, 9_000, 2_000, 8);
+    record.cells.push(slow);
+    let local = at(&record, "inflight-local", 1).unwrap();
+    let expected = format!(
+        "Awaited, in its run loop or on tokio: 0 of 1 cells are at most 3 % behind with their \
+         whole interval, and 1 are further with theirs. At worst, in direct-random-read: inflight, \
+         run loop at depth 1 is up to {:.1} % behind",
+        local.percent_at_worst()
+    );
+    assert!(told(&record).contains(&expected), "{}", told(&record));
+}
+
+#[test]
 fn the_worst_own_regret_is_confirmed_first_then_that_of_the_other_roads() {
     let mut record = disk(8);
     record
