@@ -52,6 +52,7 @@ fn roads(place: &Place, planned: &PlannedProfile) -> Vec<String> {
     };
     let paths: Vec<PathBuf> = vec![path];
     let work = profile.work(file_bytes);
+    let profiles = [profile.summary()];
     let mut ways: Vec<(String, Vec<Cell>)> = Vec::new();
     for cell in planned.runs() {
         let on = Road {
@@ -72,7 +73,7 @@ fn roads(place: &Place, planned: &PlannedProfile) -> Vec<String> {
     }
     let line = |(told, cells): &(String, Vec<Cell>)| {
         let cells: Vec<&Cell> = cells.iter().collect();
-        format!("{}: {told}", names(&cells))
+        format!("{}: {told}", names(&cells, &profiles))
     };
     ways.iter().map(line).collect()
 }

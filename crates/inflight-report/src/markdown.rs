@@ -98,7 +98,7 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64) -> String {
         let of_profile = compared.rows.iter();
         let of_profile = of_profile.filter(|row| row.new.profile == profile.name);
         let rows: Vec<Vec<String>> = of_profile
-            .map(|row| compare::texts(row, threshold).to_vec())
+            .map(|row| compare::texts(row, profile.access, threshold).to_vec())
             .collect();
         if !rows.is_empty() {
             text += &heading(profile);

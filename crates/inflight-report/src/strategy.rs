@@ -2,7 +2,7 @@
 //!
 //! A name that is not known here is shown as it is, and counts as the least simple.
 
-use crate::record::Cell;
+use crate::record::{Access, Cell, ProfileSummary};
 
 /// Does no I/O: it measures the harness.
 pub(crate) const NULL: &str = "null";
@@ -97,11 +97,29 @@ pub(crate) fn is_threads(strategy: &str) -> bool {
     [PREAD, THREADS, INFLIGHT_THREADS].contains(&strategy)
 }
 
+/// What plain calls are called by what they do; the strategy is `pread` whatever that is.
+pub(crate) fn plain_call(access: Access) -> &'static str {
+    match (access.reads(), access.writes()) {
+        (true, true) => "pread/pwrite",
+        (false, true) => "pwrite",
+        (_, false) => "pread",
+    }
+}
+
+/// What is done in the profile that a cell belongs to.
+pub(crate) fn access_of(cell: &Cell, profiles: &[ProfileSummary]) -> Access {
+    let mut profiles = profiles.iter();
+    let own = profiles.find(|profile| profile.name == cell.profile);
+    own.map_or_else(Access::default, |profile| profile.access)
+}
+
 /// The name that people read, without the depth.
-pub(crate) fn name(cell: &Cell) -> String {
+pub(crate) fn name(cell: &Cell, access: Access) -> String {
     let plain = match cell.strategy.as_str() {
         NULL => "null (no I/O)",
-        PREAD | THREADS => return format!("pread, {}", threads(cell.threads)),
+        PREAD | THREADS => {
+            return format!("{}, {}", plain_call(access), threads(cell.threads));
+        }
         "tokio" => "tokio::fs",
         ONE_FLUSH => "pwrite, one flush for all",
         INFLIGHT_THREADS => INFLIGHT,
@@ -129,10 +147,10 @@ pub(crate) fn name(cell: &Cell) -> String {
 
 /// The name with what tells it from its neighbours: the depth, where there is a choice of one.
 #[must_use]
-pub fn name_at_depth(cell: &Cell) -> String {
+pub fn name_at_depth(cell: &Cell, access: Access) -> String {
     match is_threads(&cell.strategy) {
-        true => name(cell),
-        false => format!("{} at depth {}", name(cell), cell.depth),
+        true => name(cell, access),
+        false => format!("{} at depth {}", name(cell, access), cell.depth),
     }
 }
 

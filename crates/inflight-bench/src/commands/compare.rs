@@ -129,7 +129,7 @@ impl Shown {
         }
         let kept = |(_, cells): &(&Limit, Vec<Checked<'_>>)| cells.iter().all(|cell| cell.kept);
         self.worse |= !checked.iter().all(kept);
-        self.text += &text::limits(&checked, style());
+        self.text += &text::limits(&checked, &record.profiles, style());
         self.markdown += &markdown::limits(&checked);
         Ok(())
     }

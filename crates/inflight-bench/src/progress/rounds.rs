@@ -85,7 +85,7 @@ impl Watch for Rounds<'_> {
             outcome,
             left_ns: self.left_ns(),
             shown: Shown {
-                name: strategy::name_at_depth(cell),
+                name: strategy::name_at_depth(cell, self.profile.profile.asked.access),
                 noun: self.noun,
                 rates: cell.rounds.iter().filter_map(stats::rate).collect(),
                 heat: running.heat.last().map(String::as_str),

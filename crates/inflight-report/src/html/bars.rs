@@ -2,7 +2,7 @@
 
 use super::markup::{Figure, Table, esc, put};
 use super::scale::{Kind, Scale, rounded_up};
-use super::view::{Series, View, row_name, tick_nanos};
+use super::view::{Series, View, tick_nanos};
 use crate::figures::{calls_per_op, cpu_ns_per_op, ops};
 use crate::record::{Cell, Round};
 use crate::units::{nanos, or_missing};
@@ -137,12 +137,12 @@ pub(super) fn processor(view: &View<'_>) -> Option<Figure> {
             ];
             let parts = parts.into_iter().filter(|(_, ns)| *ns > 0.0);
             Bar {
-                name: row_name(cell),
+                name: view.row_name(cell),
                 series: series.key.clone(),
                 parts: parts.map(|(class, ns)| (class.to_owned(), ns)).collect(),
                 said: format!(
                     "{}: user {user}, system {sys}, workers {in_workers}",
-                    row_name(cell)
+                    view.row_name(cell)
                 ),
                 written: all,
             }
@@ -156,7 +156,7 @@ pub(super) fn processor(view: &View<'_>) -> Option<Figure> {
     let row = |(_, cell, cpu): &(_, &Cell, Cpu)| {
         let workers = or_missing(cpu.worker_ns, nanos);
         vec![
-            row_name(cell),
+            view.row_name(cell),
             nanos(cpu.user_ns),
             nanos(cpu.sys_ns),
             workers,
@@ -190,11 +190,11 @@ pub(super) fn calls(view: &View<'_>) -> Option<Figure> {
     cells.first()?;
     let unit = format!("system calls per {}", view.one);
     let bars = cells.iter().map(|(series, cell, calls)| Bar {
-        name: row_name(cell),
+        name: view.row_name(cell),
         series: series.key.clone(),
         parts: vec![(format!("c{}", series.look.colour), *calls)],
         written: written(*calls),
-        said: format!("{}: {}", row_name(cell), written(*calls)),
+        said: format!("{}: {}", view.row_name(cell), written(*calls)),
     });
     let bars: Vec<Bar> = bars.collect();
     let unknown: Vec<String> = view
@@ -207,7 +207,7 @@ pub(super) fn calls(view: &View<'_>) -> Option<Figure> {
         [] => String::new(),
         names => format!("Not counted: {}. ", names.join("; ")),
     };
-    let row = |(_, cell, calls): &(_, &Cell, f64)| vec![row_name(cell), written(*calls)];
+    let row = |(_, cell, calls): &(_, &Cell, f64)| vec![view.row_name(cell), written(*calls)];
     let said = format!("System calls per {}, one bar for each strategy", view.one);
     Some(Figure {
         id: format!("{}-calls", view.id),

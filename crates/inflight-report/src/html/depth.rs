@@ -4,7 +4,7 @@ use super::look::Look;
 use super::markup::{Figure, Table, put};
 use super::plot::{Axis, CHART, Plot, SMALL, Size};
 use super::scale::{Kind, rounded_up};
-use super::view::{Series, View, latency, row_name, tick_count, tick_nanos};
+use super::view::{Series, View, latency, tick_count, tick_nanos};
 use crate::record::{Cell, Latency};
 use crate::stats::signed_rank;
 use crate::units::{MISSING, nanos, or_missing};
@@ -98,7 +98,12 @@ fn rate_line(view: &View<'_>, plot: &Plot, series: &Series<'_>) -> String {
         let logs: Vec<f64> = round_rates(view, cell).map(f64::ln).collect();
         let ends = signed_rank(&logs).map_or((rate, rate), |found| (found.lo, found.hi));
         band.push((depth(cell), ends.0, ends.1));
-        let said = format!("{}: {} {}", row_name(cell), view.written(rate), view.unit());
+        let said = format!(
+            "{}: {} {}",
+            view.row_name(cell),
+            view.written(rate),
+            view.unit()
+        );
         marks += &series
             .look
             .mark(plot.x.at(depth(cell)), plot.y.at(rate), &said);
@@ -179,7 +184,7 @@ pub(super) fn latencies(view: &View<'_>) -> Option<Figure> {
         let said = format!("{name} latency against operations in flight");
         let mut plot = Plot::new(SMALL, &said, &depth_axis(view), &y);
         for series in &view.series {
-            plot.add(&latency_line(&plot, series, name, of));
+            plot.add(&latency_line(view, &plot, series, name, of));
         }
         drawings += &plot.finish();
     }
@@ -231,6 +236,7 @@ pub(super) fn latency_axis(label: String, ends: (f64, f64)) -> Axis {
 }
 
 fn latency_line(
+    view: &View<'_>,
     plot: &Plot,
     series: &Series<'_>,
     name: &str,
@@ -243,7 +249,7 @@ fn latency_line(
         };
         let ns = ns as f64;
         line.push((depth(cell), ns));
-        let said = format!("{}: {name} {}", row_name(cell), nanos(ns));
+        let said = format!("{}: {name} {}", view.row_name(cell), nanos(ns));
         marks += &series
             .look
             .mark(plot.x.at(depth(cell)), plot.y.at(ns), &said);
@@ -286,7 +292,7 @@ pub(super) fn frontier(view: &View<'_>) -> Option<Figure> {
             };
             trail.push((rate, ns));
             let (at, p99) = (view.written(rate), nanos(ns));
-            let said = format!("{}: {at} {}, p99 {p99}", row_name(cell), view.unit());
+            let said = format!("{}: {at} {}, p99 {p99}", view.row_name(cell), view.unit());
             marks += &series.look.mark(plot.x.at(rate), plot.y.at(ns), &said);
         }
         let (data, dashes) = (plot.line(&trail), series.look.dashes());

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::markup::{Figure, Pen, Table, esc, put, short};
 use super::rounds::{by_round, by_round_columns};
 use super::scale::{Kind, Scale};
-use super::view::{Series, View, row_name, tick_nanos};
+use super::view::{Series, View, tick_nanos};
 use crate::heat::{BANDS, Slice, decode, lower_edge_ns};
 use crate::record::Cell;
 use crate::units::{MISSING, nanos, percent};
@@ -75,7 +75,7 @@ pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
             view.focus_note()
         ),
         drawings,
-        table: table(&maps),
+        table: table(view, &maps),
         wide: true,
     })
 }
@@ -118,7 +118,7 @@ fn shade(share: f64) -> usize {
 
 fn drawing(view: &View<'_>, map: &Map<'_>, ground: Ground) -> String {
     let (height, band) = (ground.height(), ground.band);
-    let (name, colour) = (row_name(map.cell), map.series.look.colour);
+    let (name, colour) = (view.row_name(map.cell), map.series.look.colour);
     let swatch = map.series.look.swatch();
     let said = esc(&format!("Latency of {} over time: {name}", view.many));
     let mut svg = format!(
@@ -251,7 +251,7 @@ fn key(view: &View<'_>) -> String {
 }
 
 /// One row for each strategy, one column for each round: the highest band that was reached.
-fn table(maps: &[Map<'_>]) -> Table {
+fn table(view: &View<'_>, maps: &[Map<'_>]) -> Table {
     let rounds = maps.iter().map(|map| map.rounds.len()).max().unwrap_or(0);
     let slowest = |map: &Map<'_>, round: usize| {
         let slices = map.rounds.get(round).into_iter().flatten();
@@ -263,7 +263,7 @@ fn table(maps: &[Map<'_>]) -> Table {
     };
     Table {
         caption: "The slowest in each round, by its number, took less than".to_owned(),
-        columns: by_round_columns(maps.iter().map(|map| map.cell)),
+        columns: by_round_columns(view, maps.iter().map(|map| map.cell)),
         rows: by_round(rounds, |round| {
             maps.iter().map(|map| slowest(map, round)).collect()
         }),

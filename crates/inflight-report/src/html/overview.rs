@@ -1,12 +1,12 @@
 //! What stands around the charts: verdicts, what spoils figures, legends, all the figures.
 
 use super::markup::{Table, esc, put};
-use super::view::{View, latency, row_name};
+use super::view::{View, latency};
 use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Finding, Record, Severity};
 use crate::stats::compare;
-use crate::strategy::{NULL, condition};
+use crate::strategy::{NULL, condition, name_at_depth, plain_call};
 use crate::text;
 use crate::truth::in_memory;
 use crate::units::{MISSING, bytes, comparison, count, nanos, or_missing, percent, plain};
@@ -219,7 +219,10 @@ pub(super) fn notes(view: &View<'_>) -> String {
         put!(
             &mut html,
             "<li><b>{}</b>: {}</li>",
-            esc(&text::names(&cells)),
+            esc(&text::names(
+                &cells,
+                std::slice::from_ref(view.ranking.profile)
+            )),
             esc(&sentence(&why))
         );
     }
@@ -250,7 +253,7 @@ pub(super) fn figures(view: &View<'_>) -> String {
         "strategy".to_owned(),
         format!("{}/s", view.many),
         "MiB/s".to_owned(),
-        "vs pread".to_owned(),
+        format!("vs {}", plain_call(ranking.profile.access)),
         "interval".to_owned(),
         "p50".to_owned(),
         "p99".to_owned(),
@@ -291,7 +294,12 @@ fn roads(view: &View<'_>) -> String {
         columns: vec!["road".to_owned(), "strategy".to_owned()],
         rows: roads
             .into_iter()
-            .map(|(cells, road)| vec![road, text::names(&cells)])
+            .map(|(cells, road)| {
+                vec![
+                    road,
+                    text::names(&cells, std::slice::from_ref(view.ranking.profile)),
+                ]
+            })
             .collect(),
     };
     table.html()
@@ -316,7 +324,11 @@ fn row(ranking: &Ranking<'_>, cell: &Cell) -> Vec<String> {
     let place = place.map_or_else(|| "no".to_owned(), |place| (place + 1).to_string());
     let share = device_share(cell).filter(|_| cell.strategy != NULL);
     vec![
-        format!("{}{}", if is_pick { "▸ " } else { "" }, row_name(cell)),
+        format!(
+            "{}{}",
+            if is_pick { "▸ " } else { "" },
+            name_at_depth(cell, ranking.profile.access)
+        ),
         or_missing(iops(cell), count),
         or_missing(mib_per_second(cell), plain),
         times,

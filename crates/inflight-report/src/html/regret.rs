@@ -10,7 +10,7 @@ use super::view::series_name;
 use crate::record::{Record, Regret};
 use crate::regret::{blocking_and_others, regrets, worst};
 use crate::stats::SAME_ZONE;
-use crate::strategy::INFLIGHT;
+use crate::strategy::{INFLIGHT, access_of};
 
 /// The map with its heading; nothing where the library took no part.
 pub(super) fn section(record: &Record) -> Option<String> {
@@ -18,7 +18,10 @@ pub(super) fn section(record: &Record) -> Option<String> {
     let (blocking, others) = blocking_and_others(&all);
     let worst = worst(&blocking).or_else(|| worst(&others))?;
     let cell = |regret: &Regret| record.cells.iter().find(|cell| cell.id == regret.cell);
-    let road = |regret: &Regret| cell(regret).map_or_else(|| regret.strategy.clone(), series_name);
+    let road = |regret: &Regret| {
+        let named = |cell| series_name(cell, access_of(cell, &record.profiles));
+        cell(regret).map_or_else(|| regret.strategy.clone(), named)
+    };
     let mut html = format!(
         "<section id=\"regret\" aria-labelledby=\"regret-t\"><h2 id=\"regret-t\">Regret</h2>\
          <p class=\"lead\">How far the library may be behind the best strategy that copies and \

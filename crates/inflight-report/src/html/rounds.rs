@@ -2,7 +2,7 @@
 
 use super::markup::{Figure, Pen, Table, esc, put, short};
 use super::scale::{Kind, Scale};
-use super::view::{Series, View, row_name};
+use super::view::{Series, View};
 use crate::record::Cell;
 use crate::units::MISSING;
 
@@ -43,7 +43,7 @@ pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
         .fold(0.05, f64::max);
     let mut drawings = String::from("<div class=\"maps\">");
     for strip in &strips {
-        drawings += &drawing(strip, last, furthest);
+        drawings += &drawing(view, strip, last, furthest);
     }
     drawings += "</div>";
     Some(Figure {
@@ -54,7 +54,7 @@ pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
             view.focus_note()
         ),
         drawings,
-        table: table(&strips, last),
+        table: table(view, &strips, last),
         wide: true,
     })
 }
@@ -70,7 +70,7 @@ fn shares(view: &View<'_>, cell: &Cell) -> Vec<(u32, f64)> {
         .collect()
 }
 
-fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
+fn drawing(view: &View<'_>, strip: &Strip<'_>, last: u32, furthest: f64) -> String {
     let x = Scale::new(
         Kind::Linear,
         (0.0, f64::from(last)),
@@ -78,7 +78,7 @@ fn drawing(strip: &Strip<'_>, last: u32, furthest: f64) -> String {
     );
     let ends = ends(furthest);
     let y = Scale::new(Kind::Linear, ends, (HEIGHT - BOTTOM, TOP));
-    let (look, name) = (strip.series.look, row_name(strip.cell));
+    let (look, name) = (strip.series.look, view.row_name(strip.cell));
     let said = esc(&format!("Rate of each round over the median: {name}"));
     let mut svg = format!(
         "<div class=\"map s c{}\" data-s=\"{}\"><h4>{}{}</h4><svg class=\"plot\" \
@@ -156,7 +156,7 @@ fn signed(share: f64) -> String {
     format!("{:+.1} %", (share - 1.0) * 100.0)
 }
 
-fn table(strips: &[Strip<'_>], last: u32) -> Table {
+fn table(view: &View<'_>, strips: &[Strip<'_>], last: u32) -> Table {
     let share = |strip: &Strip<'_>, round: usize| {
         let is_it = |(block, _): &&(u32, f64)| usize::try_from(*block) == Ok(round);
         let found = strip.shares.iter().find(is_it);
@@ -165,7 +165,7 @@ fn table(strips: &[Strip<'_>], last: u32) -> Table {
     let rounds = usize::try_from(last).map_or(0, |last| last + 1);
     Table {
         caption: "Rate of each round, by its number, over the median of its strategy".to_owned(),
-        columns: by_round_columns(strips.iter().map(|strip| strip.cell)),
+        columns: by_round_columns(view, strips.iter().map(|strip| strip.cell)),
         rows: by_round(rounds, |round| {
             strips.iter().map(|strip| share(strip, round)).collect()
         }),
@@ -174,8 +174,11 @@ fn table(strips: &[Strip<'_>], last: u32) -> Table {
 
 /// The columns of a table with a row for each round: there may be more of these than fit side by
 /// side.
-pub(super) fn by_round_columns<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
-    let names = cells.map(row_name);
+pub(super) fn by_round_columns<'a>(
+    view: &View<'_>,
+    cells: impl Iterator<Item = &'a Cell>,
+) -> Vec<String> {
+    let names = cells.map(|cell| view.row_name(cell));
     ["round".to_owned()].into_iter().chain(names).collect()
 }
 

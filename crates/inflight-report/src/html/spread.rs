@@ -6,7 +6,7 @@ use super::depth::{ends, group, latency_axis};
 use super::markup::{Figure, Table};
 use super::plot::{Axis, CHART, Plot};
 use super::scale::Kind;
-use super::view::{Series, View, histogram_of, row_name, tick_nanos};
+use super::view::{Series, View, histogram_of, tick_nanos};
 use crate::record::Cell;
 use crate::units::{MISSING, nanos};
 
@@ -106,7 +106,7 @@ fn by_nines(view: &View<'_>, spreads: &[Spread<'_>]) -> Option<Figure> {
     let said = "Latency by percentile, on a scale of nines";
     let mut plot = Plot::new(CHART, said, &x, &y);
     for (spread, curve) in spreads.iter().zip(&curves) {
-        plot.add(&curve_with_mark(&plot, spread, curve));
+        plot.add(&curve_with_mark(view, &plot, spread, curve));
     }
     let columns = NINES.iter().map(|(_, name)| (*name).to_owned());
     let row = |spread: &Spread<'_>| {
@@ -116,7 +116,10 @@ fn by_nines(view: &View<'_>, spreads: &[Spread<'_>]) -> Option<Figure> {
                 .map_or_else(|| MISSING.to_owned(), nanos)
         };
         let figures = NINES.iter().map(at);
-        [row_name(spread.cell)].into_iter().chain(figures).collect()
+        [view.row_name(spread.cell)]
+            .into_iter()
+            .chain(figures)
+            .collect()
     };
     Some(Figure {
         id: format!("{}-nines", view.id),
@@ -158,14 +161,17 @@ fn cumulative(view: &View<'_>, spreads: &[Spread<'_>]) -> Option<Figure> {
         let points = quantiles().map(|at| (value(spread, at.min(0.99)), at.min(0.99)));
         let mut curve: Vec<(f64, f64)> = points.collect();
         curve.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
-        plot.add(&curve_with_mark(&plot, spread, &curve));
+        plot.add(&curve_with_mark(view, &plot, spread, &curve));
     }
     let columns = SHARES
         .iter()
         .map(|share| format!("{:.0} % within", share * 100.0));
     let row = |spread: &Spread<'_>| {
         let figures = SHARES.iter().map(|share| nanos(value(spread, *share)));
-        [row_name(spread.cell)].into_iter().chain(figures).collect()
+        [view.row_name(spread.cell)]
+            .into_iter()
+            .chain(figures)
+            .collect()
     };
     Some(Figure {
         id: format!("{}-cdf", view.id),
@@ -189,9 +195,14 @@ fn value(spread: &Spread<'_>, quantile: f64) -> f64 {
 }
 
 /// A curve with one marker, by which it is told from others without colours.
-fn curve_with_mark(plot: &Plot, spread: &Spread<'_>, curve: &[(f64, f64)]) -> String {
+fn curve_with_mark(
+    view: &View<'_>,
+    plot: &Plot,
+    spread: &Spread<'_>,
+    curve: &[(f64, f64)],
+) -> String {
     let (data, dashes) = (plot.line(curve), spread.series.look.dashes());
-    let name = row_name(spread.cell);
+    let name = view.row_name(spread.cell);
     let marks = [curve.len() / 2, curve.len().saturating_sub(1)];
     let marks = marks
         .into_iter()

@@ -139,15 +139,15 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The name of a cell in a row of its own.
+    pub(super) fn row_name(&self, cell: &Cell) -> String {
+        name_at_depth(cell, self.ranking.profile.access)
+    }
+
     /// Whether anything can be drawn.
     pub(super) fn has_charts(&self) -> bool {
         !self.ranking.ranked.is_empty() && !self.series.is_empty()
     }
-}
-
-/// The name of a cell in a row of its own.
-pub(super) fn row_name(cell: &Cell) -> String {
-    name_at_depth(cell)
 }
 
 /// The latencies of a cell, if any were timed.
@@ -190,7 +190,7 @@ fn series<'a>(ranking: &Ranking<'a>) -> Vec<Series<'a>> {
     let mut all: Vec<Series<'a>> = Vec::new();
     let mut unknown = 0;
     for cell in ranking.cells.iter().copied().filter(shown) {
-        let title = series_name(cell);
+        let title = series_name(cell, ranking.profile.access);
         match all.iter_mut().find(|series| series.name == title) {
             Some(series) => series.cells.push(cell),
             None => {
@@ -213,11 +213,11 @@ fn series<'a>(ranking: &Ranking<'a>) -> Vec<Series<'a>> {
 }
 
 /// Threads of plain calls are their depth; those of other strategies are part of the name.
-pub(super) fn series_name(cell: &Cell) -> String {
+pub(super) fn series_name(cell: &Cell, access: Access) -> String {
     match cell.strategy.as_str() {
-        strategy::THREADS => "pread, threads".to_owned(),
+        strategy::THREADS => format!("{}, threads", strategy::plain_call(access)),
         strategy::INFLIGHT_THREADS => "inflight, threads".to_owned(),
-        _ => name(cell),
+        _ => name(cell, access),
     }
 }
 

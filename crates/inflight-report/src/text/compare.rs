@@ -7,9 +7,9 @@ use super::paint::{Paint, Screen, clean};
 use crate::compare::limit::{Checked, Limit};
 use crate::compare::{Comparison, Row};
 use crate::figures::{cpu_ns_per_op, iops};
-use crate::record::{Cell, Latency, Record};
+use crate::record::{Access, Cell, Latency, ProfileSummary, Record};
 use crate::stats::Word;
-use crate::strategy::{name, name_at_depth};
+use crate::strategy::{access_of, name, name_at_depth};
 use crate::units::{count, nanos, or_missing, signed_percent};
 
 pub(crate) const COLUMNS: [Column; 9] = [
@@ -38,17 +38,22 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> St
         screen.blank();
         let title = format!("{} ({})", profile.title, profile.name);
         screen.prose(&title, 1, Paint::Bold);
-        let painted = |row: &&Row<'_>| (texts(row, threshold).to_vec(), paint(row, threshold));
+        let painted = |row: &&Row<'_>| {
+            let texts = texts(row, profile.access, threshold);
+            (texts.to_vec(), paint(row, threshold))
+        };
         let rows: Vec<_> = rows.iter().map(painted).collect();
         grid::draw(&mut screen, &COLUMNS, &rows);
     }
     if !compared.left_out.is_empty() {
         screen.blank();
     }
+    // What was left out may be in one of the records alone.
+    let profiles = [&*compared.new.profiles, &*compared.old.profiles].concat();
     let of_profile = |(cell, why): &(&Cell, String)| format!("{}: {why}", cell.profile);
     let left_out = compared.left_out.iter();
     for (cells, why) in by_reason(left_out.map(|left| (left.0, of_profile(left)))) {
-        let text = format!("{} of {why}", names(&cells));
+        let text = format!("{} of {why}", names(&cells, &profiles));
         screen.statement("not told", &text, Paint::Plain);
     }
     screen.blank();
@@ -56,9 +61,13 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> St
     screen.finish()
 }
 
-/// Draws what became of limits.
+/// Draws what became of limits on cells of these profiles.
 #[must_use]
-pub fn limits(checked: &[(&Limit, Vec<Checked<'_>>)], style: Style) -> String {
+pub fn limits(
+    checked: &[(&Limit, Vec<Checked<'_>>)],
+    profiles: &[ProfileSummary],
+    style: Style,
+) -> String {
     let mut screen = Screen::new(style);
     for (limit, cells) in checked {
         let failed: Vec<&Checked<'_>> = cells.iter().filter(|cell| !cell.kept).collect();
@@ -67,7 +76,8 @@ pub fn limits(checked: &[(&Limit, Vec<Checked<'_>>)], style: Style) -> String {
             screen.statement("limit", &text, Paint::Plain);
         }
         for Checked { cell, figure, .. } in failed {
-            let (name, profile) = (name_at_depth(cell), &cell.profile);
+            let name = name_at_depth(cell, access_of(cell, profiles));
+            let profile = &cell.profile;
             let text = format!("{}: {name} of {profile}: {figure}", limit.text);
             screen.statement("NOT KEPT", &text, Paint::Red);
         }
@@ -114,7 +124,7 @@ fn paint(row: &Row<'_>, threshold: f64) -> Paint {
 }
 
 /// One row, every column of it.
-pub(crate) fn texts(row: &Row<'_>, threshold: f64) -> [String; 9] {
+pub(crate) fn texts(row: &Row<'_>, access: Access, threshold: f64) -> [String; 9] {
     let Row { old, new, interval } = row;
     let ends = [interval.lo, interval.hi].map(|end| signed_percent(end - 1.0));
     let word = match interval.word() {
@@ -126,7 +136,7 @@ pub(crate) fn texts(row: &Row<'_>, threshold: f64) -> [String; 9] {
     };
     let p99 = |latency: &Latency| latency.ns_p99;
     let texts = [
-        format!("  {}", name(new)),
+        format!("  {}", name(new, access)),
         new.depth.to_string(),
         or_missing(iops(old), count),
         or_missing(iops(new), count),
@@ -168,7 +178,7 @@ pub(crate) fn conclusions(compared: &Comparison<'_>, threshold: f64) -> Vec<(Str
         let text = format!(
             "{} changed clearly, where not a line of the library runs: the machine or the disk \
              differs between the runs.",
-            names(&weather)
+            names(&weather, &compared.new.profiles)
         );
         said.push((text, false));
     }

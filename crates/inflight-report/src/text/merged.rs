@@ -4,7 +4,7 @@ use super::Style;
 use super::grid::{self, Column};
 use super::paint::{Paint, Screen, clean};
 use crate::merged::{Merged, MergedCell};
-use crate::record::Latency;
+use crate::record::{Access, Latency};
 use crate::strategy::name;
 use crate::units::{MISSING, count, nanos, or_missing};
 
@@ -79,8 +79,14 @@ fn texts(merged: &Merged, cell: &MergedCell) -> Vec<String> {
     };
     let rate = |at: usize| or_missing(cell.range().map(|range| range[at]), count);
     let one = merged.cell(&cell.id);
+    let mut profiles = merged.nodes.values().flat_map(|record| &record.profiles);
+    let own = profiles.find(|profile| profile.name == cell.profile);
+    let access = own.map_or_else(Access::default, |profile| profile.access);
     let texts = [
-        format!("  {}", one.map_or_else(|| cell.id.clone(), name)),
+        format!(
+            "  {}",
+            one.map_or_else(|| cell.id.clone(), |cell| name(cell, access))
+        ),
         one.map_or_else(String::new, |cell| cell.depth.to_string()),
         cell.iops.len().to_string(),
         rate(0),

@@ -24,7 +24,9 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
-use crate::strategy::{INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED, is_blocking};
+use crate::strategy::{
+    INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED, access_of, is_blocking, plain_call,
+};
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
@@ -115,7 +117,7 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
              {beyond} are further with theirs. At worst, in {}: {}.",
             regrets.len(),
             worst.profile,
-            regret_in_words(worst, road, reference)
+            regret_in_words(worst, road, reference, access_of(road, &record.profiles))
         ))
     });
     let said: Vec<String> = said.collect();
@@ -216,8 +218,16 @@ fn legend(screen: &mut Screen, record: &Record) {
         }
         false => "",
     };
+    let mut versus: Vec<String> = Vec::new();
+    for profile in &record.profiles {
+        let versus_call = format!("vs {}", plain_call(profile.access));
+        if !versus.contains(&versus_call) {
+            versus.push(versus_call);
+        }
+    }
+    let versus = versus.join(", ");
     let text = format!(
-        "depth: how many operations are in flight at a time. vs pread: ratio{ends}; = no real \
+        "depth: how many operations are in flight at a time. {versus}: ratio{ends}; = no real \
          difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
          of them, took no longer.{regret} disk: share of the bytes that the device served or \
          took. – not known."
@@ -291,7 +301,7 @@ pub(crate) fn concerned(record: &Record, finding: &Finding) -> Option<String> {
         }
     }
     if !single.is_empty() {
-        parts.push(names(&single));
+        parts.push(names(&single, &record.profiles));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -3,8 +3,8 @@
 use super::paint::{Paint, Screen};
 use crate::figures::{empty_rounds, failures, full_rounds, ops};
 use crate::ranking::Ranking;
-use crate::record::Cell;
-use crate::strategy::{NULL, condition, is_threads, name};
+use crate::record::{Cell, ProfileSummary};
+use crate::strategy::{NULL, access_of, condition, is_threads, name};
 use crate::units::count;
 
 /// Draws the notes of one profile; no cell may be missing without a word.
@@ -15,16 +15,16 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     for (cells, why) in by_reason(ranking.out.iter().cloned()) {
         let who = match cells.len() > 1 && cells.len() == measured {
             true => "all of them".to_owned(),
-            false => names(&cells),
+            false => names_in(ranking, &cells),
         };
         screen.statement("not ranked", &format!("{who}: {why}"), Paint::Red);
     }
     for (cells, why) in by_reason(mapped(ranking)) {
-        let text = format!("{}: {why}", names(&cells));
+        let text = format!("{}: {why}", names_in(ranking, &cells));
         screen.statement("not ranked", &text, Paint::Plain);
     }
     for cell in &ranking.cells {
-        let name = names(&[cell]);
+        let name = names_in(ranking, &[cell]);
         let ((errors, short), all) = (failures(cell), count(ops(cell) as f64));
         if errors > 0 || short > 0 {
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
@@ -32,15 +32,15 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
         }
     }
     for (cells, what) in by_reason(empty(ranking)) {
-        let text = format!("{}: {what}", names(&cells));
+        let text = format!("{}: {what}", names_in(ranking, &cells));
         screen.statement("empty", &text, Paint::Red);
     }
     for (cells, mode) in by_reason(not_polled(ranking)) {
-        let text = format!("{}: writes are {mode}", names(&cells));
+        let text = format!("{}: writes are {mode}", names_in(ranking, &cells));
         screen.statement("mode", &text, Paint::Plain);
     }
     for (cells, road) in roads(ranking) {
-        let text = format!("{}: {road}", names(&cells));
+        let text = format!("{}: {road}", names_in(ranking, &cells));
         screen.statement("road", &text, Paint::Plain);
     }
 }
@@ -55,7 +55,9 @@ fn draw_not_run(screen: &mut Screen, ranking: &Ranking<'_>) {
     let last = groups.len().saturating_sub(1);
     for (at, (cells, why)) in groups.iter().enumerate() {
         let who = match () {
-            () if told < ranking.cells.len() || at < last || cells.len() < 2 => names(cells),
+            () if told < ranking.cells.len() || at < last || cells.len() < 2 => {
+                names_in(ranking, cells)
+            }
             () if last == 0 => "all of them".to_owned(),
             () => "all others".to_owned(),
         };
@@ -125,15 +127,20 @@ pub(crate) fn by_reason<'a>(
     groups
 }
 
-/// Names cells in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.
+/// Names cells of one profile.
+fn names_in(ranking: &Ranking<'_>, cells: &[&Cell]) -> String {
+    names(cells, std::slice::from_ref(ranking.profile))
+}
+
+/// Names cells of these profiles in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.
 #[must_use]
-pub fn names(cells: &[&Cell]) -> String {
+pub fn names(cells: &[&Cell], profiles: &[ProfileSummary]) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for cell in cells {
         // The depth of plain calls is the number of their threads.
         let depth = is_threads(&cell.strategy);
         let depth = (!depth).then(|| cell.depth.to_string());
-        let name = name(cell);
+        let name = name(cell, access_of(cell, profiles));
         match groups.iter_mut().find(|(known, _)| *known == name) {
             // Another profile has the same depths.
             Some((_, depths)) => depths.extend(depth.filter(|depth| !depths.contains(depth))),

@@ -59,7 +59,7 @@ fn row(profile: &ProfileSummary, cell: &Cell, kept: &Kept) -> Vec<String> {
         false => "kept",
     };
     vec![
-        name(cell),
+        name(cell, profile.access),
         cell.depth.to_string(),
         count(kept.asked),
         count(kept.done),
@@ -121,12 +121,19 @@ pub(crate) fn notes<'a>(
             true => ("no figure", true),
             false => ("not run", false),
         };
-        notes.push((label, format!("{}: {why}", names(&cells)), warns));
+        notes.push((
+            label,
+            format!("{}: {why}", names(&cells, std::slice::from_ref(profile))),
+            warns,
+        ));
     }
     let measured = open::measured(cells);
-    notes.extend(saturated(&measured));
+    notes.extend(saturated(profile, &measured));
     for (cell, kept) in &measured {
-        let (name, (errors, short)) = (names(&[cell]), failures(cell));
+        let (name, (errors, short)) = (
+            names(&[cell], std::slice::from_ref(profile)),
+            failures(cell),
+        );
         if errors > 0 || short > 0 {
             let all = count(ops(cell) as f64);
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
@@ -153,14 +160,17 @@ pub(crate) fn notes<'a>(
 }
 
 /// The cells that could not do what was asked for, in one sentence.
-fn saturated(measured: &[(&Cell, Kept)]) -> Option<(&'static str, String, bool)> {
+fn saturated(
+    profile: &ProfileSummary,
+    measured: &[(&Cell, Kept)],
+) -> Option<(&'static str, String, bool)> {
     let behind = || measured.iter().filter(|(_, kept)| kept.is_saturated());
     let cells: Vec<&Cell> = behind().map(|(cell, _)| *cell).collect();
     let most = behind().map(|(_, kept)| kept.backlog).reduce(f64::max)?;
     let text = format!(
         "{}: fewer were done than were due; up to {} had not begun when a round was over. \
          Latencies would grow for as long as it lasts, so none is shown",
-        names(&cells),
+        names(&cells, std::slice::from_ref(profile)),
         count(most)
     );
     Some(("saturated", text, true))

@@ -10,13 +10,14 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, ProfileSummary, Sync};
 use crate::regret;
 use crate::stats::compare;
-use crate::strategy::{NULL, name};
+use crate::strategy::{NULL, name, plain_call};
 use crate::study;
 use crate::units::{MISSING, comparison, count, nanos, or_missing, percent, plain, signed_percent};
 
 /// What stands in one column.
 struct Column {
-    /// `{}` stands for what one operation is called, `{}s` for what several are.
+    /// `{}` stands for what one operation is called, `{}s` for what several are, `{call}` for what
+    /// a plain one is.
     title: &'static str,
     /// On a narrow terminal columns go in this order, from 1; 0 stays always.
     goes: usize,
@@ -36,7 +37,7 @@ const COLUMNS: [Column; 14] = [
     column("MiB/s", 3, true, |_, cell| {
         or_missing(mib_per_second(cell), plain)
     }),
-    column("vs pread", 0, true, |ranking, cell| {
+    column("vs {call}", 0, true, |ranking, cell| {
         versus(ranking, cell, 0)
     }),
     column("", 9, false, |ranking, cell| versus(ranking, cell, 1)),
@@ -82,6 +83,7 @@ const fn column(
 fn title(column: &Column, profile: &ProfileSummary) -> String {
     let noun = noun::of(profile);
     let title = column.title.replace("{}s", noun.many);
+    let title = title.replace("{call}", plain_call(profile.access));
     title.replace("{}", noun.short)
 }
 
@@ -194,7 +196,7 @@ fn is_pick(ranking: &Ranking<'_>, cell: &Cell) -> bool {
 
 fn marked_name(ranking: &Ranking<'_>, cell: &Cell) -> String {
     let mark = if is_pick(ranking, cell) { '▸' } else { ' ' };
-    format!("{mark} {}", name(cell))
+    format!("{mark} {}", name(cell, ranking.profile.access))
 }
 
 /// The share that the device served or took; what does no I/O has none.

@@ -6,10 +6,10 @@
 use crate::figures::{cpu_ns_per_op, iops};
 use crate::noun;
 use crate::ranking::Ranking;
-use crate::record::{Cell, Regret};
+use crate::record::{Access, Cell, Regret};
 use crate::regret;
 use crate::stats::{Word, compare, is_confirmed, word};
-use crate::strategy::{self, is_ring, name, name_at_depth};
+use crate::strategy::{self, is_ring, name, name_at_depth, plain_call};
 use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends, signed_percent};
 
 /// Two programs that differ by more than this measure different things.
@@ -20,6 +20,7 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
     let Some(ring) = of_kind(ranking, is_ring) else {
         return no_ring(ranking);
     };
+    let access = ranking.profile.access;
     let rivals: Vec<(&Cell, String)> = [strategy::PREAD, strategy::THREADS]
         .into_iter()
         .filter_map(|strategy| of_kind(ranking, |of| of == strategy))
@@ -45,7 +46,11 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
     let ratios: Vec<String> = rivals.iter().filter_map(against).collect();
     let mut text = answer;
     if !ratios.is_empty() {
-        text += &format!(" {} is {}.", name_at_depth(ring), ratios.join(" and "));
+        text += &format!(
+            " {} is {}.",
+            name_at_depth(ring, access),
+            ratios.join(" and ")
+        );
     }
     if let Some(cost) = cpu_ns_per_op(ring) {
         let of = |(rival, called): &(&Cell, String)| {
@@ -60,9 +65,9 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
 
 fn called(ranking: &Ranking<'_>, rival: &Cell) -> String {
     match rival.strategy.as_str() {
-        strategy::PREAD => "one pread loop".to_owned(),
+        strategy::PREAD => format!("one {} loop", plain_call(ranking.profile.access)),
         // Simpler than the best, and not told apart from it.
-        _ if is_pick(ranking, rival) => name(rival),
+        _ if is_pick(ranking, rival) => name(rival, ranking.profile.access),
         _ => format!("the best thread pool ({} threads)", rival.threads),
     }
 }
@@ -102,7 +107,10 @@ pub(super) fn library(ranking: &Ranking<'_>) -> Option<String> {
         Some(ring) => (at(ring.depth)?, ring, "the tuned ring".to_owned()),
         None => {
             let other = ranking.best(|cell| !strategy::is_library(&cell.strategy))?;
-            (ranking.best(is_library)?, other, name_at_depth(other))
+            {
+                let called = name_at_depth(other, ranking.profile.access);
+                (ranking.best(is_library)?, other, called)
+            }
         }
     };
     let interval = compare(ours, other)?;
@@ -140,19 +148,29 @@ pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
                 .cells
                 .iter()
                 .find(|cell| cell.id == worst.reference)?;
-            Some(regret_in_words(worst, road, reference))
+            Some(regret_in_words(
+                worst,
+                road,
+                reference,
+                ranking.profile.access,
+            ))
         })
         .collect();
     (!said.is_empty()).then(|| format!("At worst, {}.", said.join("; ")))
 }
 
 /// A regret by the bad end of its interval, with the rest of it.
-pub(crate) fn regret_in_words(regret: &Regret, road: &Cell, reference: &Cell) -> String {
+pub(crate) fn regret_in_words(
+    regret: &Regret,
+    road: &Cell,
+    reference: &Cell,
+    access: Access,
+) -> String {
     let fresh = match is_confirmed(reference, road) {
         true => ", on fresh rounds",
         false => "",
     };
-    let (road, reference) = (name_at_depth(road), name_at_depth(reference));
+    let [road, reference] = [road, reference].map(|cell| name_at_depth(cell, access));
     let in_prose = |percent: f64| signed_percent(percent / 100.0).replace('%', " %");
     let bad_end = in_prose(regret.percent_at_worst());
     let (so_far, place) = match bad_end.starts_with('-') {
@@ -215,14 +233,17 @@ pub(super) fn one_at_a_time(ranking: &Ranking<'_>) -> Option<String> {
     let interval = compare(ring, of_kind(ranking, |of| of == strategy::PREAD)?)?;
     let gain = match interval.word() {
         Word::ClearlyFaster => format!("gains {}", ratio_with_ends(&interval)),
-        Word::ClearlySlower => format!("loses: it is {} pread", ratio_with_ends(&interval)),
+        Word::ClearlySlower => {
+            let call = plain_call(ranking.profile.access);
+            format!("loses: it is {} {call}", ratio_with_ends(&interval))
+        }
         Word::NoRealDifference => format!("gains nothing ({}x)", ends(&interval)),
         Word::CannotTellYet => format!("may or may not gain: {}", ratio_with_ends(&interval)),
     };
     Some(format!(
         "If your program waits for each {} before the next, {} {gain}.",
         noun::of(ranking.profile).one,
-        name(ring)
+        name(ring, ranking.profile.access)
     ))
 }
 
@@ -262,7 +283,7 @@ fn beside(
     } else {
         "can not tell yet whether it agrees"
     };
-    let name = name_at_depth(ours);
+    let name = name_at_depth(ours, ranking.profile.access);
     let (theirs, ours) = (count(iops(fio)?), count(iops(ours)?));
     Some(format!(
         "{called} does {theirs} {}/s, {name} {ours}; in the same rounds {}: {judged}.",

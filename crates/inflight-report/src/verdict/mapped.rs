@@ -23,7 +23,7 @@ pub(super) fn mapped(ranking: &Ranking<'_>) -> Option<String> {
         .collect();
     let said: Vec<String> = pairs
         .iter()
-        .filter_map(|(ours, other)| against(ours, other))
+        .filter_map(|(ours, other)| against(ranking, ours, other))
         .collect();
     if said.is_empty() {
         return None;
@@ -62,7 +62,7 @@ fn is_map(cell: &Cell) -> bool {
     cell.strategy == MMAP
 }
 
-fn against(ours: &Cell, other: &Cell) -> Option<String> {
+fn against(ranking: &Ranking<'_>, ours: &Cell, other: &Cell) -> Option<String> {
     let interval = compare(ours, other)?;
     let word = in_words(interval.word());
     let readers = match other.depth {
@@ -72,7 +72,7 @@ fn against(ours: &Cell, other: &Cell) -> Option<String> {
     let other = match is_map(other) {
         true => format!("{MMAP} with {readers}"),
         // The number of threads says it.
-        false => name(other),
+        false => name(other, ranking.profile.access),
     };
     let called = match ours.strategy.as_str() {
         MAPPED => "inflight, mapped",

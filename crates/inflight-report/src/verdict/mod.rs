@@ -10,9 +10,9 @@ mod mapped;
 use crate::figures::{full_rounds, screening_rounds};
 use crate::open;
 use crate::ranking::{Outcome, Ranking};
-use crate::record::{Cell, ProfileSummary, Record};
+use crate::record::{Access, Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Word, ahead, compare, is_confirmed, word};
-use crate::strategy::{self, name, name_at_depth};
+use crate::strategy::{self, name, name_at_depth, plain_call};
 use crate::truth::in_memory;
 use crate::units::{ends, ratio, ratio_with_ends};
 
@@ -72,21 +72,22 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
 }
 
 fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
+    let access = ranking.profile.access;
     match ranking.outcome {
         Outcome::Nothing => no_verdict(record, ranking),
         Outcome::Undecided { keep, leader } | Outcome::Clear { pick: keep, leader }
             if ranking.tentative =>
         {
-            too_few_rounds(keep, leader)
+            too_few_rounds(keep, leader, access)
         }
         Outcome::Undecided { keep, .. } => format!(
             "No clear winner after {}; keep {} (simplest){}.",
             rounds(full_rounds(keep)),
-            name_at_depth(keep),
+            name_at_depth(keep, access),
             gain(ranking, keep)
         ),
         Outcome::Clear { pick, .. } => {
-            capital(&format!("{}{}.", advice(pick), gain(ranking, pick)))
+            capital(&format!("{}{}.", advice(pick, access), gain(ranking, pick)))
         }
     }
 }
@@ -96,7 +97,8 @@ fn gain(ranking: &Ranking<'_>, cell: &Cell) -> String {
     let baseline = ranking.baseline.filter(|baseline| baseline.id != cell.id);
     let interval = baseline.and_then(|baseline| compare(cell, baseline));
     interval.map_or_else(String::new, |interval| {
-        format!(": {} one pread loop", ratio(interval.ratio))
+        let call = plain_call(ranking.profile.access);
+        format!(": {} one {call} loop", ratio(interval.ratio))
     })
 }
 
@@ -107,14 +109,19 @@ fn capital(sentence: &str) -> String {
     })
 }
 
-fn advice(pick: &Cell) -> String {
+fn advice(pick: &Cell, access: Access) -> String {
     match pick.strategy.as_str() {
         strategy::PREAD if pick.threads <= 1 => {
-            "keep one pread loop, nothing that was measured is faster".to_owned()
+            let call = plain_call(access);
+            format!("keep one {call} loop, nothing that was measured is faster")
         }
-        of if strategy::is_threads(of) => format!("use {}", name(pick)),
-        _ if pick.depth == 1 => format!("use {}, one request at a time", name(pick)),
-        _ => format!("use {} with {} requests in flight", name(pick), pick.depth),
+        of if strategy::is_threads(of) => format!("use {}", name(pick, access)),
+        _ if pick.depth == 1 => format!("use {}, one request at a time", name(pick, access)),
+        _ => format!(
+            "use {} with {} requests in flight",
+            name(pick, access),
+            pick.depth
+        ),
     }
 }
 
@@ -148,14 +155,15 @@ fn no_verdict(record: &Record, ranking: &Ranking<'_>) -> String {
 }
 
 fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
+    let access = ranking.profile.access;
     let (pick, leader) = match ranking.outcome {
         Outcome::Nothing => return None,
         Outcome::Undecided { keep, leader } | Outcome::Clear { pick: keep, leader }
             if ranking.tentative =>
         {
-            return in_front(keep, leader);
+            return in_front(keep, leader, access);
         }
-        Outcome::Undecided { keep, leader } => return Some(undecided(keep, leader)),
+        Outcome::Undecided { keep, leader } => return Some(undecided(keep, leader, access)),
         Outcome::Clear { pick, leader } => (pick, leader),
     };
     let mut said = Vec::new();
@@ -164,21 +172,21 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
     {
         said.push(format!(
             "No real difference from the fastest, {}: {}{}.",
-            name_at_depth(leader),
+            name_at_depth(leader, access),
             ratio_with_ends(&interval),
             confirmed(is_confirmed(pick, leader))
         ));
     }
     let rival = ranking
         .best(|cell| cell.strategy != pick.strategy && word(pick, cell) != Word::NoRealDifference);
-    said.extend(rival.and_then(|rival| against(pick, rival)));
+    said.extend(rival.and_then(|rival| against(pick, rival, access)));
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-fn against(pick: &Cell, rival: &Cell) -> Option<String> {
+fn against(pick: &Cell, rival: &Cell, access: Access) -> Option<String> {
     let interval = compare(pick, rival)?;
     let (won, all) = ahead(pick, rival);
-    let called = name_at_depth(rival);
+    let called = name_at_depth(rival, access);
     let is_ahead = interval.word() == Word::ClearlyFaster;
     let beginning = match is_ahead {
         true => format!("Ahead of {called} in {won} of {} by", rounds(all)),
@@ -203,16 +211,16 @@ fn confirmed(fresh: bool) -> &'static str {
 }
 
 /// What little too few rounds show; nothing where what is kept is in front itself.
-fn in_front(keep: &Cell, leader: &Cell) -> Option<String> {
+fn in_front(keep: &Cell, leader: &Cell, access: Access) -> Option<String> {
     let interval = compare(leader, keep).filter(|_| leader.id != keep.id)?;
     Some(format!(
         "Not sure. In front so far: {}, {} as fast.",
-        name_at_depth(leader),
+        name_at_depth(leader, access),
         ratio_with_ends(&interval)
     ))
 }
 
-fn undecided(keep: &Cell, leader: &Cell) -> String {
+fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
     let interval = compare(leader, keep);
     // The medians of their rates may be the other way round.
     let difference = interval.map_or_else(
@@ -236,18 +244,18 @@ fn undecided(keep: &Cell, leader: &Cell) -> String {
         true => " on fresh rounds",
         false => "",
     };
-    let leader = name_at_depth(leader);
+    let leader = name_at_depth(leader, access);
     format!("Not sure. {leader} has the highest rate; {difference}{fresh}. {more}")
 }
 
-fn too_few_rounds(keep: &Cell, leader: &Cell) -> String {
+fn too_few_rounds(keep: &Cell, leader: &Cell, access: Access) -> String {
     let count = screening_rounds(leader);
     let are = if count == 1 { "is" } else { "are" };
     format!(
         "No verdict yet: {} {are} too few, {FEWEST_ROUNDS} are needed (--rounds \
          {FEWEST_ROUNDS}). Until then, keep {}.",
         rounds(count),
-        name_at_depth(keep)
+        name_at_depth(keep, access)
     )
 }
 

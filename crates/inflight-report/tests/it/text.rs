@@ -1,8 +1,8 @@
 //! The screen, against the files in `snapshots/`; `INFLIGHT_BLESS=1` writes them anew.
 
-use inflight_report::record::{Finding, Record, Severity};
+use inflight_report::record::{Access, Finding, ProfileSummary, Record, Severity, Sync};
 use inflight_report::text::{Style, screen};
-use inflight_report::unsteady;
+use inflight_report::{html, markdown, unsteady};
 
 use crate::builder::{cached, cell, disk, empty, find, into_tmpfs, skip};
 
@@ -143,8 +143,6 @@ fn a_narrow_terminal_drops_columns_and_folds_sentences() {
 
 #[test]
 fn calls_stay_where_a_profile_is_about_them() {
-    use inflight_report::record::{Access, ProfileSummary, Sync};
-
     let of = |profile: ProfileSummary| {
         let mut record = disk(8);
         for cell in &mut record.cells {
@@ -174,6 +172,60 @@ fn calls_stay_where_a_profile_is_about_them() {
         ..cached()
     };
     assert!(of(told));
+}
+
+/// The same disk, written to or both.
+fn disk_with(access: Access) -> Record {
+    let mut record = disk(8);
+    record.profiles[0].access = access;
+    // Nothing is faster than plain calls.
+    for round in &mut find(&mut record, "pread", 1).rounds {
+        round.ops *= 100;
+    }
+    record
+}
+
+#[test]
+fn plain_calls_are_called_by_what_they_do() {
+    let named = |access| {
+        let text = wide(&disk_with(access));
+        let page = html::page(&disk_with(access));
+        let page = page.split("<script").next().unwrap().to_owned();
+        (text, page, markdown::record(&disk_with(access)))
+    };
+    let (text, page, markdown) = named(Access::RandomWrite);
+    for words in [
+        "▸ pwrite, 1 thread",
+        "pwrite, 16 threads",
+        "  vs pwrite  ",
+        " vs pwrite: ratio",
+        "Keep one pwrite loop",
+        "one pwrite loop and",
+        "it is 0.010x (0.010-0.010) pwrite.",
+    ] {
+        assert!(text.contains(words), "{words:?} is missing:\n{text}");
+    }
+    assert!(page.contains("pwrite, threads") && page.contains("vs pwrite"));
+    assert!(markdown.contains("| vs pwrite |"), "{markdown}");
+    for output in [&text, &page, &markdown] {
+        // The id of a cell has the name of its strategy.
+        let without_ids = output.replace("/pread/", "");
+        let mut words = without_ids.split(|letter: char| !letter.is_alphanumeric());
+        assert!(!words.any(|word| word == "pread"), "{output}");
+    }
+    let (text, page, _) = named(Access::Mixed);
+    assert!(text.contains("pread/pwrite, 1 thread"), "{text}");
+    assert!(text.contains("vs pread/pwrite"), "{text}");
+    assert!(page.contains("pread/pwrite, threads"));
+    let (text, ..) = named(Access::SequentialRead);
+    assert!(!text.contains("pwrite"), "{text}");
+
+    let mut record = disk_with(Access::RandomRead);
+    record
+        .profiles
+        .push(disk_with(Access::Append).profiles.remove(0));
+    let text = wide(&record);
+    assert!(text.contains("vs pread, vs pwrite: ratio"), "{text}");
 }
 
 #[test]
@@ -282,7 +334,7 @@ fn writes_that_have_not_settled_are_told() {
         unsteady::findings(&record).is_empty(),
         "reads settle at once"
     );
-    record.profiles[0].access = inflight_report::record::Access::RandomWrite;
+    record.profiles[0].access = Access::RandomWrite;
     // What all cells of a round share is 22 %: it makes every cell unsteady.
     for cell in &mut record.cells {
         let rounds = cell.rounds.iter_mut().skip(3);
