@@ -24,6 +24,14 @@ pub(crate) const INFLIGHT_THREADS: &str = "inflight-threads";
 pub(crate) const URING: &str = "uring";
 /// A ring with registered buffers and files.
 pub(crate) const URING_TUNED: &str = "uring-tuned";
+/// A tuned ring that looks for completions instead of sleeping.
+pub(crate) const URING_BUSY: &str = "uring-busy";
+/// A plain ring that asks the device for completions.
+pub(crate) const URING_IOPOLL: &str = "uring-iopoll";
+/// A plain ring whose entries a thread of the kernel takes.
+pub(crate) const URING_SQPOLL: &str = "uring-sqpoll";
+/// The kernel's older asynchronous calls.
+pub(crate) const LIBAIO: &str = "libaio";
 /// Another program, as an outside check.
 pub(crate) const FIO: &str = "fio";
 /// The same, one plain system call at a time.
@@ -41,12 +49,12 @@ const BY_SIMPLICITY: [&str; 16] = [
     "inflight-async-1",
     "inflight-async",
     "inflight-local",
-    "libaio",
+    LIBAIO,
     URING,
     URING_TUNED,
-    "uring-iopoll",
-    "uring-busy",
-    "uring-sqpoll",
+    URING_IOPOLL,
+    URING_BUSY,
+    URING_SQPOLL,
 ];
 
 /// Place in the order of simplicity, from 0.
@@ -128,10 +136,10 @@ pub(crate) fn name(cell: &Cell, access: Access) -> String {
         "inflight-async" => "inflight, tokio",
         "inflight-async-1" => "inflight, tokio, 1 thread",
         "preadv2-nowait" => "preadv2, not waiting first",
-        "libaio" => "Linux AIO",
-        "uring-busy" => "io_uring, never asleep",
-        "uring-iopoll" => "io_uring, polled",
-        "uring-sqpoll" => "io_uring, kernel thread",
+        LIBAIO => "Linux AIO",
+        URING_BUSY => "io_uring, never asleep",
+        URING_IOPOLL => "io_uring, polled",
+        URING_SQPOLL => "io_uring, kernel thread",
         URING => "io_uring",
         URING_TUNED => "io_uring, tuned",
         FIO => "fio io_uring (check)",

@@ -25,7 +25,8 @@ use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
 use crate::strategy::{
-    INFLIGHT, INFLIGHT_THREADS, NULL, URING_TUNED, access_of, is_blocking, plain_call,
+    INFLIGHT, INFLIGHT_THREADS, LIBAIO, NULL, URING_BUSY, URING_IOPOLL, URING_SQPOLL, URING_TUNED,
+    access_of, is_blocking, plain_call,
 };
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
@@ -197,6 +198,42 @@ fn most_rounds(record: &Record, of: impl Fn(&Cell) -> usize) -> usize {
     record.cells.iter().map(of).max().unwrap_or(0)
 }
 
+/// Strategies whose names do not say what they are, or not what to ask for.
+const NAMES: [(&str, &str); 8] = [
+    (NULL, "null: what measuring costs."),
+    (
+        URING_TUNED,
+        "io_uring, tuned: with registered buffers and files.",
+    ),
+    (
+        URING_SQPOLL,
+        "io_uring, kernel thread: a thread of the kernel takes what is queued \
+         (--strategy uring-sqpoll).",
+    ),
+    (
+        URING_BUSY,
+        "io_uring, never asleep: tuned, and looks for completions instead of sleeping \
+         (--strategy uring-busy).",
+    ),
+    (
+        URING_IOPOLL,
+        "io_uring, polled: the device is asked for completions instead of interrupting \
+         (--strategy uring-iopoll).",
+    ),
+    (
+        LIBAIO,
+        "Linux AIO: the older asynchronous calls, io_submit(2) (--strategy libaio).",
+    ),
+    (
+        INFLIGHT,
+        "inflight: this library, by its own choice; the road is the way it took.",
+    ),
+    (
+        INFLIGHT_THREADS,
+        "inflight, threads: each waits for one operation at a time.",
+    ),
+];
+
 fn legend(screen: &mut Screen, record: &Record) {
     let pairs = most_rounds(record, screening_rounds);
     let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
@@ -233,24 +270,8 @@ fn legend(screen: &mut Screen, record: &Record) {
          took. – not known."
     );
     screen.prose(&text, 1, Paint::Plain);
-    // Names that do not say it themselves.
-    let known = [
-        (NULL, "null: what measuring costs."),
-        (
-            URING_TUNED,
-            "io_uring, tuned: with registered buffers and files.",
-        ),
-        (
-            INFLIGHT,
-            "inflight: this library, by its own choice; the road is the way it took.",
-        ),
-        (
-            INFLIGHT_THREADS,
-            "inflight, threads: each waits for one operation at a time.",
-        ),
-    ];
-    let known = known.into_iter().filter(|(name, _)| has(name));
-    let names: Vec<&str> = known.map(|(_, words)| words).collect();
+    let known = NAMES.iter().filter(|(name, _)| has(name));
+    let names: Vec<&str> = known.map(|(_, words)| *words).collect();
     if !names.is_empty() {
         screen.prose(&names.join(" "), 1, Paint::Plain);
     }

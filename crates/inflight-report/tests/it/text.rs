@@ -229,6 +229,28 @@ fn plain_calls_are_called_by_what_they_do() {
 }
 
 #[test]
+fn names_that_do_not_say_it_are_explained_where_they_stand() {
+    let rows = [
+        ("uring-sqpoll", "io_uring, kernel thread: "),
+        ("uring-busy", "io_uring, never asleep: "),
+        ("uring-iopoll", "io_uring, polled: "),
+        ("libaio", "Linux AIO: "),
+    ];
+    let told = |record: &Record| {
+        let text = wide(record);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let mut record = disk(8);
+    for (strategy, words) in rows {
+        assert!(!told(&record).contains(words), "{words}");
+        let option = format!("(--strategy {strategy}).");
+        record.cells.push(cell(strategy, 32, 500_000, 1_000, 8));
+        let text = told(&record);
+        assert!(text.contains(words) && text.contains(&option), "{text}");
+    }
+}
+
+#[test]
 fn colours_change_nothing_but_colours() {
     let mut record = disk(8);
     record.findings.push(powersave());
