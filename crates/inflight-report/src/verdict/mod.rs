@@ -82,7 +82,7 @@ fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
         }
         Outcome::Undecided { keep, .. } => format!(
             "No clear winner after {}; keep {} (simplest){}.",
-            rounds(full_rounds(keep)),
+            rounds_of_both_kinds(keep),
             name_at_depth(keep, access),
             gain(ranking, keep)
         ),
@@ -227,13 +227,21 @@ fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
         || "it never ran side by side with it".to_owned(),
         |interval| format!("side by side it is {} as fast", ratio_with_ends(&interval)),
     );
+    let made = ahead(leader, keep).1;
     // Turns are several to a round.
-    let in_rounds = |needed: usize| match interval.map(|interval| interval.n) {
-        Some(n @ 1..) => (needed * ahead(leader, keep).1).div_ceil(n),
-        _ => needed,
+    let in_rounds = |needed: usize| {
+        let rounds = match interval.map(|interval| interval.n) {
+            Some(n @ 1..) => (needed * made).div_ceil(n),
+            _ => needed,
+        };
+        // As many as there were have not told.
+        rounds.max(made + 1)
     };
     let needed = interval.map(|interval| interval.rounds_to_tell().map(in_rounds));
     let more = match needed {
+        Some(Some(rounds)) if is_confirmed(leader, keep) => {
+            format!("About {rounds} fresh rounds instead of {made} can tell (--rounds {rounds}).")
+        }
         Some(Some(rounds)) => {
             format!("About {rounds} rounds can tell (--rounds {rounds}).")
         }
@@ -262,4 +270,14 @@ fn too_few_rounds(keep: &Cell, leader: &Cell, access: Access) -> String {
 fn rounds(count: usize) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} round{plural}")
+}
+
+/// Rounds of all cells, and fresh ones apart: what more of them can tell is said of one kind.
+fn rounds_of_both_kinds(cell: &Cell) -> String {
+    let screening = screening_rounds(cell);
+    match full_rounds(cell) - screening {
+        0 => rounds(screening),
+        1 => format!("{} and 1 fresh one", rounds(screening)),
+        fresh => format!("{} and {fresh} fresh ones", rounds(screening)),
+    }
 }

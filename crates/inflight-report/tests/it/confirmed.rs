@@ -36,6 +36,23 @@ fn whoever_was_lucky_in_the_screening_does_not_win() {
 }
 
 #[test]
+fn what_more_fresh_rounds_can_tell_is_not_counted_with_those_of_all_cells() {
+    let mut record = lucky(6);
+    for (at, round) in record.cells[1].rounds.iter_mut().skip(8).enumerate() {
+        round.ops = round.ops * [104, 106, 103, 109, 98, 112][at] / 100;
+    }
+    let headline = verdicts(&record).remove(0).lines.remove(0).text;
+    let expected = "No clear winner after 8 rounds and 6 fresh ones; keep pread, 1 thread";
+    assert!(headline.starts_with(expected), "{headline}");
+    let sure = sure(&record);
+    let (_, more) = sure.split_once("About ").expect("more rounds can tell");
+    let (needed, rest) = more.split_once(' ').unwrap();
+    let expected = format!("fresh rounds instead of 6 can tell (--rounds {needed}).");
+    assert_eq!(rest, expected);
+    assert!(needed.parse::<u32>().unwrap() > 6, "{sure}");
+}
+
+#[test]
 fn fewer_fresh_rounds_than_can_be_sure_count_for_nothing() {
     let record = lucky(5);
     let (pread, uring) = (&record.cells[0], &record.cells[1]);
