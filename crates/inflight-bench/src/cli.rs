@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
-use crate::exit::usage;
+use crate::exit::{CODES, usage};
 use crate::exports::Exports;
 use crate::profile::{DEFAULT_SET, check_depths};
 use crate::progress::Form;
@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure the ways of reading from a disk, and say which one to use.
+    /// Measure the ways of reading and writing a disk, and say which one to use.
     Bench(BenchFlags),
     /// Say what became faster or slower from one record to another, and check limits.
     Compare(compare::Flags),
@@ -66,7 +66,7 @@ Examples:
 
 /// The flags of `inflight bench`.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{CODES}"))]
 pub(crate) struct BenchFlags {
     /// A directory, where a test file is made and removed; or an existing file or block device,
     /// which is only read.

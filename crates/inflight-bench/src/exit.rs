@@ -17,6 +17,17 @@ pub(crate) const WORSE: u8 = 5;
 /// Stopped by a signal; partial results are shown where there are any.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// The same for `--help` and the manual page.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0    done, also where there is no clear winner
+  1    input, output or internal error
+  2    the command line or a profile is wrong
+  3    this machine cannot do what was asked
+  4    refused, because data could be lost or a disk filled
+  5    of `inflight compare`: something is slower than it was, or a limit is not kept
+  130  stopped by a signal; partial results are shown where there are any";
+
 /// An error that knows its exit code.
 #[derive(Debug)]
 struct Coded {
@@ -70,6 +81,16 @@ pub(crate) fn code_of(error: &anyhow::Error) -> u8 {
 mod tests {
     use super::*;
     use anyhow::Context;
+
+    #[test]
+    fn each_code_is_in_the_help() {
+        let lines = CODES.lines().skip(1);
+        let told: Vec<u8> = lines
+            .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
+            .collect();
+        let codes = [DONE, FAILED, USAGE, CANNOT, REFUSED, WORSE, INTERRUPTED];
+        assert_eq!(told, codes);
+    }
 
     #[test]
     fn the_code_survives_added_context() {

@@ -1,6 +1,7 @@
 //! The result in other forms, in files: JSON, CSV, Markdown, HTML.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -88,11 +89,19 @@ pub(crate) fn check_file(flag: &str, file: &Path) -> Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
-    if !is_stdout(file) && (!parent.is_dir() || file.is_dir()) {
+    let of_errno = |errno| Some(io::Error::from_raw_os_error(errno));
+    let error = match fs::metadata(parent) {
+        _ if is_stdout(file) => None,
+        Err(error) => Some(error),
+        Ok(parent) if !parent.is_dir() => of_errno(libc::ENOTDIR),
+        Ok(_) if file.is_dir() => of_errno(libc::EISDIR),
+        Ok(_) => None,
+    };
+    let refused = |error| {
         let file = file.display();
-        return Err(usage(format!("{flag}: {file} cannot be made")));
-    }
-    Ok(())
+        Err(usage(format!("{flag}: {file} cannot be made: {error}")))
+    };
+    error.map_or(Ok(()), refused)
 }
 
 /// Writes text to a file, or to stdout.

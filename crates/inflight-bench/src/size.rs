@@ -71,8 +71,19 @@ pub(crate) fn check_block(bytes: u32) -> Result<()> {
     Ok(())
 }
 
+/// A size before what has it: `4 KiB` reads, `512-byte` reads.
+pub(crate) fn before_noun(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes}-byte"),
+        _ => human(bytes),
+    }
+}
+
 /// Bytes for people, in powers of 1024.
 pub(crate) fn human(bytes: u64) -> String {
+    if bytes == 1 {
+        return "1 byte".to_owned();
+    }
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut scale = 1u64;
@@ -124,5 +135,8 @@ mod tests {
         assert_eq!(human(1 << 30), "1 GiB");
         assert_eq!(human(1536), "1.5 KiB");
         assert_eq!(human(7), "7 bytes");
+        assert_eq!(human(1), "1 byte");
+        assert_eq!(before_noun(512), "512-byte");
+        assert_eq!(before_noun(4096), "4 KiB");
     }
 }

@@ -143,7 +143,7 @@ impl TestData {
         };
         let size_bytes = wanted_bytes / block_bytes * block_bytes;
         for profile in profiles {
-            enough(size_bytes, profile)?;
+            enough(size_bytes, wanted_bytes, profile)?;
         }
         if let Place::Directory(directory) = &place {
             scratch::check_space(directory, size_bytes)?;
@@ -297,15 +297,18 @@ pub(crate) fn prepare_cache(files: &Files, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-fn enough(size_bytes: u64, profile: &Profile) -> Result<()> {
+/// Refuses too little test data, and names what was asked for, of which only whole blocks count.
+fn enough(size_bytes: u64, wanted_bytes: u64, profile: &Profile) -> Result<()> {
     let block_bytes = u64::from(profile.block_bytes);
     let least_blocks = 16.max(u64::from(profile.asked.files) * 4);
     if size_bytes < block_bytes * least_blocks {
         return Err(usage(format!(
-            "{} of test data is too little for {}: at least {least_blocks} blocks of {} are needed",
-            human(size_bytes),
+            "{} of test data is too little for {}: at least {least_blocks} blocks of {}, which are \
+             {}, are needed",
+            human(wanted_bytes),
             profile.name,
-            human(block_bytes)
+            human(block_bytes),
+            human(block_bytes * least_blocks)
         )));
     }
     Ok(())

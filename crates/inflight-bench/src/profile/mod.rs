@@ -160,10 +160,13 @@ impl Profile {
     }
 
     pub(crate) fn summary(&self) -> ProfileSummary {
-        let block = size::human(u64::from(self.block_bytes));
+        let block_bytes = u64::from(self.block_bytes);
         let blocks = match self.asked.smallest_range_bytes {
-            Some(least) => format!("{} to {block}", size::human(u64::from(least))),
-            None => block,
+            Some(least) => {
+                let (least, most) = (size::human(u64::from(least)), size::human(block_bytes));
+                format!("{least} to {most}")
+            }
+            None => size::before_noun(block_bytes),
         };
         ProfileSummary {
             name: self.name.clone(),
@@ -328,6 +331,10 @@ mod tests {
         let title = |name: &str| load(&[name.to_owned()]).unwrap()[0].summary().title;
         assert!(title("direct-random-read").starts_with("4 KiB random reads"));
         assert!(title("cold-range-read").starts_with("4 KiB to 256 KiB "));
+        let mut sectors = load(&["durable-append".to_owned()]).unwrap().remove(0);
+        sectors.resize(512);
+        let title = sectors.summary().title;
+        assert!(title.starts_with("512-byte blocks appended"), "{title}");
     }
 
     #[test]

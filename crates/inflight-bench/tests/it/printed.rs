@@ -89,6 +89,20 @@ fn a_help_fits_on_a_screen_and_ends_with_examples() {
     assert_eq!(unknown.status.code(), Some(2));
 }
 
+#[test]
+fn exit_codes_are_in_the_long_help_and_in_the_manual_page() {
+    let (short, long) = (printed(&["bench", "-h"]), printed(&["bench", "--help"]));
+    assert!(!short.contains("Exit codes"), "{short}");
+    assert!(long.contains("\nExamples:\n  inflight bench"), "{long}");
+    for text in [long, printed(&["man", "bench"])] {
+        assert!(text.contains("Exit codes:"), "{text}");
+        for code in ["0    done", "4    refused", "130  stopped by a signal"] {
+            assert!(text.contains(code), "{code}: {text}");
+        }
+    }
+    assert!(printed(&["--help"]).contains("ways of reading and writing a disk"));
+}
+
 /// A profile that reads and one that writes, as the flag takes them.
 fn profiles(directory: &std::path::Path) -> String {
     let path = directory.join("durable.toml");

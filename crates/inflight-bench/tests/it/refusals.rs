@@ -124,6 +124,16 @@ fn wrong_flags_are_usage_errors() {
             stderr(&output)
         );
     }
+    let said = |args: &[&str]| stderr(&run(directory.path(), args));
+    let size = said(&["--size", "1"]);
+    assert!(size.contains("1 byte of test data is too little"), "{size}");
+    let missing = said(&["--export-json", "/nonexistent/file.json"]);
+    let why = "--export-json: /nonexistent/file.json cannot be made: No such file or directory";
+    assert!(missing.contains(why), "{missing}");
+    let taken = said(&["--report", directory.path().to_str().unwrap()]);
+    assert!(taken.contains("cannot be made: Is a directory"), "{taken}");
+    let below_a_file = said(&["--export-csv", "/proc/version/cells.csv"]);
+    assert!(below_a_file.contains("Not a directory"), "{below_a_file}");
     let output = run(&directory.path().join("nothing"), &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(scratch_files(directory.path()).is_empty());
