@@ -94,6 +94,11 @@ fn entry(files: &[types::Fd], place: &Place) -> squeue::Entry {
 /// Queues what a slot does next.
 pub(super) fn push(queue: &mut SubmissionQueue<'_>, files: &[types::Fd], slot: u32, place: &Place) {
     let entry = entry(files, place).user_data(u64::from(slot));
+    if queue.is_full() {
+        // Going by how far the kernel was when the queue was borrowed; a thread of the kernel has
+        // taken entries meanwhile.
+        queue.sync();
+    }
     // SAFETY: the buffer belongs to this slot alone and stays until the completion is
     // collected: dropping the lane waits for everything in flight.
     let pushed = unsafe { queue.push(&entry) };
@@ -194,5 +199,43 @@ impl Drop for Plain {
         if self.drain().is_err() {
             std::mem::forget(self.slots.take());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::profile::load;
+
+    #[test]
+    fn a_queue_counts_as_full_only_if_it_still_is() {
+        let mut ring = match open_ring(|| IoUring::new(2)) {
+            Ok(ring) => ring,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let null = File::open("/dev/null").expect("it is there");
+        let files = [types::Fd(null.as_raw_fd())];
+        let profile = load(&["cached-random-read".to_owned()])
+            .expect("it is there")
+            .remove(0);
+        let work = profile.work(1 << 20);
+        let job = Job {
+            depth: 3,
+            ..Job::of(&work)
+        };
+        let mut slots = Slots::new(&job);
+        let (submitter, mut queue, mut completions) = ring.split();
+        push(&mut queue, &files, 0, &slots.begin(0, 0));
+        push(&mut queue, &files, 1, &slots.begin(1, 0));
+        queue.sync();
+        submitter.submit().expect("two reads are handed over");
+        push(&mut queue, &files, 2, &slots.begin(2, 0));
+        queue.sync();
+        submitter.submit_and_wait(3).expect("all are handed over");
+        completions.sync();
+        assert_eq!(completions.count(), 3);
     }
 }

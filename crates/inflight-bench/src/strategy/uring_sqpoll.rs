@@ -58,8 +58,16 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     )
 }
 
+/// A ring with two entries for each slot. The kernel's thread gives entries back only when it has
+/// begun all that it found, and the first of them may be complete long before. So there may be one
+/// of each slot among those and, where that one has been collected, the next one behind them.
+///
+/// # Source
+///
+/// `io_submit_sqes` in `io_uring/io_uring.c` of Linux, called by `io_uring/sqpoll.c`: it asks once
+/// how many entries there are, and `io_commit_sqring` is what it does last.
 fn open(depth: u32) -> Result<IoUring, Unavailable> {
-    open_ring(|| IoUring::builder().setup_sqpoll(IDLE_MS).build(depth))
+    open_ring(|| IoUring::builder().setup_sqpoll(IDLE_MS).build(depth * 2))
 }
 
 /// Whether the kernel's thread comes: it takes its name when it first runs, on a busy machine some
@@ -95,7 +103,10 @@ mod tests {
         assert!(!has_poller());
         let watched = open(1);
         match (plain, watched) {
-            (Ok(_), Ok(_ring)) => assert!(gets_poller()),
+            (Ok(_), Ok(mut ring)) => {
+                assert!(gets_poller());
+                assert_eq!(ring.submission().capacity(), 2, "two entries for the slot");
+            }
             (plain, watched) => {
                 println!("skipped: {:?} {:?}", plain.err(), watched.err());
             }

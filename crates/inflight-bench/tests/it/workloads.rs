@@ -217,6 +217,27 @@ fn older_and_special_ways_are_measured_or_say_why_not() {
     }
 }
 
+/// The kernel's thread may complete what it has not given back the entries of.
+#[test]
+fn a_ring_with_a_thread_of_the_kernel_always_has_room_for_what_begins_next() {
+    let directory = directory();
+    let cells = ["--strategy", "uring-sqpoll", "--depth", "32"];
+    let short = ["--size", "16m", "--rounds", "4", "--cell-time", "40"];
+    let args = [&["--profile", "cached-random-read"], &cells[..], &short].concat();
+    let output = run(
+        directory.path(),
+        &[&args[..], &["--export-json", "-"]].concat(),
+    );
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!told.contains("panicked"), "{told}");
+    let code = output.status.code();
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    match &record.cells[0].skipped {
+        Some(skipped) => println!("skipped: {}", skipped.reason),
+        None => assert_eq!((code, record.cells[0].rounds.len()), (Some(0), 4)),
+    }
+}
+
 #[test]
 fn every_profile_gives_every_cell_figures_or_a_reason() {
     let directory = directory();
