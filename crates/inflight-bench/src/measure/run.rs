@@ -9,6 +9,7 @@ use anyhow::Result;
 use inflight_report::record::{Cell, DeviceWork, OpenRound, Round, Skipped};
 use oorandom::Rand64;
 
+use crate::measure::caught::caught;
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
 use crate::measure::histogram::Latencies;
@@ -178,7 +179,7 @@ fn measure_once(cell: &mut Running, job: &Job<'_>, begun: Round, place: &Place<'
     if failed_before {
         return;
     }
-    match stretch(cell, job, place) {
+    match caught(|| stretch(cell, job, place)) {
         Ok(stretch) => {
             cell.cell.rounds.push(stretch.round(begun));
             if let Some(timed) = &stretch.timed {
@@ -257,7 +258,109 @@ pub(crate) fn shuffle(order: &mut [usize], random: &mut Rand64) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
     use super::*;
+    use crate::measure::{turns, usage};
+    use crate::plan::PlannedCell;
+    use crate::profile::load;
+    use crate::strategy::one_by_one::{OneByOne, Perform};
+    use crate::strategy::{ALONE, pread};
+    use crate::work::Step;
+
+    /// Panics at its first operation.
+    struct Breaks;
+
+    impl Perform for Breaks {
+        const SYSCALLS: u64 = 0;
+
+        fn perform(&mut self, _step: &Step) -> i32 {
+            panic!("planned")
+        }
+
+        fn block(&mut self, _bytes: usize) -> &mut [u8] {
+            &mut []
+        }
+    }
+
+    struct Broken;
+
+    impl Strategy for Broken {
+        fn name(&self) -> &'static str {
+            "broken"
+        }
+
+        fn way(&self) -> Way {
+            Way::Lanes(|job, body| OneByOne::unverified(job, Breaks).lend(job, body))
+        }
+    }
+
+    struct NobodyWatches;
+
+    impl Watch for NobodyWatches {
+        fn cell_done(&mut self, _block: u32, _running: &Running) {}
+        fn block_done(&mut self, _block: u32) {}
+        fn stopped(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_strategy_that_panics_costs_its_own_cell_and_not_the_run() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.as_file().set_len(1 << 20).expect("room for 1 MiB");
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 20);
+        let job = Job {
+            fds: &[file.as_raw_fd()],
+            paths: &[PathBuf::from(file.path())],
+            measured: Duration::from_millis(1),
+            ..Job::of(&work)
+        };
+        let place = Place {
+            device: usage::DeviceMeter::open(None),
+            ground: Ground::new(&profile, &[]),
+        };
+        let cell = |strategy: &'static dyn Strategy, threads| {
+            let depth = threads;
+            let shape = Shape { depth, threads };
+            let planned = PlannedCell {
+                strategy,
+                shape,
+                rate_per_s: None,
+            };
+            planned.begin(&profile.name, Modes::new())
+        };
+        let stage = Stage {
+            blocks: 0..2,
+            confirms: false,
+        };
+        for threads in [ALONE.threads, 2] {
+            let mut broken = cell(&Broken, threads);
+            let mut fine = cell(&pread::Pread, 1);
+            let mut both = [&mut broken, &mut fine];
+            run(&mut both, &job, &place, &stage, &mut NobodyWatches).expect("it goes on");
+            let skipped = broken.cell.skipped.expect("it is told");
+            assert_eq!(skipped.reason, "it panicked: planned");
+            assert_eq!((broken.cell.rounds.len(), fine.cell.rounds.len()), (0, 2));
+        }
+        for threads in [ALONE.threads, 2] {
+            let (mut broken, mut fine) = (cell(&Broken, threads), cell(&pread::Pread, 1));
+            broken.latencies.record(1_000);
+            let mut both = [&mut fine, &mut broken];
+            let long_enough = Job {
+                measured: Duration::from_millis(20),
+                ..job.clone()
+            };
+            let pace = turns::Pace::of(&both, &long_enough).expect("they are short");
+            let refused = turns::measure(&mut both, &long_enough, &place, pace, &stage);
+            let told = refused.expect_err("one is broken").to_string();
+            assert_eq!(told, "it panicked: planned");
+            assert!(fine.cell.rounds.is_empty() && fine.cell.turns.is_empty());
+        }
+    }
 
     #[test]
     fn a_shuffle_keeps_everything_and_depends_on_the_seed() {

@@ -5,7 +5,6 @@
 //! whoever makes them (`docs/figures.md`). So a runtime gets a thread that has run others before,
 //! as a lane alone has the measuring thread. One that does not end keeps its thread.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -14,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+
+use crate::measure::caught::told;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -76,14 +77,8 @@ impl<T> Runner<T> {
         let Ok(ended) = self.ended.recv_timeout(patience) else {
             bail!("it did not end within {patience:?}; its threads were left behind");
         };
-        ended.unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", message(&*panic))))
+        told(ended)
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::measure::caught::caught;
 use crate::measure::clock::Clock;
 use crate::measure::meter::Meter;
 use crate::measure::run::{Place, Running};
@@ -63,9 +64,11 @@ fn of_lane(way: Way, job: &Job<'_>) -> Option<u32> {
         return None;
     };
     let mut every = 1;
-    let asked = with_lane(job, &mut |lane| {
-        every = calibrate(lane, job.clock)?;
-        Ok(())
+    let asked = caught(|| {
+        with_lane(job, &mut |lane| {
+            every = calibrate(lane, job.clock)?;
+            Ok(())
+        })
     });
     asked.is_ok().then_some(every)
 }

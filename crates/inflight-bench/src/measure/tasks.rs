@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::measure::alarm::Alarm;
+use crate::measure::caught::caught;
 use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
@@ -302,7 +303,7 @@ pub(crate) fn in_turns(
     };
     let done = shifts
         .wait_for_rest(PATIENCE)
-        .and_then(|()| body(&mut shifts));
+        .and_then(|()| caught(|| body(&mut shifts)));
     crowd.wake_into(Phase::Stop);
     runner.end(PATIENCE)?;
     done

@@ -17,6 +17,7 @@ use anyhow::Result;
 use inflight_report::record::{Round, Turns};
 use oorandom::Rand64;
 
+use crate::measure::caught::caught;
 use crate::measure::meter::Meter;
 use crate::measure::run::{Place, Running, Stage, Stretch, drive, length_of, shuffle};
 use crate::measure::snapshot::Snapshot;
@@ -86,7 +87,7 @@ pub(crate) fn can_take(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> bool
 }
 
 /// Lets the cells take turns for the first round of a stage. They are as before if one of them
-/// fails, so that each can be tried alone.
+/// fails or panics, so that each can be tried alone.
 pub(crate) fn measure(
     cells: &mut [&mut Running],
     job: &Job<'_>,
@@ -118,7 +119,7 @@ pub(crate) fn measure(
         pace,
         sample_every: sample_every.unwrap_or(1),
     };
-    course.open(0, nobody, &mut |turn| {
+    let mut body = |turn: Turn<'_>| {
         for number in 0..pace.turns {
             for place in 0..there.len() {
                 let back = there.len() - 1 - place;
@@ -127,7 +128,8 @@ pub(crate) fn measure(
             }
         }
         Ok(())
-    })?;
+    };
+    caught(|| course.open(0, nobody, &mut body))?;
     for (cell, stretches) in cells.iter_mut().zip(taken) {
         let op_ps = stretches.iter().map(op_ps).collect();
         let rounds = stretches.iter().map(|stretch| stretch.round(begun));
