@@ -67,27 +67,61 @@ pub(crate) fn run(wanted: &Wanted) -> Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped))?;
     }
-    let mut told = Vec::new();
-    for (name, make) in KINDS {
-        if stopped.load(SeqCst) {
-            break;
-        }
-        eprintln!("== {name}");
-        told.push(match make(wanted.size_gib) {
-            Ok(place) => format!("{name:16} {}", measure(&program, &place, name, wanted)?),
-            Err(why) => format!("{name:16} cannot be made here: {why:#}"),
-        });
-    }
+    let (told, failed) = on_each(KINDS, &program, wanted, &stopped);
     for line in told {
         println!("{line}");
     }
     ensure!(!stopped.load(SeqCst), "interrupted");
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
     Ok(())
 }
 
-/// Measures in one place, and says what its record says.
-fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result<String> {
+/// Measures on each kind of place that can be made, until it is stopped. Returns what is to be
+/// told, and the names of those that failed.
+fn on_each(
+    kinds: &[Kind],
+    program: &Path,
+    wanted: &Wanted,
+    stopped: &AtomicBool,
+) -> (Vec<String>, Vec<&'static str>) {
+    let (mut told, mut failed) = (Vec::new(), Vec::new());
+    for (name, make) in kinds {
+        if stopped.load(SeqCst) {
+            break;
+        }
+        eprintln!("== {name}");
+        match make(wanted.size_gib) {
+            Ok(place) => match measure(program, &place, name, wanted) {
+                Ok([blocking, awaited]) => {
+                    told.push(format!("{name:16} {blocking}"));
+                    told.push(format!("{:16} awaited: {awaited}", ""));
+                }
+                Err(why) => {
+                    told.push(format!("{name:16} failed: {why:#}"));
+                    failed.push(*name);
+                }
+            },
+            Err(why) => told.push(format!("{name:16} cannot be made here: {why:#}")),
+        }
+    }
+    (told, failed)
+}
+
+/// Exit codes of a command that leaves a record of all that can be measured: done, and that some
+/// profiles mean nothing here, as those that meet the device in memory.
+/// Source: `crates/inflight-bench/src/exit.rs`.
+const USABLE: [i32; 2] = [0, 3];
+
+/// Measures in one place, and says what its record says of blocking calls and of what is awaited.
+fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result<[String; 2]> {
     let record = wanted.records.join(format!("{name}.json"));
+    // What an earlier run has left would pass for this one's.
+    match fs::remove_file(&record) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).context("the record of an earlier run stays");
+        }
+        _ => {}
+    }
     let status = Command::new(program)
         .arg("bench")
         .arg(&place.target)
@@ -98,24 +132,35 @@ fn measure(program: &Path, place: &Place, name: &str, wanted: &Wanted) -> Result
         .stdout(Stdio::null())
         .status()
         .context("the command cannot be started")?;
-    // Some profiles mean nothing in memory, which the exit code says; the record has the others.
+    let is_usable = status.code().is_some_and(|code| USABLE.contains(&code));
+    ensure!(is_usable, "the command ended with {status}");
     let text = fs::read_to_string(&record)
         .with_context(|| format!("no record of {name}: the command ended with {status}"))?;
     worst(&serde_json::from_str(&text)?)
 }
 
-/// The worst regret of the library's blocking calls in a record by the bad end of its interval, in
+/// The worst regrets of the library in a record, of its blocking calls and of what is awaited, in
 /// words.
-fn worst(record: &Value) -> Result<String> {
+fn worst(record: &Value) -> Result<[String; 2]> {
     let stored = record.get("regrets").cloned();
     let stored: Option<Vec<Regret>> = stored.map(serde_json::from_value).transpose()?;
     let all = stored.unwrap_or_default();
-    let (blocking, _) = blocking_and_others(&all);
-    let Some(worst) = regret::worst(&blocking) else {
-        return Ok("nothing could be compared".to_owned());
+    let (blocking, others) = blocking_and_others(&all);
+    let is_awaited = |one: &&Regret| AWAITED.contains(&one.strategy.as_str());
+    let awaited: Vec<&Regret> = others.into_iter().filter(is_awaited).collect();
+    Ok([in_words(&blocking), in_words(&awaited)])
+}
+
+/// The strategies that await what the library does: in its run loop, and on tokio.
+const AWAITED: [&str; 3] = ["inflight-local", "inflight-async", "inflight-async-1"];
+
+/// The worst of some regrets by the bad end of its interval.
+fn in_words(regrets: &[&Regret]) -> String {
+    let Some(worst) = regret::worst(regrets) else {
+        return "nothing could be compared".to_owned();
     };
-    let within = blocking.iter().filter(|one| one.is_within()).count();
-    Ok(format!(
+    let within = regrets.iter().filter(|one| one.is_within()).count();
+    format!(
         "{:+.1} % at the bad end of its interval ({:+.1} in the middle, {:+.1} at the good end) in \
          {} against {}; {within} of {} cells within 3 % with their whole interval",
         worst.percent_at_worst(),
@@ -123,8 +168,8 @@ fn worst(record: &Value) -> Result<String> {
         worst.percent_at_best(),
         worst.cell,
         worst.reference,
-        blocking.len()
-    ))
+        regrets.len()
+    )
 }
 
 /// A directory to measure in, or a device to read from. Its fields are dropped in order: what was
@@ -329,7 +374,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_worst_regret_is_that_of_the_blocking_calls_the_better_of_the_two_ways() {
+    fn the_worst_regrets_are_those_of_the_better_blocking_call_and_of_what_is_awaited() {
         let regret = |strategy: &str, depth: u32, ratio: f64, hi: f64| {
             json!({"profile": "p", "strategy": strategy, "depth": depth,
                    "ratio": ratio, "lo": ratio - 0.01, "hi": hi, "level": 0.96,
@@ -340,7 +385,7 @@ mod tests {
             regret("inflight-threads", 4, 1.10, 1.12), regret("inflight", 32, 1.02, 1.20),
             regret("inflight-threads", 32, 1.03, 1.04), regret("inflight-async", 1, 3.0, 3.1)
         ]});
-        let told = worst(&record).unwrap();
+        let [told, awaited] = worst(&record).unwrap();
         let bad_end = "+20.0 % at the bad end of its interval (+2.0 in the middle, +1.0 at the \
                        good end) in p/inflight/32 against";
         assert!(told.starts_with(bad_end), "{told}");
@@ -348,7 +393,55 @@ mod tests {
             told.ends_with("1 of 3 cells within 3 % with their whole interval"),
             "{told}"
         );
-        assert_eq!(worst(&json!({})).unwrap(), "nothing could be compared");
+        let bad_end = "+210.0 % at the bad end of its interval";
+        assert!(awaited.starts_with(bad_end), "{awaited}");
+        assert!(awaited.contains("0 of 1 cells"), "{awaited}");
+        let nothing = "nothing could be compared";
+        assert_eq!(worst(&json!({})).unwrap(), [nothing, nothing]);
+    }
+
+    /// A command that answers like this, whatever it is asked.
+    fn program(directory: &Path, answer: &str) -> PathBuf {
+        let (text, path) = (directory.join("text"), directory.join("command"));
+        // Its arguments: bench TARGET --profile NAMES --export-json RECORD
+        fs::write(&text, format!("#!/bin/sh\n{answer}\n")).expect("a file");
+        // Copied by another process: a child of another test may hold what this one has open for
+        // writing, and then it cannot be started (execve(2), ETXTBSY).
+        let mut copy = Command::new("install");
+        output(copy.args(["-m", "755"]).arg(&text).arg(&path)).expect("a copy");
+        path
+    }
+
+    #[test]
+    fn a_place_that_fails_is_told_and_the_next_one_measured() {
+        let kinds: &[Kind] = &[
+            ("one", |_| Place::directory(&std::env::temp_dir())),
+            ("none", |_| Err(anyhow::anyhow!("no such module"))),
+            ("two", |_| Place::directory(&std::env::temp_dir())),
+        ];
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let wanted = Wanted {
+            profiles: "p".to_owned(),
+            records: directory.path().to_owned(),
+            size_gib: 1,
+            arguments: Vec::new(),
+        };
+        let on_each = |answer: &str| {
+            let program = program(directory.path(), answer);
+            on_each(kinds, &program, &wanted, &AtomicBool::new(false))
+        };
+        let (told, failed) = on_each("echo '{}' > \"$6\"; exit 3");
+        assert!(failed.is_empty() && told.len() == 5, "{told:?}");
+        // The records of that run are there, and are not this one's.
+        for answer in ["exit 2", "exit 0", "echo '{}' > \"$6\"; exit 130"] {
+            let (told, failed) = on_each(answer);
+            assert_eq!(failed, ["one", "two"], "{answer}");
+            assert!(told[0].contains("failed: "), "{told:?}");
+            assert_eq!(
+                told[1],
+                "none             cannot be made here: no such module"
+            );
+        }
     }
 
     #[test]
