@@ -56,12 +56,19 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
-    let (measured, reread) = measure(options, &plan, &mut data, &record, clock, progress)?;
-    record.reread = reread;
+    let run = Run {
+        options,
+        plan: &plan,
+        blank: &record,
+        clock,
+        progress,
+    };
+    let measured = run.measure(&mut data)?;
+    record.reread = measured.reread;
     progress.rest();
     record.took_ns = clock.now_ns();
     record.interrupted = signals::interrupted();
-    assemble::finish(&mut record, measured)?;
+    assemble::finish(&mut record, measured.cells)?;
     if options.keep_file {
         for path in data.keep()? {
             progress.say(&format!("kept {}", path.display()));
@@ -70,7 +77,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     drop(data);
     show::show(&record, &options.exports)?;
     drop(patience);
-    Ok(exit_code(&record, options))
+    Ok(exit_code(&record, options, measured.refused))
 }
 
 /// What would otherwise fail only after the data was written.
@@ -100,30 +107,67 @@ fn clean_up(directory: &Path, progress: &Progress) {
     }
 }
 
-fn measure(
-    options: &Options,
-    plan: &Plan,
-    data: &mut TestData,
-    blank: &Record,
+/// What the profiles of a run have in common.
+struct Run<'a> {
+    options: &'a Options,
+    plan: &'a Plan,
+    /// The record without its cells.
+    blank: &'a Record,
     clock: Clock,
-    progress: &Progress,
-) -> Result<(Vec<Running>, Option<Reread>)> {
-    let mut reread = None;
-    let end = Instant::now() + plan.left(Duration::from_nanos(clock.now_ns()));
-    let stat = storage::stat_of(&blank.target);
-    let mut done = Vec::new();
-    for (number, planned) in (0u64..).zip(&plan.profiles) {
+    progress: &'a Progress,
+}
+
+/// What was measured.
+#[derive(Default)]
+struct Measured {
+    cells: Vec<Running>,
+    reread: Option<Reread>,
+    /// The exit code of the first profile that could not be set up, if one could not.
+    refused: Option<u8>,
+}
+
+impl Run<'_> {
+    /// Measures all profiles. One that cannot be set up leaves its reason; the others go on.
+    fn measure(&self, data: &mut TestData) -> Result<Measured> {
+        let end = Instant::now() + self.plan.left(Duration::from_nanos(self.clock.now_ns()));
+        let stat = storage::stat_of(&self.blank.target);
+        let mut done = Measured::default();
+        for (number, planned) in self.plan.profiles.iter().enumerate() {
+            let profile = &planned.profile;
+            if signals::interrupted() {
+                done.cells.extend(all_skipped(planned, assemble::STOPPED));
+                continue;
+            }
+            let refused = data.refusal(profile).map(str::to_owned);
+            if let Some(reason) = refused.or_else(|| data.too_large_for_cache(profile)) {
+                done.cells.extend(all_skipped(planned, &reason));
+                continue;
+            }
+            let device = DeviceMeter::open(stat.as_deref());
+            if let Err(error) = self.measure_one(number, data, device, end, &mut done) {
+                let reason = format!("{error:#}");
+                self.progress
+                    .say(&format!("{}: not run: {reason}", profile.name));
+                done.cells.extend(all_skipped(planned, &reason));
+                done.refused = done.refused.or(Some(exit::code_of(&error)));
+            }
+        }
+        Ok(done)
+    }
+
+    /// Sets the profile of this number up and measures it.
+    fn measure_one(
+        &self,
+        number: usize,
+        data: &mut TestData,
+        device: DeviceMeter,
+        end: Instant,
+        done: &mut Measured,
+    ) -> Result<()> {
+        let (options, plan) = (self.options, self.plan);
+        let planned = &plan.profiles[number];
         let profile = &planned.profile;
-        if signals::interrupted() {
-            done.extend(all_skipped(planned, assemble::STOPPED));
-            continue;
-        }
-        let refused = data.refusal(profile).map(str::to_owned);
-        if let Some(reason) = refused.or_else(|| data.too_large_for_cache(profile)) {
-            done.extend(all_skipped(planned, &reason));
-            continue;
-        }
-        let paths = data.make(profile, progress)?;
+        let paths = data.make(profile, self.progress)?;
         let (files, refused) = data.open(profile, paths)?;
         let (fds, work) = (files.fds(), profile.work(files.file_bytes));
         let job = Job {
@@ -134,8 +178,8 @@ fn measure(
             share: Share::whole(),
             direct: profile.direct() && refused.is_none(),
             depth: 1,
-            seed: mix(options.seed ^ mix(number)),
-            clock,
+            seed: mix(options.seed ^ mix(u64::try_from(number)?)),
+            clock: self.clock,
             fio: &options.fio,
             warmup: plan.warmup,
             measured: plan.measured,
@@ -145,26 +189,25 @@ fn measure(
             target::prepare_cache(&files, profile)?;
         }
         let asks = profile.direct() && profile.asked.access.reads();
-        if reread.is_none() && refused.is_none() && asks && !signals::interrupted() {
-            reread = read_twice(profile, &files, &job)?;
+        if done.reread.is_none() && refused.is_none() && asks && !signals::interrupted() {
+            done.reread = read_twice(profile, &files, &job)?;
         }
-        let mut watch = Rounds::begin(progress, plan, usize::try_from(number)?);
+        let mut watch = Rounds::begin(self.progress, plan, number);
         let place = run::Place {
-            device: DeviceMeter::open(stat.as_deref()),
+            device,
             ground: Ground::new(profile, files.handles()),
         };
         let now = Instant::now();
         let left = end.saturating_duration_since(now);
-        let number = usize::try_from(number)?;
         let until = now + left.mul_f64(plan.share_of(number));
         // What the others need is left to them, no more.
         let others = plan.expected_of(&plan.profiles[number + 1..]);
         let latest = until.max(now + left.saturating_sub(others));
-        let course = Course::new(blank, plan, profile, until..latest, progress);
+        let course = Course::new(self.blank, plan, profile, until..latest, self.progress);
         course.run(&mut cells, &job, &place, &mut watch)?;
-        done.extend(cells.into_iter().chain(unfit));
+        done.cells.extend(cells.into_iter().chain(unfit));
+        Ok(())
     }
-    Ok((done, reread))
 }
 
 /// Before anybody reads of a file: whether what was read once is there sooner.
@@ -239,9 +282,12 @@ fn counts(record: &Record, profile: &ProfileSummary) -> bool {
         || done.any(|cell| open::out(record, profile, cell).is_none())
 }
 
-fn exit_code(record: &Record, options: &Options) -> u8 {
+fn exit_code(record: &Record, options: &Options, refused: Option<u8>) -> u8 {
     if record.interrupted {
         return exit::INTERRUPTED;
+    }
+    if let Some(code) = refused {
+        return code;
     }
     let nothing_ran = record.cells.iter().all(|cell| cell.rounds.is_empty());
     let in_vain = |profile: &ProfileSummary| {

@@ -1,4 +1,7 @@
 //! Exit codes, and the errors that carry one.
+//!
+//! Where a profile of several could not be set up, the code is that of the first one's error; what
+//! the others measured is shown all the same.
 
 use std::fmt;
 

@@ -4,7 +4,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 
-use crate::support::{directory, record, run, scratch_files, stderr};
+use inflight_report::Record;
+
+use crate::support::{Running, bench, directory, record, run, scratch_files, stderr};
 
 #[test]
 fn an_existing_file_is_only_read() {
@@ -147,4 +149,34 @@ fn a_missing_fio_is_told_before_anything_is_written() {
     let told = stderr(&output);
     assert!(told.contains("install the package `fio`"), "{told}");
     assert!(!told.contains("writing"), "{told}");
+}
+
+#[test]
+fn a_profile_that_cannot_be_set_up_costs_nothing_that_was_measured_before() {
+    let directory = directory();
+    let profiles = "cached-random-read,group-commit,cold-random-read";
+    let short = ["--size", "16m", "--rounds", "2", "--cell-time", "300"];
+    let args = ["--profile", profiles, "--strategy", "pread"];
+    let mut command = bench(directory.path(), &[&args[..], &short].concat());
+    let mut running = Running::start(command.args(["--export-json", "-"]));
+    running.wait_for("cached-random-read: round 1/2");
+    // What is open can still be read, and nothing more can be made.
+    std::fs::remove_dir_all(directory.path()).unwrap();
+    std::fs::write(directory.path(), "no directory").unwrap();
+    running.wait_for("group-commit: not run: no test file can be made");
+    let output = running.end();
+    std::fs::remove_file(directory.path()).unwrap();
+    assert_eq!(output.status.code(), Some(4), "refused: {output:?}");
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let [read, written, cold] = &record.cells[..] else {
+        panic!("one cell for each profile: {:?}", record.cells);
+    };
+    assert_eq!(read.rounds.len(), 2);
+    for cell in [written, cold] {
+        let why = cell.skipped.as_ref().map(|skipped| skipped.reason.as_str());
+        assert!(
+            why.is_some_and(|why| why.contains("no test file")),
+            "{why:?}"
+        );
+    }
 }
