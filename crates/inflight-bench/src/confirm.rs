@@ -25,7 +25,7 @@ use inflight_report::regret::{MOST_SEARCHES, to_confirm, to_settle};
 use inflight_report::stats::MOST_LOOKS;
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
-use crate::measure::turns;
+use crate::measure::turns::{self, Ended};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::progress::Progress;
@@ -236,7 +236,12 @@ impl<'a> Course<'a> {
         let mut front: Vec<&mut Running> = cells.iter_mut().filter(is_chosen).collect();
         for left in (0..more.rounds).rev() {
             let begun = Instant::now();
-            Self::block(&mut front, job, place, fresh.next, fresh.by_turns)?;
+            if self.block(&mut front, job, place, fresh)? == Ended::Late {
+                let profile = &self.profile.name;
+                let told = "a round by turns was not over in time, and is left out";
+                self.progress.say(&format!("{profile}: {told}"));
+                break;
+            }
             fresh.next += 1;
             let took = begun.elapsed();
             fresh.fastest = fresh.fastest.min(took);
@@ -260,14 +265,15 @@ impl<'a> Course<'a> {
     /// One fresh round: those who can take turns do if they are to, the others run one after the
     /// other.
     fn block(
+        &self,
         front: &mut [&mut Running],
         job: &Job<'_>,
         place: &Place<'_>,
-        block: u32,
-        by_turns: bool,
-    ) -> Result<()> {
+        fresh: &Fresh,
+    ) -> Result<Ended> {
+        let by_turns = fresh.by_turns;
         let stage = Stage {
-            blocks: block..block + 1,
+            blocks: fresh.next..fresh.next + 1,
             confirms: true,
         };
         let (mut in_turn, mut alone): (Vec<&mut Running>, Vec<&mut Running>) = front
@@ -275,17 +281,21 @@ impl<'a> Course<'a> {
             .map(|cell| &mut **cell)
             .partition(|cell| by_turns && turns::can_take(cell, job, place));
         let pace = turns::Pace::of(&in_turn, job).filter(|_| in_turn.len() > 1);
-        let done = match pace {
+        let latest = self.plan.leaves_out().then_some(self.latest);
+        let ended = match pace {
             Some(pace) if !signals::interrupted() => {
-                turns::measure(&mut in_turn, job, place, pace, &stage).is_ok()
+                turns::measure(&mut in_turn, job, place, pace, &stage, latest).ok()
             }
-            _ => false,
+            _ => None,
         };
-        // Also those who are refused what all of them together need, as locked memory.
-        if !done {
-            alone.append(&mut in_turn);
+        match ended {
+            Some(Ended::Late) => return Ok(Ended::Late),
+            Some(Ended::Whole) => {}
+            // Also those who are refused what all of them together need, as locked memory.
+            None => alone.append(&mut in_turn),
         }
-        run::run(&mut alone, job, place, &stage, &mut Quiet)
+        run::run(&mut alone, job, place, &stage, &mut Quiet)?;
+        Ok(Ended::Whole)
     }
 
     /// Asks the report which of the cells, as they are now, are to run next.

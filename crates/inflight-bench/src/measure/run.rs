@@ -355,7 +355,7 @@ mod tests {
                 ..job.clone()
             };
             let pace = turns::Pace::of(&both, &long_enough).expect("they are short");
-            let refused = turns::measure(&mut both, &long_enough, &place, pace, &stage);
+            let refused = turns::measure(&mut both, &long_enough, &place, pace, &stage, None);
             let told = refused.expect_err("one is broken").to_string();
             assert_eq!(told, "it panicked: planned");
             assert!(fine.cell.rounds.is_empty() && fine.cell.turns.is_empty());

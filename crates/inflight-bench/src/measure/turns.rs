@@ -11,7 +11,7 @@
 //! seldom, as the one that does so most seldom, but for threads whose operations are slow.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use inflight_report::record::{Round, Turns};
@@ -86,15 +86,30 @@ pub(crate) fn can_take(cell: &Running, job: &Job<'_>, place: &Place<'_>) -> bool
     rests && finds_the_same && cell.cell.rate_per_s.is_none() && cell.cell.skipped.is_none()
 }
 
-/// Lets the cells take turns for the first round of a stage. They are as before if one of them
-/// fails or panics, so that each can be tried alone.
+/// How a round by turns ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Whole,
+    /// Its time was over before: nothing of it counts.
+    Late,
+}
+
+/// Lets the cells take turns for the first round of a stage, until `latest` at most: on a busy
+/// machine handing over to many threads, and waiting until all of them rest, takes much longer than
+/// the turns. They are as before if it is late then, and also if one of them fails or panics, so
+/// that each can be tried alone.
 pub(crate) fn measure(
     cells: &mut [&mut Running],
     job: &Job<'_>,
     place: &Place<'_>,
     pace: Pace,
     stage: &Stage,
-) -> Result<()> {
+    latest: Option<Instant>,
+) -> Result<Ended> {
+    let is_late = || latest.is_some_and(|latest| Instant::now() >= latest);
+    if is_late() {
+        return Ok(Ended::Late);
+    }
     place.ground.prepare()?;
     let begun = Round {
         block: stage.blocks.start,
@@ -119,9 +134,14 @@ pub(crate) fn measure(
         pace,
         sample_every: sample_every.unwrap_or(1),
     };
+    let mut ended = Ended::Whole;
     let mut body = |turn: Turn<'_>| {
         for number in 0..pace.turns {
             for place in 0..there.len() {
+                if is_late() {
+                    ended = Ended::Late;
+                    return Ok(());
+                }
                 let back = there.len() - 1 - place;
                 let index = there[if number % 2 == 0 { place } else { back }];
                 taken[index].push(turn(index)?);
@@ -130,6 +150,9 @@ pub(crate) fn measure(
         Ok(())
     };
     caught(|| course.open(0, nobody, &mut body))?;
+    if ended == Ended::Late {
+        return Ok(ended);
+    }
     for (cell, stretches) in cells.iter_mut().zip(taken) {
         let op_ps = stretches.iter().map(op_ps).collect();
         let rounds = stretches.iter().map(|stretch| stretch.round(begun));
@@ -139,7 +162,7 @@ pub(crate) fn measure(
             op_ps,
         });
     }
-    Ok(())
+    Ok(ended)
 }
 
 /// Picoseconds per operation, with four digits, beside which any noise is large; 0 where none was
@@ -279,7 +302,7 @@ mod tests {
     use crate::strategy::cut::Cut;
     use crate::strategy::one_by_one::{OneByOne, Perform};
     use crate::strategy::tasks::StepStrategy;
-    use crate::strategy::{ALONE, Shape, Strategy};
+    use crate::strategy::{ALONE, STRATEGIES, Shape, Strategy, find};
     use crate::work::Step;
 
     /// Who did a step, by the seed of its lane, and where.
@@ -399,7 +422,9 @@ mod tests {
             confirms: true,
         };
         assert!(can_take(&one, &job, &place) && can_take(&other, &job, &place));
-        measure(&mut [&mut one, &mut other], &job, &place, pace, &stage).unwrap();
+        let mut both = [&mut one, &mut other];
+        let ended = measure(&mut both, &job, &place, pace, &stage, None).unwrap();
+        assert_eq!(ended, Ended::Whole);
         for cell in [&one, &other] {
             let round = &cell.cell.rounds[0];
             assert!(cell.cell.rounds.len() == 1 && round.confirms && round.block == 8);
@@ -442,6 +467,36 @@ mod tests {
         slow.latencies.record(400_000);
         take_turns(one(), slow);
         assert_eq!(TIMED_ONE_IN.lock().unwrap()[6..], [5, 1, 1]);
+    }
+
+    #[test]
+    fn a_round_that_is_not_over_in_time_leaves_nothing() {
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 30);
+        let job = Job::of(&work);
+        let place = Place {
+            device: DeviceMeter::open(None),
+            ground: Ground::new(&profile, &[]),
+        };
+        let pace = Pace {
+            warmup: Duration::from_millis(1),
+            turn: Duration::from_millis(1),
+            turns: 10_000,
+        };
+        let stage = Stage {
+            blocks: 8..9,
+            confirms: true,
+        };
+        let null = find(STRATEGIES, "null").expect("it is in the list");
+        let (mut one, mut other) = (cell(null, ALONE, 1), cell(null, TWO_THREADS, 1));
+        let mut both = [&mut one, &mut other];
+        for time in [Duration::ZERO, Duration::from_millis(10)] {
+            let latest = Some(Instant::now() + time);
+            let ended = measure(&mut both, &job, &place, pace, &stage, latest).unwrap();
+            assert_eq!(ended, Ended::Late);
+            let mut cells = both.iter().map(|running| &running.cell);
+            assert!(cells.all(|cell| cell.rounds.is_empty() && cell.turns.is_empty()));
+        }
     }
 
     #[test]
