@@ -47,6 +47,9 @@ pub struct Stats {
     /// [`dont_cache`](crate::fs::WriteAt::dont_cache) or a
     /// [`priority`](crate::fs::WriteAt::priority); why is among the fallbacks.
     pub hints_unheard: u64,
+    /// Flushes of files that were made for syncs that may share them, each by a plain system call
+    /// that is not among the others: by a thread of the pool mostly.
+    pub flushes: u64,
     /// Syncs that were served by the flush of another (`docs/design/group-commit.md`).
     pub shared_syncs: u64,
     /// Writes with the wish [`dsync`](crate::fs::WriteAt::dsync) that were kept by a sync behind
@@ -277,6 +280,7 @@ impl Counters {
         // Each flush after its syncs: read in the other order, there are never more of them.
         let flushes = self.syncs.flushes.load(Ordering::Relaxed);
         let syncs = self.syncs.syncs.load(Ordering::Relaxed);
+        stats.flushes = flushes;
         stats.shared_syncs = syncs.saturating_sub(flushes);
         stats.in_flight += self.syncs.in_flight.load(Ordering::Relaxed);
         stats.operations += syncs;

@@ -50,6 +50,7 @@ fn many_tasks_share_few_flushes() {
             after.shared_syncs - before.shared_syncs,
             10 * TASKS as u64 - flushes
         );
+        assert_eq!(after.flushes - before.flushes, flushes);
     });
 }
 
