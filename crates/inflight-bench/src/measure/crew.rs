@@ -4,11 +4,12 @@ use std::panic::resume_unwind;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{RwLock, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
 use std::thread::{scope, sleep, yield_now};
 
 use anyhow::{Context, Result};
 
+use crate::measure::calls::{Calls, Counting};
 use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
 use crate::measure::heat::Timed;
@@ -33,8 +34,10 @@ struct Crew {
     /// 128 busy threads on a few processors then need seconds to get started.
     gate: RwLock<()>,
     published: Vec<Published>,
-    /// Whether there is a lane whose system calls are not among what is published.
+    /// Whether there is a lane whose system calls nobody knows.
     hides_syscalls: AtomicBool,
+    /// Those of lanes that are counted together.
+    calls: Arc<Calls>,
 }
 
 impl Crew {
@@ -44,18 +47,25 @@ impl Crew {
             gate: RwLock::new(()),
             published: (0..threads).map(|_| Published::default()).collect(),
             hides_syscalls: AtomicBool::new(false),
+            calls: Arc::default(),
         }
     }
 
     fn counters(&self) -> Counters {
-        published::sum(&self.published)
+        let published = published::sum(&self.published);
+        Counters {
+            syscalls: self.calls.now().unwrap_or(published.syscalls),
+            ..published
+        }
     }
 
-    /// A lane has joined.
-    fn hear_of(&self, lane: &dyn Lane) {
-        if !lane.counts_its_own() {
+    /// A lane has joined, and stays while what is returned lives.
+    fn hear_of(&self, lane: &dyn Lane) -> Option<Counting> {
+        let counting = lane.asks_for_all().map(|asked| self.calls.begin(asked));
+        if counting.is_none() && !lane.counts_its_own() {
             self.hides_syscalls.store(true, Relaxed);
         }
+        counting
     }
 
     /// What has been done, without the system calls where they are not all known.
@@ -212,7 +222,7 @@ fn work_in_turns(
 ) -> Result<()> {
     let mut meter = Meter::new(job.clock);
     with_lane(job, &mut |lane| {
-        crew.hear_of(lane);
+        let _counting = crew.hear_of(lane);
         lane.sample_every(sample_every);
         loop {
             // Held until this lane rests, which the measuring thread waits for.
@@ -246,7 +256,7 @@ fn work(
     let (mut ready, mut effective) = (Some(ready), Modes::new());
     let mut meter = Meter::new(job.clock);
     with_lane(job, &mut |lane| {
-        crew.hear_of(lane);
+        let _counting = crew.hear_of(lane);
         lane.sample_every(sample_every);
         drop(ready.take());
         drop(crew.gate.read());

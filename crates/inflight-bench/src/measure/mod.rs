@@ -3,6 +3,7 @@
 pub(crate) mod alarm;
 pub(crate) mod alone;
 pub(crate) mod by_clock;
+pub(crate) mod calls;
 pub(crate) mod caught;
 pub(crate) mod clock;
 pub(crate) mod crew;

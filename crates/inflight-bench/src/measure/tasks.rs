@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::measure::alarm::Alarm;
+use crate::measure::calls::Calls;
 use crate::measure::caught::caught;
 use crate::measure::clock::Clock;
 use crate::measure::ground::Ground;
@@ -60,6 +61,8 @@ pub(crate) struct Crowd {
     published: Vec<Published>,
     /// A few for all tasks, so that hardly ever two of them want the same one.
     timed: Vec<Mutex<Timed>>,
+    /// Those of all tasks together, where somebody counts them.
+    calls: Arc<Calls>,
     /// One for each task, there while it rests.
     resting: Mutex<Vec<Option<Waker>>>,
 }
@@ -75,6 +78,7 @@ impl Crowd {
             timed: (0..depth.min(host::cpus()))
                 .map(|_| Mutex::new(Timed::new()))
                 .collect(),
+            calls: Arc::default(),
             resting: Mutex::new((0..depth).map(|_| None).collect()),
         }
     }
@@ -154,7 +158,18 @@ impl Crowd {
     }
 
     fn counters(&self) -> Counters {
-        published::sum(&self.published)
+        Counters {
+            syscalls: self.calls.now().unwrap_or(0),
+            ..published::sum(&self.published)
+        }
+    }
+
+    /// What has been done, without the system calls where nobody counts them: runtimes do not.
+    fn told(&self, stretch: Stretch) -> Stretch {
+        Stretch {
+            syscalls: stretch.syscalls.filter(|_| self.calls.now().is_some()),
+            ..stretch
+        }
     }
 
     /// Ends the warm-up.
@@ -239,11 +254,7 @@ fn measure_within(
         bail!("its tasks ended before they were told to");
     }
     let stretch = Stretch::between(&before, &after, crowd.timed(), effective, sample_every);
-    // Runtimes do not count their system calls.
-    Ok(Stretch {
-        syscalls: None,
-        ..stretch
-    })
+    Ok(crowd.told(stretch))
 }
 
 /// Tasks that work when they are told to.
@@ -264,10 +275,7 @@ impl Shifts<'_> {
         crowd.enter(Phase::Rest);
         self.wait_for_rest(PATIENCE)?;
         let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
-        Ok(Stretch {
-            syscalls: None,
-            ..stretch
-        })
+        Ok(crowd.told(stretch))
     }
 
     fn wait_for_rest(&self, patience: Duration) -> Result<()> {
@@ -363,9 +371,8 @@ fn by_the_alarm(
     let open = pace.account(backlog, &mut timed);
     let stretch = Stretch::between(&before, &after, timed, effective, 1);
     Ok(Stretch {
-        syscalls: None,
         open: Some(open),
-        ..stretch
+        ..crowd.told(stretch)
     })
 }
 
@@ -390,10 +397,7 @@ fn synced_at_end(
     let after = Snapshot::end(device, job.clock, || crowd.counters());
     let sample_every = crowd.sample_every();
     let stretch = Stretch::between(&before, &after, crowd.timed(), effective, sample_every);
-    Ok(Stretch {
-        syscalls: None,
-        ..stretch
-    })
+    Ok(crowd.told(stretch))
 }
 
 type Runner = runner::Runner<Modes>;
@@ -416,6 +420,7 @@ fn start(
         direct: job.direct,
         work: job.work.clone(),
         depth: job.depth,
+        calls: Arc::clone(&crowd.calls),
     };
     let runner = runner::start(move || strategy.run(&step_job, tasks))?;
     Ok((runner, all_ready))

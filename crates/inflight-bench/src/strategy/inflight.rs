@@ -19,6 +19,7 @@ use super::tasks::Block;
 use super::threads::Threads;
 use super::{Body, Job, Modes, Road, Shape, Strategy, Unavailable, Way, as_answer, modes};
 use super::{inflight_batch, inflight_queue};
+use crate::measure::calls::Asked;
 use crate::profile::Profile;
 use crate::work::{Kind, Step, Work, noise};
 
@@ -205,7 +206,13 @@ impl Block for PoolBuf {
 /// System calls of the engine so far.
 fn calls(engine: &Engine) -> u64 {
     let stats = engine.stats();
-    stats.enters + stats.plain_calls + stats.helped_reads + stats.pool_calls
+    stats.enters + stats.plain_calls + stats.helped_reads + stats.pool_calls + stats.flushes
+}
+
+/// The same for the measuring thread, of all that share the engine.
+pub(super) fn asks_for_calls(engine: &Engine) -> Asked {
+    let engine = engine.clone();
+    Box::new(move || calls(&engine))
 }
 
 impl Means {
@@ -244,6 +251,10 @@ impl<B: Block + IoBufMut> Perform for Alone<'_, B> {
 
     fn all_syscalls(&self) -> Option<u64> {
         Some(self.means.calls())
+    }
+
+    fn asks_for_all(&self) -> Option<Asked> {
+        Some(asks_for_calls(&self.means.engine))
     }
 
     #[inline]

@@ -12,15 +12,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::inflight::fs::File;
-use ::inflight::{BufPool, Engine, PoolBuf, Stats, local};
+use ::inflight::{BackendKind, BufPool, Engine, PoolBuf, Stats, local};
 use ::tokio::runtime::{Builder, Runtime};
 use anyhow::Result;
 
-use super::inflight::{open_all, pool_blocks};
+use super::inflight::{asks_for_calls, open_all, pool_blocks};
 use super::road::{self, Host};
 use super::tasks::{StepJob, StepStrategy, Task};
 use super::tokio::finish;
 use super::{Modes, modes};
+use crate::measure::calls::Counting;
 use crate::measure::host;
 use crate::work::{Kind, Step, Work};
 
@@ -44,6 +45,8 @@ pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
 
 /// What all of them work with.
 struct Means {
+    /// Gone before the engine, which is to last no longer than the tasks.
+    _counting: Option<Counting>,
     engine: Engine,
     files: Vec<File>,
 }
@@ -52,7 +55,14 @@ impl Means {
     fn new(job: &StepJob) -> Result<Self> {
         let engine = Engine::new()?;
         let files = open_all(&engine, &job.paths, job.direct, &job.work)?;
-        Ok(Self { engine, files })
+        // The threads of the pool do not count theirs.
+        let counts = engine.backend().kind == BackendKind::Uring;
+        let counting = counts.then(|| job.calls.begin(asks_for_calls(&engine)));
+        Ok(Self {
+            _counting: counting,
+            engine,
+            files,
+        })
     }
 
     async fn perform(&self, block: PoolBuf, step: Step) -> (io::Result<usize>, PoolBuf) {

@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::measure::calls::Asked;
 use crate::measure::clock::Clock;
 use crate::measure::meter::Meter;
 use crate::measure::pace::Pace;
@@ -300,6 +301,11 @@ pub(crate) trait Lane {
     /// added up.
     fn counts_its_own(&self) -> bool {
         self.knows_syscalls()
+    }
+
+    /// Asks for the system calls of all lanes together, where they share what counts them.
+    fn asks_for_all(&self) -> Option<Asked> {
+        None
     }
 
     /// The modes that took effect.

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use super::{Body, Job, Lane, Modes};
+use crate::measure::calls::Asked;
 use crate::measure::meter::Meter;
 use crate::measure::pace::Pace;
 use crate::work::{Kind, Ops, Step, stamp};
@@ -20,6 +21,11 @@ pub(crate) trait Perform {
 
     /// All system calls so far, of a performer that counts them itself.
     fn all_syscalls(&self) -> Option<u64> {
+        None
+    }
+
+    /// As [`Lane::asks_for_all`].
+    fn asks_for_all(&self) -> Option<Asked> {
         None
     }
 
@@ -124,6 +130,10 @@ impl<P: Perform> Lane for OneByOne<P> {
 
     fn counts_its_own(&self) -> bool {
         self.performer.all_syscalls().is_none()
+    }
+
+    fn asks_for_all(&self) -> Option<Asked> {
+        self.performer.asks_for_all()
     }
 
     fn effective(&self) -> Modes {

@@ -22,6 +22,7 @@ use anyhow::{Context, Result};
 
 use super::road::{self, Host};
 use super::{Modes, Road, Strategy, Way, as_answer};
+use crate::measure::calls::Calls;
 use crate::measure::meter::Counters;
 use crate::measure::tasks::{Crowd, Phase};
 use crate::profile::Profile;
@@ -101,6 +102,8 @@ pub(crate) struct StepJob {
     pub(crate) direct: bool,
     pub(crate) work: Work,
     pub(crate) depth: u32,
+    /// For a strategy that counts the system calls of all tasks together.
+    pub(crate) calls: Arc<Calls>,
 }
 
 impl StepJob {

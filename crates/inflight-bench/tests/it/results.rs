@@ -39,6 +39,40 @@ fn calls_per_op(cell: &Cell) -> Option<f64> {
 }
 
 #[test]
+fn the_calls_of_an_engine_are_told_for_all_threads_and_tasks_that_share_it() {
+    let directory = directory();
+    let strategies = "inflight-threads,inflight-local,inflight-async,inflight-async-1";
+    let args = [
+        "--strategy",
+        strategies,
+        "--depth",
+        "4",
+        "--cell-time",
+        "100",
+    ];
+    for (profile, least, most) in [
+        ("cached-random-read", 0.02, 1.5),
+        ("group-commit", 0.5, 3.5),
+    ] {
+        let (code, record) = record(
+            directory.path(),
+            &with(&[&args, &["--profile", profile][..]].concat()),
+        );
+        assert_eq!(code, 0);
+        for cell in &record.cells {
+            let backend = cell.effective.get("backend");
+            if !backend.is_some_and(|backend| backend.starts_with("uring")) {
+                println!("skipped: {} is not by a ring: {backend:?}", cell.id);
+                continue;
+            }
+            let calls = calls_per_op(cell).unwrap_or_else(|| panic!("{}: not told", cell.id));
+            println!("{}: {calls:.3} calls per operation", cell.id);
+            assert!((least..most).contains(&calls), "{}: {calls}", cell.id);
+        }
+    }
+}
+
+#[test]
 fn a_cached_run_reports_every_strategy() {
     let directory = directory();
     let names = STRATEGIES.join(",");
