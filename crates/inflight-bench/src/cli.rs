@@ -103,6 +103,8 @@ pub(crate) struct BenchFlags {
     rate: Vec<u64>,
 
     /// Bytes per operation, instead of those of the profile; `4k` is 4 KiB.
+    ///
+    /// Profiles that differ in block size alone are then one. Ranges have no block size.
     #[arg(hide_short_help = true, long, value_parser = size::parse_block, value_name = "SIZE")]
     block_size: Option<u32>,
 

@@ -81,10 +81,15 @@ pub(crate) struct PlannedCell {
 
 impl Plan {
     pub(crate) fn new(options: &Options, cpus: u32) -> Result<Self> {
-        let mut profiles = Vec::new();
+        let mut profiles: Vec<PlannedProfile> = Vec::new();
         for mut profile in profile::load(&options.profiles)? {
             if let Some(bytes) = options.block_size_bytes {
-                profile.resize(bytes);
+                profile.resize(bytes)?;
+            }
+            // Those that differed in block size alone are one now.
+            let mut known = profiles.iter().map(|planned| &planned.profile.name);
+            if known.any(|name| *name == profile.name) {
+                continue;
             }
             let depths = &mut profile.asked.queue_depths;
             if let Some(asked) = &options.depths {
@@ -196,6 +201,7 @@ impl Plan {
                 name,
                 block_bytes,
                 asked,
+                ..
             } = &planned.profile;
             let written = write!(text, "{name} {block_bytes} {asked:?}:");
             written.expect("a string takes everything");
@@ -448,6 +454,25 @@ mod tests {
         ids.sort_unstable();
         ids.dedup();
         assert_eq!(ids.len(), count);
+    }
+
+    #[test]
+    fn profiles_that_differ_in_block_size_alone_are_one_where_it_is_given() {
+        let names = |args| {
+            let profiles = plan(args).profiles;
+            let told = profiles.iter().map(|planned| planned.profile.summary());
+            let told = told.map(|told| (told.name, told.title[..6].to_owned()));
+            told.collect::<Vec<_>>()
+        };
+        let one = |name: &str| (name.to_owned(), "16 KiB".to_owned());
+        let large = ["--profile", "direct-large-read", "--block-size", "16k"];
+        assert_eq!(names(&large), [one("direct-large-read-16k")]);
+        let o1 = names(&["--profile", "o1", "--block-size", "16k"]);
+        assert_eq!(o1.len(), 4);
+        assert!(o1.contains(&one("buffered-random-write-16k")), "{o1:?}");
+        // One that has one size keeps its name.
+        let plain = ["--profile", "direct-random-read", "--block-size", "16k"];
+        assert_eq!(names(&plain), [one("direct-random-read")]);
     }
 
     #[test]

@@ -455,7 +455,7 @@ mod tests {
             run,
         });
         let mut profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
-        profile.resize(BLOCK_BYTES);
+        profile.resize(BLOCK_BYTES).unwrap();
         let work = profile.work(1 << 20);
         let job = Job {
             paths: &[PathBuf::from("/dev/null")],

@@ -26,6 +26,8 @@ const MAX_FILES: u32 = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) name: String,
+    /// Of several that differ in block size: what their names begin with.
+    stem: Option<String>,
     pub(crate) block_bytes: u32,
     pub(crate) asked: Asked,
 }
@@ -148,11 +150,25 @@ impl Profile {
         self.least_bytes() != self.block_bytes
     }
 
-    /// Takes another block size; ranges keep theirs.
-    pub(crate) fn resize(&mut self, block_bytes: u32) {
-        if self.asked.access != Access::RangeRead {
-            self.block_bytes = block_bytes;
+    /// Takes another block size, and the name that goes with it. Ranges have none that could be
+    /// another one.
+    pub(crate) fn resize(&mut self, block_bytes: u32) -> Result<()> {
+        if let Some(least) = self.asked.smallest_range_bytes {
+            let Self { name, .. } = self;
+            let (least, most) = (
+                size::human(least.into()),
+                size::human(self.block_bytes.into()),
+            );
+            return Err(usage(format!(
+                "--block-size: {name} reads ranges of {least} to {most}, not blocks of one size: \
+                 leave the one or the other out"
+            )));
         }
+        self.block_bytes = block_bytes;
+        if let Some(stem) = &self.stem {
+            self.name = sized(stem, block_bytes);
+        }
+        Ok(())
     }
 
     fn least_bytes(&self) -> u32 {
@@ -271,10 +287,11 @@ fn load_one(name: &str) -> Result<Vec<Profile>> {
 fn parse(name: &str, text: &str) -> Result<Vec<Profile>> {
     let asked: Asked =
         toml::from_str(text).map_err(|error| usage(format!("profile {name}: {error}")))?;
-    let profile = |name: String, block_bytes: u32| {
+    let profile = |name: String, stem: Option<String>, block_bytes: u32| {
         let asked = asked.clone();
         let profile = Profile {
             name,
+            stem,
             block_bytes,
             asked,
         };
@@ -284,16 +301,22 @@ fn parse(name: &str, text: &str) -> Result<Vec<Profile>> {
         Ok(profile)
     };
     match &asked.block_size_bytes {
-        Sizes::One(block_bytes) => Ok(vec![profile(name.to_owned(), *block_bytes)?]),
+        Sizes::One(block_bytes) => Ok(vec![profile(name.to_owned(), None, *block_bytes)?]),
         Sizes::Several(sizes) => {
             let each = sizes.iter().map(|&block_bytes| {
-                let size = size::human(u64::from(block_bytes)).replace("iB", "");
-                let size = size.replace(' ', "").to_lowercase();
-                profile(format!("{name}-{size}"), block_bytes)
+                let stem = Some(name.to_owned());
+                profile(sized(name, block_bytes), stem, block_bytes)
             });
             each.collect()
         }
     }
+}
+
+/// The name of one of several profiles that differ in block size.
+fn sized(stem: &str, block_bytes: u32) -> String {
+    let size = size::human(u64::from(block_bytes)).replace("iB", "");
+    let size = size.replace(' ', "").to_lowercase();
+    format!("{stem}-{size}")
 }
 
 #[cfg(test)]

@@ -109,11 +109,12 @@ fn a_profile_of_ones_own_is_measured() {
 #[test]
 fn wrong_flags_are_usage_errors() {
     let directory = directory();
-    let wrong: [&[&str]; 6] = [
+    let wrong: [&[&str]; 7] = [
         &["--profile", "nonsense"],
         &["--strategy", "nonsense"],
         &["--depth", "0"],
         &["--block-size", "1000"],
+        &["--block-size", "2k", "--profile", "cold-range-read"],
         &["--size", "4k"],
         &["--export-json", "/nonexistent/dir/file.json"],
     ];
@@ -136,6 +137,11 @@ fn wrong_flags_are_usage_errors() {
     assert!(taken.contains("cannot be made: Is a directory"), "{taken}");
     let below_a_file = said(&["--export-csv", "/proc/version/cells.csv"]);
     assert!(below_a_file.contains("Not a directory"), "{below_a_file}");
+    let ranges = stderr(&run(directory.path(), wrong[4]));
+    assert!(
+        ranges.contains("reads ranges of 4 KiB to 256 KiB"),
+        "{ranges}"
+    );
     let output = run(&directory.path().join("nothing"), &[]);
     assert_eq!(output.status.code(), Some(2));
     assert!(scratch_files(directory.path()).is_empty());
