@@ -249,6 +249,7 @@ pub(crate) fn command(known: &[&'static dyn Strategy]) -> clap::Command {
 impl BenchFlags {
     /// Checks the flags and fills in what was left out.
     pub(crate) fn into_options(self, known: &[&'static dyn Strategy]) -> Result<Options> {
+        self.check_that_it_measures()?;
         let mut strategies = chosen(&self.strategy, known)?;
         let named = |name: &&str| strategies.iter().any(|strategy| strategy.name() == *name);
         if self.fio.is_some() && !FIO_CHECKS.iter().any(named) {
@@ -291,6 +292,24 @@ impl BenchFlags {
             seed: self.seed.unwrap_or_else(fresh_seed),
             cell_time: self.cell_time.map(Duration::from_millis),
         })
+    }
+}
+
+impl BenchFlags {
+    /// Refuses what would come of nothing because nothing is measured.
+    fn check_that_it_measures(&self) -> Result<()> {
+        let instead = match (self.dry_run, self.explain) {
+            (true, true) => return Err(usage("--dry-run and --explain: ask for one at a time")),
+            (true, false) => "--dry-run",
+            (false, true) => "--explain",
+            (false, false) => return Ok(()),
+        };
+        match self.exports.first() {
+            Some(flag) => Err(usage(format!(
+                "{flag}: with {instead} nothing is measured that could be written"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

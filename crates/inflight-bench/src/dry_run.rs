@@ -1,6 +1,6 @@
 //! `inflight bench --dry-run`: what would be measured, and the same as a job for fio.
 //!
-//! Touches no disk and measures nothing. All of it is one job file, in which the plan is comment:
+//! Writes nothing and measures nothing. All of it is one job file, in which the plan is comment:
 //! fio can run what is printed, as an outside check of the whole plan.
 
 use std::path::Path;
@@ -16,19 +16,22 @@ use crate::profile::{PageCache, Profile};
 use crate::show;
 use crate::size::human;
 use crate::strategy::{fio_access, fio_lengths, fio_path, fio_together};
+use crate::target::{self, Place};
 use crate::work::Work;
 
 /// Prints the plan and returns the exit code.
 pub(crate) fn print(options: &Options) -> Result<u8> {
     let plan = Plan::new(options, host::cpus())?;
     let target = &options.target;
-    let size_bytes = match target.metadata() {
-        Ok(found) if found.is_file() => options.size_bytes.unwrap_or(found.len()),
-        _ => options.scratch_size_bytes(),
+    // A plan may be made for another machine, where what is named is there.
+    let place = match target.symlink_metadata() {
+        Ok(_) => target::examine(target)?,
+        Err(_) => Place::Directory(target.clone()),
     };
-    let file = match target.is_file() {
-        true => target.clone(),
-        false => target.join("inflight-fio-data"),
+    let size_bytes = place.size_for(options, &plan.asked())?;
+    let file = match &place {
+        Place::File { path, .. } => path.clone(),
+        Place::Directory(directory) => directory.join("inflight-fio-data"),
     };
     let mut text = summary(&plan, target, size_bytes);
     text += &job(options, &plan, &file, size_bytes)?;
@@ -94,7 +97,6 @@ fn cells(planned: &PlannedProfile) -> Vec<String> {
 
 /// The job: a section for each profile and depth, one after the other.
 fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<String> {
-    let target = &options.target;
     let rates: Vec<Option<u64>> = match options.rates.as_slice() {
         [] => vec![None],
         rates => rates.iter().copied().map(Some).collect(),
@@ -109,7 +111,7 @@ fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<S
     for planned in &plan.profiles {
         let profile = &planned.profile;
         // A file that was there before is never written to: not by fio either.
-        if target.is_file() && profile.writes() {
+        if file == options.target && profile.writes() {
             text += &format!("\n; {} writes, and has no section here\n", profile.name);
             continue;
         }

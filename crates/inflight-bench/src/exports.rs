@@ -64,6 +64,11 @@ impl Exports {
         !self.files().is_empty()
     }
 
+    /// The first flag that asks for a form.
+    pub(crate) fn first(&self) -> Option<&'static str> {
+        self.files().first().map(|(flag, _)| *flag)
+    }
+
     fn files(&self) -> Vec<(&'static str, &Path)> {
         let all = [
             ("--export-json", &self.export_json),

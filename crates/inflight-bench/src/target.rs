@@ -67,6 +67,37 @@ fn size_of_device(path: &Path) -> io::Result<u64> {
     File::open(path)?.seek(SeekFrom::End(0))
 }
 
+impl Place {
+    /// How much data there is for these profiles, in whole blocks of each, which has to be enough.
+    pub(crate) fn size_for(&self, options: &Options, profiles: &[Profile]) -> Result<u64> {
+        let wanted_bytes = match self {
+            Self::Directory(_) => options.scratch_size_bytes(),
+            Self::File { path, size_bytes } => {
+                let wanted_bytes = options.size_bytes.unwrap_or(*size_bytes);
+                if wanted_bytes > *size_bytes {
+                    return Err(usage(format!(
+                        "{} has only {}; what exists is never written",
+                        path.display(),
+                        human(*size_bytes)
+                    )));
+                }
+                wanted_bytes
+            }
+        };
+        let block_bytes = largest_block(profiles);
+        let size_bytes = wanted_bytes / block_bytes * block_bytes;
+        for profile in profiles {
+            enough(size_bytes, wanted_bytes, profile)?;
+        }
+        Ok(size_bytes)
+    }
+}
+
+fn largest_block(profiles: &[Profile]) -> u64 {
+    let largest = profiles.iter().map(|profile| profile.block_bytes).max();
+    u64::from(largest.unwrap_or(0).max(1))
+}
+
 /// The files of one profile, open as it wants them.
 pub(crate) struct Files {
     pub(crate) paths: Vec<PathBuf>,
@@ -125,26 +156,8 @@ pub(crate) struct TestData {
 impl TestData {
     /// Checks that there is room; makes nothing yet.
     pub(crate) fn new(place: Place, options: &Options, profiles: &[Profile]) -> Result<Self> {
-        let largest = profiles.iter().map(|profile| profile.block_bytes).max();
-        let block_bytes = u64::from(largest.unwrap_or(0).max(1));
-        let wanted_bytes = match &place {
-            Place::Directory(_) => options.scratch_size_bytes(),
-            Place::File { path, size_bytes } => {
-                let wanted_bytes = options.size_bytes.unwrap_or(*size_bytes);
-                if wanted_bytes > *size_bytes {
-                    return Err(usage(format!(
-                        "{} has only {}; what exists is never written",
-                        path.display(),
-                        human(*size_bytes)
-                    )));
-                }
-                wanted_bytes
-            }
-        };
-        let size_bytes = wanted_bytes / block_bytes * block_bytes;
-        for profile in profiles {
-            enough(size_bytes, wanted_bytes, profile)?;
-        }
+        let block_bytes = largest_block(profiles);
+        let size_bytes = place.size_for(options, profiles)?;
         if let Place::Directory(directory) = &place {
             scratch::check_space(directory, size_bytes)?;
         }

@@ -109,7 +109,7 @@ fn a_profile_of_ones_own_is_measured() {
 #[test]
 fn wrong_flags_are_usage_errors() {
     let directory = directory();
-    let wrong: [&[&str]; 7] = [
+    let wrong: [&[&str]; 12] = [
         &["--profile", "nonsense"],
         &["--strategy", "nonsense"],
         &["--depth", "0"],
@@ -117,6 +117,11 @@ fn wrong_flags_are_usage_errors() {
         &["--block-size", "2k", "--profile", "cold-range-read"],
         &["--size", "4k"],
         &["--export-json", "/nonexistent/dir/file.json"],
+        &["--size", "1m", "--profile", "all"],
+        &["--size", "1m", "--profile", "all", "--dry-run"],
+        &["--dry-run", "--explain"],
+        &["--dry-run", "--export-json", "-"],
+        &["--explain", "--report", "page.html"],
     ];
     for args in wrong {
         let output = run(directory.path(), args);
