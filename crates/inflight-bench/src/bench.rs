@@ -284,7 +284,7 @@ fn counts(record: &Record, profile: &ProfileSummary) -> bool {
 
 fn exit_code(record: &Record, options: &Options, refused: Option<u8>) -> u8 {
     if record.interrupted {
-        return exit::INTERRUPTED;
+        return signals::exit_code();
     }
     if let Some(code) = refused {
         return code;

@@ -17,8 +17,11 @@ pub(crate) const CANNOT: u8 = 3;
 pub(crate) const REFUSED: u8 = 4;
 /// Something is slower than it was, or a limit is not kept.
 pub(crate) const WORSE: u8 = 5;
-/// Stopped by a signal; partial results are shown where there are any.
-pub(crate) const INTERRUPTED: u8 = 130;
+/// Stopped by a signal, as shells say it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP. Partial
+/// results are shown where there are any.
+pub(crate) fn stopped_by(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(FAILED)
+}
 
 /// The same for `--help` and the manual page.
 pub(crate) const CODES: &str = "\
@@ -29,7 +32,8 @@ Exit codes:
   3    this machine cannot do what was asked
   4    refused, because data could be lost or a disk filled
   5    of `inflight compare`: something is slower than it was, or a limit is not kept
-  130  stopped by a signal; partial results are shown where there are any";
+  130  stopped by Ctrl-C, and 128 and its number by another signal (143 by SIGTERM): partial
+       results are shown where there are any";
 
 /// An error that knows its exit code.
 #[derive(Debug)]
@@ -87,12 +91,17 @@ mod tests {
 
     #[test]
     fn each_code_is_in_the_help() {
-        let lines = CODES.lines().skip(1);
-        let told: Vec<u8> = lines
-            .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
-            .collect();
-        let codes = [DONE, FAILED, USAGE, CANNOT, REFUSED, WORSE, INTERRUPTED];
+        let firsts = CODES.lines().filter_map(|line| line.split_whitespace().next());
+        let told: Vec<u8> = firsts.filter_map(|first| first.parse().ok()).collect();
+        let stopped = stopped_by(libc::SIGINT);
+        let codes = [DONE, FAILED, USAGE, CANNOT, REFUSED, WORSE, stopped];
         assert_eq!(told, codes);
+    }
+
+    #[test]
+    fn a_signal_is_told_as_shells_do() {
+        let codes = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].map(stopped_by);
+        assert_eq!(codes, [130, 143, 129]);
     }
 
     #[test]

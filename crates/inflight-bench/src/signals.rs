@@ -3,7 +3,7 @@
 //! second on, the test file is removed and the program ends at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -13,7 +13,8 @@ use crate::progress::Progress;
 use crate::{exit, scratch};
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// The first signal that came; 0 while there was none.
+static FIRST: AtomicI32 = AtomicI32::new(0);
 
 /// Starts the thread that waits for signals.
 pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
@@ -22,15 +23,15 @@ pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for _ in signals.forever() {
-                let first = !INTERRUPTED.swap(true, SeqCst);
+            for signal in signals.forever() {
+                let first = FIRST.compare_exchange(0, signal, SeqCst, SeqCst).is_ok();
                 if first && MEASURING.load(SeqCst) {
                     acknowledge(Arc::clone(&progress));
                     continue;
                 }
                 let _no_more = scratch::remove_all();
                 let _silent = progress.silence();
-                std::process::exit(exit::INTERRUPTED.into());
+                std::process::exit(exit_code().into());
             }
         })?;
     Ok(())
@@ -46,7 +47,12 @@ fn acknowledge(progress: Arc<Progress>) {
 
 /// Whether a signal has come.
 pub(crate) fn interrupted() -> bool {
-    INTERRUPTED.load(SeqCst)
+    FIRST.load(SeqCst) != 0
+}
+
+/// The exit code of a run that was interrupted, by the first signal.
+pub(crate) fn exit_code() -> u8 {
+    exit::stopped_by(FIRST.load(SeqCst))
 }
 
 /// From now until dropped, the first signal does not end the program at once.

@@ -148,7 +148,8 @@ fn every_signal_gives_the_terminal_back() {
                 terminal.signal(signal);
             }
             let (code, written) = terminal.end();
-            assert_eq!(code, Some(130), "{signal:?}: {written}");
+            let stopped = Some(128 + signal.as_raw());
+            assert_eq!(code, stopped, "{signal:?}: {written}");
             assert_taken_and_given_back(&written);
             assert!(scratch_files(directory.path()).is_empty());
         }
