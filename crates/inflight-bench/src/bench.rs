@@ -21,7 +21,7 @@ use crate::plan::{Plan, PlannedCell, PlannedProfile};
 use crate::profile::Profile;
 use crate::progress::{Progress, Rounds};
 use crate::size::human;
-use crate::strategy::{self, FIO_CHECKS, Job, Modes};
+use crate::strategy::{self, FIO_CHECKS, Job, Modes, Strategy};
 use crate::target::{self, Files, Place, TestData};
 use crate::work::{Share, mix};
 use crate::{assemble, exit, explain, leftover, reread, show, signals};
@@ -82,11 +82,10 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
 
 /// What would otherwise fail only after the data was written.
 fn check_before_writing(options: &Options) -> Result<()> {
-    if options
-        .strategies
-        .iter()
-        .any(|strategy| FIO_CHECKS.contains(&strategy.name()))
-    {
+    let is_check = |strategy: &&dyn Strategy| FIO_CHECKS.contains(&strategy.name());
+    let checks = options.strategies.iter().copied().filter(is_check).count();
+    // One strategy among others is not run where it cannot be; the others are.
+    if checks > 0 && (options.fio_asked || checks == options.strategies.len()) {
         strategy::check_fio(&options.fio)?;
     }
     options.exports.check()

@@ -200,6 +200,8 @@ pub(crate) struct Options {
     pub(crate) max_time: Option<Duration>,
     pub(crate) quick: bool,
     pub(crate) fio: PathBuf,
+    /// Whether it was said that fio is to take part, and perhaps where it is.
+    pub(crate) fio_asked: bool,
     pub(crate) exports: Exports,
     pub(crate) dry_run: bool,
     pub(crate) explain: bool,
@@ -280,6 +282,7 @@ impl BenchFlags {
             rounds_asked: self.rounds.is_some(),
             max_time: self.max_time.map(Duration::from_secs),
             quick: self.quick,
+            fio_asked: self.fio.is_some(),
             fio: self.fio.unwrap_or_else(|| PathBuf::from("fio")),
             exports: self.exports,
             dry_run: self.dry_run,

@@ -6,7 +6,9 @@
 //! what there is, as the other strategies do: left to itself it makes a system call for each
 //! operation (`docs/design/fio.md`).
 
+use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -102,7 +104,7 @@ impl Strategy for Fio {
 }
 
 /// Makes sure that fio can be started, before anything is written or measured.
-pub(crate) fn check(program: &std::path::Path) -> Result<()> {
+pub(crate) fn check(program: &Path) -> Result<()> {
     let version = Command::new(program).arg("--version").output();
     match version {
         Ok(output) if output.status.success() && output.stdout.starts_with(b"fio-") => Ok(()),
@@ -110,11 +112,15 @@ pub(crate) fn check(program: &std::path::Path) -> Result<()> {
             "{} is not fio: `--version` says so",
             program.display()
         ))),
-        Err(error) => Err(cannot(format!(
-            "{} cannot be started ({error}): install the package `fio`, or name it with --fio=PATH",
-            program.display()
-        ))),
+        Err(error) => Err(not_started(program, &error)),
     }
+}
+
+fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
+    cannot(format!(
+        "{} cannot be started ({error}): install the package `fio`, or name it with --fio=PATH",
+        program.display()
+    ))
 }
 
 /// Lets fio do the work of a job, with these arguments beside its own.
@@ -130,7 +136,7 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
         // Ctrl-C on the terminal is for this program: the current cell is to finish.
         .process_group(0)
         .output()
-        .with_context(|| format!("{} cannot be started", job.fio.display()))?;
+        .map_err(|error| not_started(job.fio, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -149,7 +155,7 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
 }
 
 /// A path as fio takes it, which splits file names at colons (fio(1), filename).
-pub(crate) fn path(path: &std::path::Path) -> Result<String> {
+pub(crate) fn path(path: &Path) -> Result<String> {
     let path = path.to_str();
     let path = path.context("fio takes only paths that are UTF-8")?;
     Ok(path.replace('\\', "\\\\").replace(':', "\\:"))
