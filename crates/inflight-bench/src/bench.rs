@@ -1,6 +1,7 @@
 //! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
 
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,10 +48,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         clean_up(directory, progress);
     }
     let mut data = TestData::new(place, options, &plan.asked())?;
-    progress.say(&format!(
-        "measuring for about {}, after the test data was made",
-        minutes(plan.expected())
-    ));
+    announce(&plan, &data, progress);
     let first = plan.profiles.first().context("no profile was asked for")?;
     let paths = data.make(&first.profile, progress)?;
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
@@ -78,6 +76,25 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     show::show(&record, &options.exports)?;
     drop(patience);
     Ok(exit_code(&record, options, measured.refused))
+}
+
+/// Says which profiles have no place here, and how long the others will take.
+fn announce(plan: &Plan, data: &TestData, progress: &Progress) {
+    let mut expected = Duration::ZERO;
+    for planned in &plan.profiles {
+        match data.refusal(&planned.profile) {
+            Some(reason) => {
+                progress.say(&format!("{}: not run: {reason}", planned.profile.name));
+            }
+            None => expected += plan.expected_of(slice::from_ref(planned)),
+        }
+    }
+    if expected > Duration::ZERO {
+        progress.say(&format!(
+            "measuring for about {}, after the test data was made",
+            minutes(expected)
+        ));
+    }
 }
 
 /// What would otherwise fail only after the data was written.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::exit::refused;
 use crate::leftover::lock;
-use crate::measure::storage;
+use crate::measure::storage::{self, Space};
 use crate::signals;
 use crate::size::human;
 use crate::work::{mix, stamp};
@@ -129,7 +129,23 @@ fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {
 
 /// Refuses to leave less than a tenth of the file system free.
 pub(crate) fn check_space(directory: &Path, size_bytes: u64) -> Result<()> {
-    let space = storage::space(directory)?;
+    check_room(directory, storage::space(directory)?, size_bytes)
+}
+
+fn check_room(directory: &Path, space: Space, size_bytes: u64) -> Result<()> {
+    let directory = directory.display();
+    if space.is_read_only {
+        return Err(refused(format!(
+            "no test file can be made in {directory}: its file system is mounted read-only; name \
+             another place"
+        )));
+    }
+    if space.total_bytes == 0 {
+        return Err(refused(format!(
+            "no test file is made in {directory}: its file system tells of no space for files, as \
+             those of the kernel do; name another place"
+        )));
+    }
     let reserve_bytes = space.total_bytes / 10;
     let usable_bytes = space.free_bytes.saturating_sub(reserve_bytes);
     if size_bytes <= usable_bytes {
@@ -232,6 +248,23 @@ mod tests {
         });
         assert!(panicked.is_err());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_takes_no_files_is_not_told_to_be_full() {
+        let told = |total_bytes, is_read_only| {
+            let space = Space {
+                total_bytes,
+                free_bytes: 0,
+                is_read_only,
+            };
+            let refused = check_room(Path::new("/x"), space, 1 << 30).unwrap_err();
+            assert_eq!(crate::exit::code_of(&refused), crate::exit::REFUSED);
+            refused.to_string()
+        };
+        assert!(told(1 << 20, true).contains("mounted read-only"));
+        assert!(told(0, false).contains("no space for files"));
+        assert!(told(1 << 20, false).contains("10 %"));
     }
 
     #[test]

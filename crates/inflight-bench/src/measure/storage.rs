@@ -67,9 +67,11 @@ pub(crate) fn stat_of(target: &Target) -> Option<PathBuf> {
 }
 
 /// Space of a file system.
+#[derive(Clone, Copy)]
 pub(crate) struct Space {
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
+    pub(crate) is_read_only: bool,
 }
 
 /// The space of the file system a directory is on, as an unprivileged user may use it.
@@ -87,6 +89,7 @@ pub(crate) fn space(directory: &Path) -> Result<Space> {
     Ok(Space {
         total_bytes: facts.f_blocks.saturating_mul(facts.f_frsize),
         free_bytes: facts.f_bavail.saturating_mul(facts.f_frsize),
+        is_read_only: facts.f_flag & libc::ST_RDONLY != 0,
     })
 }
 

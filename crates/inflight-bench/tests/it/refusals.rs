@@ -163,6 +163,55 @@ fn a_missing_fio_is_told_before_anything_is_written() {
 }
 
 #[test]
+fn a_missing_fio_among_other_strategies_is_a_row_that_was_not_run() {
+    let directory = directory();
+    let output = bench(directory.path(), &["--strategy", "fio,pread", "--profile"])
+        .args(["cached-random-read", "--size", "1m", "--depth", "1"])
+        .args(["--rounds", "1", "--cell-time", "5", "--export-json", "-"])
+        .env("PATH", directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let [plain, fio] = &record.cells[..] else {
+        panic!("two cells: {:?}", record.cells);
+    };
+    assert_eq!(plain.rounds.len(), 1);
+    let why = &fio.skipped.as_ref().unwrap().reason;
+    assert!(why.contains("install the package `fio`"), "{why}");
+}
+
+#[test]
+fn what_has_no_place_on_a_file_is_told_before_anything_is_measured() {
+    let directory = directory();
+    let path = directory.path().join("data");
+    std::fs::write(&path, vec![1; 16 << 20]).unwrap();
+    let short = ["--rounds", "1", "--cell-time", "5", "--strategy", "pread"];
+    let told = |profiles| {
+        stderr(&run(
+            &path,
+            &[&short[..], &["--profile", profiles]].concat(),
+        ))
+    };
+    let writes = told("group-commit,many-files");
+    assert!(!writes.contains("measuring for"), "{writes}");
+    let both = told("cached-random-read,group-commit");
+    let refused = both.find("group-commit: not run: what exists is never written");
+    assert!(
+        refused.is_some() && refused < both.find("measuring for"),
+        "{both}"
+    );
+}
+
+#[test]
+fn a_place_that_takes_no_files_is_not_told_to_be_full() {
+    let output = run(Path::new("/proc"), &[]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(told.contains("no space for files"), "{told}");
+}
+
+#[test]
 fn a_profile_that_cannot_be_set_up_costs_nothing_that_was_measured_before() {
     let directory = directory();
     let profiles = "cached-random-read,group-commit,cold-random-read";
