@@ -91,7 +91,9 @@ mod tests {
 
     #[test]
     fn each_code_is_in_the_help() {
-        let firsts = CODES.lines().filter_map(|line| line.split_whitespace().next());
+        let firsts = CODES
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
         let told: Vec<u8> = firsts.filter_map(|first| first.parse().ok()).collect();
         let stopped = stopped_by(libc::SIGINT);
         let codes = [DONE, FAILED, USAGE, CANNOT, REFUSED, WORSE, stopped];

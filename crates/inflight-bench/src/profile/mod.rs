@@ -355,7 +355,7 @@ mod tests {
         assert!(title("direct-random-read").starts_with("4 KiB random reads"));
         assert!(title("cold-range-read").starts_with("4 KiB to 256 KiB "));
         let mut sectors = load(&["durable-append".to_owned()]).unwrap().remove(0);
-        sectors.resize(512);
+        sectors.resize(512).expect("its block size can be chosen");
         let title = sectors.summary().title;
         assert!(title.starts_with("512-byte blocks appended"), "{title}");
     }
