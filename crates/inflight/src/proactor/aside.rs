@@ -178,7 +178,14 @@ impl Proactor {
             // either does one now.
             let at_least = at_least.max(u32::from(self.aside.is_announced));
             lane.wait(to_usize(at_least.min(self.aside.in_flight)));
-            return self.hand_over(0, wait);
+            return match in_ring {
+                // The kernel has nothing to tell.
+                0 => {
+                    self.all_is_handed_over();
+                    Ok(())
+                }
+                _ => self.hand_over(0, wait),
+            };
         }
         let is_ready = match alarm {
             Some(alarm) => lane.watch(&alarm),

@@ -452,11 +452,16 @@ impl Proactor {
 
     #[inline]
     fn hand_over(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
-        self.queued = 0;
-        self.tally.in_flight.set(u64::from(self.slots.in_flight()));
+        self.all_is_handed_over();
         let turned = self.wait(at_least, wait);
         self.tally.enters.set(self.backend.enters());
         turned
+    }
+
+    /// Nothing waits to be handed over.
+    fn all_is_handed_over(&mut self) {
+        self.queued = 0;
+        self.tally.in_flight.set(u64::from(self.slots.in_flight()));
     }
 
     /// Delivers what needs no further step; keeps the rest in `troubled`. False when the backend
