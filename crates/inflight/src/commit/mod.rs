@@ -25,6 +25,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::completion::{Answer, Refusal};
+use crate::fork;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use round::Round;
 
@@ -405,10 +406,16 @@ impl Commit {
         drop(state);
         // Without a pool, a waker may make this thread lead while it leads already.
         let before = RUNS_WAKERS.with(|runs| runs.replace(true));
+        let forks = fork::generation();
         for waker in wakers.drain(..).flatten() {
             self.flush.wake(waker);
         }
         RUNS_WAKERS.with(|runs| runs.set(before));
+        if fork::generation() != forks {
+            // A waker has come back in a child. Who waits is in the parent, and so may be the
+            // thread that had the lock.
+            return false;
+        }
         // The memory is used again with the round.
         round.give_back(wakers);
         let mut state = lock(&self.state);

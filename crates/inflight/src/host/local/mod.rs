@@ -545,7 +545,7 @@ impl Loop<'_> {
 
     /// Waits until nothing is in flight. In a child that foreign code has forked it never is.
     fn drain(&self) {
-        loop {
+        while !self.is_forked() {
             self.hear(false);
             if self.is_forked() {
                 return;
@@ -558,10 +558,9 @@ impl Loop<'_> {
                 self.turn_proactor(Until::Completions(1));
             }
             self.deliver();
-            if self.is_forked() {
-                return;
+            if !self.is_forked() {
+                self.look_for_news();
             }
-            self.look_for_news();
         }
     }
 }

@@ -188,8 +188,12 @@ impl Remote {
         self.has_messages.load(Ordering::Relaxed)
     }
 
-    /// For the loop: leaves an answer for a future that has been moved away.
+    /// For the loop: leaves an answer for a future that has been moved away. In a child it is the
+    /// parent's.
     pub(super) fn leave(&self, ticket: Ticket, answer: Answer) {
+        if self.fork_generation != fork::generation() {
+            return;
+        }
         lock(&self.state).answers.insert(ticket, answer);
     }
 
