@@ -146,13 +146,10 @@ fn worst(record: &Value) -> Result<[String; 2]> {
     let stored: Option<Vec<Regret>> = stored.map(serde_json::from_value).transpose()?;
     let all = stored.unwrap_or_default();
     let (blocking, others) = blocking_and_others(&all);
-    let is_awaited = |one: &&Regret| AWAITED.contains(&one.strategy.as_str());
-    let awaited: Vec<&Regret> = others.into_iter().filter(is_awaited).collect();
+    let awaited = others.into_iter().filter(|one| one.is_awaited());
+    let awaited: Vec<&Regret> = awaited.collect();
     Ok([in_words(&blocking), in_words(&awaited)])
 }
-
-/// The strategies that await what the library does: in its run loop, and on tokio.
-const AWAITED: [&str; 3] = ["inflight-local", "inflight-async", "inflight-async-1"];
 
 /// The worst of some regrets by the bad end of its interval.
 fn in_words(regrets: &[&Regret]) -> String {

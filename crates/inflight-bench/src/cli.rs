@@ -296,9 +296,7 @@ impl BenchFlags {
             cell_time: self.cell_time.map(Duration::from_millis),
         })
     }
-}
 
-impl BenchFlags {
     /// Refuses what would come of nothing because nothing is measured.
     fn check_that_it_measures(&self) -> Result<()> {
         let instead = match (self.dry_run, self.explain) {

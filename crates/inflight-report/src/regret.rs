@@ -18,7 +18,7 @@
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record, Regret};
 use crate::stats::{Interval, MOST_LOOKS, SAME_ZONE, compare, is_confirmed};
-use crate::strategy::{is_blocking, is_library};
+use crate::strategy::{is_awaited, is_blocking, is_library};
 
 /// Most cells of a profile that get fresh rounds at a time for its worst regrets.
 pub const MOST_TO_CONFIRM: usize = 4;
@@ -200,6 +200,12 @@ pub fn worst<'r>(regrets: &[&'r Regret]) -> Option<&'r Regret> {
 }
 
 impl Regret {
+    /// Whether the road is one that is awaited: in the library's run loop, or on tokio.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        is_awaited(&self.strategy)
+    }
+
     /// Whether it is at most 3 % with its whole interval.
     #[must_use]
     pub fn is_within(&self) -> bool {

@@ -100,6 +100,11 @@ pub(crate) fn is_blocking(strategy: &str) -> bool {
     [INFLIGHT, INFLIGHT_THREADS].contains(&strategy)
 }
 
+/// Whether it is the library as a program uses it that awaits results.
+pub(crate) fn is_awaited(strategy: &str) -> bool {
+    is_library(strategy) && !is_blocking(strategy) && strategy != MAPPED
+}
+
 /// Whether it has a thread for each operation in flight: their number then says the depth.
 pub(crate) fn is_threads(strategy: &str) -> bool {
     [PREAD, THREADS, INFLIGHT_THREADS].contains(&strategy)
@@ -165,4 +170,17 @@ pub fn name_at_depth(cell: &Cell, access: Access) -> String {
 fn threads(count: u32) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} thread{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_awaited_is_neither_waited_for_nor_mapped() {
+        let awaited = ["inflight-local", "inflight-async", "inflight-async-1"];
+        assert!(awaited.into_iter().all(is_awaited));
+        let others = [INFLIGHT, INFLIGHT_THREADS, MAPPED, URING, "tokio"];
+        assert!(!others.into_iter().any(is_awaited));
+    }
 }

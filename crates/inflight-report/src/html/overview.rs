@@ -219,10 +219,7 @@ pub(super) fn notes(view: &View<'_>) -> String {
         put!(
             &mut html,
             "<li><b>{}</b>: {}</li>",
-            esc(&text::names(
-                &cells,
-                std::slice::from_ref(view.ranking.profile)
-            )),
+            esc(&text::names_in(view.ranking.profile, &cells)),
             esc(&sentence(&why))
         );
     }
@@ -294,12 +291,7 @@ fn roads(view: &View<'_>) -> String {
         columns: vec!["road".to_owned(), "strategy".to_owned()],
         rows: roads
             .into_iter()
-            .map(|(cells, road)| {
-                vec![
-                    road,
-                    text::names(&cells, std::slice::from_ref(view.ranking.profile)),
-                ]
-            })
+            .map(|(cells, road)| vec![road, text::names_in(view.ranking.profile, &cells)])
             .collect(),
     };
     table.html()

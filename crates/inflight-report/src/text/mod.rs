@@ -17,7 +17,7 @@ pub(crate) mod table;
 pub use compare::{comparison, limits};
 pub use merged::merged;
 pub use notes::names;
-pub(crate) use notes::{by_reason, roads};
+pub(crate) use notes::{by_reason, names_in, roads};
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;
@@ -26,7 +26,7 @@ use crate::regret;
 use crate::stats::signed_rank;
 use crate::strategy::{
     INFLIGHT, INFLIGHT_THREADS, LIBAIO, NULL, URING_BUSY, URING_IOPOLL, URING_SQPOLL, URING_TUNED,
-    access_of, is_blocking, plain_call,
+    access_of, plain_call,
 };
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
@@ -96,7 +96,7 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
     let (waited_for, others) = regret::blocking_and_others(&all);
     let awaited: Vec<&Regret> = others
         .into_iter()
-        .filter(|regret| !is_blocking(&regret.strategy))
+        .filter(|regret| regret.is_awaited())
         .collect();
     let of = [
         (

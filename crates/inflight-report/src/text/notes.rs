@@ -15,16 +15,16 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     for (cells, why) in by_reason(ranking.out.iter().cloned()) {
         let who = match cells.len() > 1 && cells.len() == measured {
             true => "all of them".to_owned(),
-            false => names_in(ranking, &cells),
+            false => names_in(ranking.profile, &cells),
         };
         screen.statement("not ranked", &format!("{who}: {why}"), Paint::Red);
     }
     for (cells, why) in by_reason(mapped(ranking)) {
-        let text = format!("{}: {why}", names_in(ranking, &cells));
+        let text = format!("{}: {why}", names_in(ranking.profile, &cells));
         screen.statement("not ranked", &text, Paint::Plain);
     }
     for cell in &ranking.cells {
-        let name = names_in(ranking, &[cell]);
+        let name = names_in(ranking.profile, &[cell]);
         let ((errors, short), all) = (failures(cell), count(ops(cell) as f64));
         if errors > 0 || short > 0 {
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
@@ -32,15 +32,15 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
         }
     }
     for (cells, what) in by_reason(empty(ranking)) {
-        let text = format!("{}: {what}", names_in(ranking, &cells));
+        let text = format!("{}: {what}", names_in(ranking.profile, &cells));
         screen.statement("empty", &text, Paint::Red);
     }
     for (cells, mode) in by_reason(not_polled(ranking)) {
-        let text = format!("{}: writes are {mode}", names_in(ranking, &cells));
+        let text = format!("{}: writes are {mode}", names_in(ranking.profile, &cells));
         screen.statement("mode", &text, Paint::Plain);
     }
     for (cells, road) in roads(ranking) {
-        let text = format!("{}: {road}", names_in(ranking, &cells));
+        let text = format!("{}: {road}", names_in(ranking.profile, &cells));
         screen.statement("road", &text, Paint::Plain);
     }
 }
@@ -56,7 +56,7 @@ fn draw_not_run(screen: &mut Screen, ranking: &Ranking<'_>) {
     for (at, (cells, why)) in groups.iter().enumerate() {
         let who = match () {
             () if told < ranking.cells.len() || at < last || cells.len() < 2 => {
-                names_in(ranking, cells)
+                names_in(ranking.profile, cells)
             }
             () if last == 0 => "all of them".to_owned(),
             () => "all others".to_owned(),
@@ -128,8 +128,8 @@ pub(crate) fn by_reason<'a>(
 }
 
 /// Names cells of one profile.
-fn names_in(ranking: &Ranking<'_>, cells: &[&Cell]) -> String {
-    names(cells, std::slice::from_ref(ranking.profile))
+pub(crate) fn names_in(profile: &ProfileSummary, cells: &[&Cell]) -> String {
+    names(cells, std::slice::from_ref(profile))
 }
 
 /// Names cells of these profiles in a sentence: `pread, 1 thread; io_uring (depth 1, 4, 16)`.

@@ -1,7 +1,7 @@
 //! The table of the open loop, and what there is to say below it.
 
 use super::grid;
-use super::notes::{by_reason, names};
+use super::notes::{by_reason, names_in};
 use super::paint::{Paint, Screen, clean};
 use crate::figures::{calls_per_op, cpu_ns_per_op, failures, full_rounds, ops};
 use crate::noun;
@@ -123,17 +123,14 @@ pub(crate) fn notes<'a>(
         };
         notes.push((
             label,
-            format!("{}: {why}", names(&cells, std::slice::from_ref(profile))),
+            format!("{}: {why}", names_in(profile, &cells)),
             warns,
         ));
     }
     let measured = open::measured(cells);
     notes.extend(saturated(profile, &measured));
     for (cell, kept) in &measured {
-        let (name, (errors, short)) = (
-            names(&[cell], std::slice::from_ref(profile)),
-            failures(cell),
-        );
+        let (name, (errors, short)) = (names_in(profile, &[cell]), failures(cell));
         if errors > 0 || short > 0 {
             let all = count(ops(cell) as f64);
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
@@ -170,7 +167,7 @@ fn saturated(
     let text = format!(
         "{}: fewer were done than were due; up to {} had not begun when a round was over. \
          Latencies would grow for as long as it lasts, so none is shown",
-        names(&cells, std::slice::from_ref(profile)),
+        names_in(profile, &cells),
         count(most)
     );
     Some(("saturated", text, true))
