@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::io::ReadWriteFlags;
 
-use super::transfers::{Said, read_at, read_list, read_one, write_at, write_list, write_one};
+use super::transfers::{Said, read_at, read_list, read_one, sync, write_at, write_list, write_one};
 use crate::backend::aio::once;
 use crate::completion::Answer;
 use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
@@ -339,19 +339,9 @@ unsafe fn call(op: &Op) -> Said {
             // SAFETY: as above.
             unsafe { write_list(fd, iovecs, offset, ReadWriteFlags::empty()) }
         }
-        Op::Sync {
-            fd,
-            data_only: true,
-        } => {
-            // SAFETY: no memory is involved.
-            said(widen(unsafe { libc::fdatasync(fd) }))
-        }
-        Op::Sync {
-            fd,
-            data_only: false,
-        } => {
-            // SAFETY: no memory is involved.
-            said(widen(unsafe { libc::fsync(fd) }))
+        Op::Sync { fd, data_only } => {
+            // SAFETY: the caller vouches for the descriptor.
+            unsafe { sync(fd, data_only) }
         }
         Op::Allocate {
             fd,

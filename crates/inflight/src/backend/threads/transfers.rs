@@ -1,4 +1,4 @@
-//! Reads and writes at a position as system calls, made where they are.
+//! Reads and writes at a position, and syncs, as system calls, made where they are.
 //!
 //! Not by way of the C library's functions: those are cancellation points (pthreads(7)) and pay for
 //! that in a process with threads; and after a system call a return to a function is one that the
@@ -127,6 +127,23 @@ pub(super) unsafe fn write_list(
     };
     returns::ease();
     written.map_err(Errno::raw_os_error)
+}
+
+/// fdatasync, or fsync.
+///
+/// # Safety
+///
+/// The descriptor is open until this returns.
+#[inline]
+pub(super) unsafe fn sync(fd: RawFd, data_only: bool) -> Said {
+    // SAFETY: passed on from the caller.
+    let file = unsafe { borrowed(fd) };
+    let synced = match data_only {
+        true => rustix::fs::fdatasync(file),
+        false => rustix::fs::fsync(file),
+    };
+    returns::ease();
+    synced.map(|()| 0).map_err(Errno::raw_os_error)
 }
 
 /// The memory of a transfer, as much of it as one call moves. Where there is none of it, no address
