@@ -232,6 +232,7 @@ impl Handle {
         if answer.errno().is_some() {
             self.note_write(Wishes::NONE, 0, answer);
         }
+        self.commit.wrote(answer.bytes());
         self.reaches(offset.saturating_add(answer.bytes() as u64));
     }
 

@@ -8,14 +8,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
-use std::thread::{self, ThreadId};
+use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 use pollster::block_on;
 
 use super::engine::{BackendKind, Engine};
+use super::file;
 use super::handle::Handle;
 use super::local;
+use super::many::{WriteFrom, write_many};
 use super::operation::{Operation as _, Sealed};
 use super::pending::{Detach, KeptFor, Pending, Rest, Tells};
 use crate::commit::{Commit, Flush, Gather, Keep, Kept};
@@ -45,7 +47,11 @@ struct State {
     flusher: Option<ThreadId>,
     begun: u32,
     is_held: bool,
+    leaders: Vec<JoinHandle<()>>,
 }
+
+/// More than this is much to write back.
+const LITTLE_BYTES: u64 = 100;
 
 impl Disk {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -71,6 +77,14 @@ impl Disk {
         let waited = self.state.1.wait_while(self.lock(), waits);
         drop(waited.expect("nobody panics with it"));
     }
+
+    /// Waits until those who were to lead have nobody left to flush for.
+    fn wait_for_leaders(&self) {
+        let leaders = std::mem::take(&mut self.lock().leaders);
+        for leader in leaders {
+            leader.join().expect("no panic");
+        }
+    }
 }
 
 impl Flush for Disk {
@@ -90,7 +104,8 @@ impl Flush for Disk {
 
     fn delegate(&self, commit: &Arc<Commit>) -> bool {
         let commit = Arc::clone(commit);
-        thread::spawn(move || commit.lead());
+        let leader = thread::spawn(move || commit.lead());
+        self.lock().leaders.push(leader);
         true
     }
 
@@ -106,7 +121,11 @@ impl Flush for Disk {
         self.is_served
     }
 
-    fn is_short(&self, _took: Duration) -> bool {
+    fn is_little(&self, bytes: u64) -> bool {
+        bytes <= LITTLE_BYTES
+    }
+
+    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
         self.is_short
     }
 
@@ -307,6 +326,97 @@ fn a_loop_that_is_busy_leaves_its_flush_to_others() {
 }
 
 #[test]
+fn a_promise_outlasts_a_turn_in_which_tasks_are_ready() {
+    in_loops(async |engine| {
+        let file = Arc::new(File::new(engine, Disk::default()));
+        file.lead().await;
+        let before = file.disk.lock().begun;
+        let other = Arc::clone(&file);
+        let task = local::spawn(async move { other.sync().await });
+        file.sync().await;
+        task.await;
+        assert!(file.disk.is_flushed_here());
+        assert_eq!(file.disk.lock().begun - before, 1, "one serves both");
+    });
+}
+
+#[test]
+fn a_loop_hears_whose_sync_is_over_before_it_leaves_a_flush_to_others() {
+    in_loops(async |engine| {
+        let file = Arc::new(File::new(engine, Disk::default()));
+        file.lead().await;
+        let before = file.disk.lock().begun;
+        file.disk.hold();
+        let [waits, joins] = [(); 2].map(|()| Arc::clone(&file));
+        let waits = thread::spawn(move || Sync(&waits).wait());
+        file.disk.wait_for_flushes(before + 1);
+        let task = local::spawn(async move { joins.sync().await });
+        local::yield_now().await;
+        file.disk.let_go();
+        waits.join().expect("no panic");
+        file.disk.wait_for_leaders();
+        assert_eq!(file.disk.lock().begun - before, 2);
+        // The task has been told, and the loop has not heard of it.
+        file.sync().await;
+        assert!(file.disk.is_flushed_here());
+        task.await;
+    });
+}
+
+#[test]
+fn a_flush_that_has_much_to_write_is_left_to_others() {
+    in_loops(async |engine| {
+        for is_short in [false, true] {
+            let disk = Disk {
+                is_short,
+                ..Disk::default()
+            };
+            let file = File::new(engine, disk);
+            for _ in 0..40 {
+                file.sync().await;
+            }
+            file.lead().await;
+            for bytes in [LITTLE_BYTES, 1] {
+                file.commit
+                    .wrote(usize::try_from(bytes).expect("it is small"));
+            }
+            file.sync().await;
+            assert!(!file.disk.is_flushed_here(), "much was written");
+            // That was before the last flush.
+            file.commit.wrote(1);
+            file.lead().await;
+        }
+    });
+}
+
+#[test]
+fn whatever_is_written_is_for_the_next_flush() {
+    let engine = Engine::new().expect("there is a backend");
+    let file = tempfile::tempfile().expect("there is room");
+    let file = file::File::from_std(&engine, file).expect("it is one");
+    let commit = file.handle().commit();
+    let much = vec![7; 2 << 20];
+    let (first, second) = much.split_at(1 << 20);
+    for way in 0..3 {
+        assert!(commit.has_little());
+        let written = match way {
+            0 => file.write_at(much.clone(), 0).wait().0,
+            1 => {
+                let lists = vec![first.to_vec(), second.to_vec()];
+                file.write_vectored_at(lists, 0).wait().0
+            }
+            _ => {
+                let mut writes = [WriteFrom::new(&file, 0, &much)];
+                write_many(&mut writes).and_then(|()| writes[0].result())
+            }
+        };
+        assert_eq!(written.expect("there is room"), much.len());
+        assert!(!commit.has_little(), "way {way}");
+        file.sync_data().wait().expect("it can be synced");
+    }
+}
+
+#[test]
 fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
     in_loops(async |engine| {
         let [led, other] = [(); 2].map(|()| File::new(engine, Disk::default()));
@@ -314,8 +424,10 @@ fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
         other.disk.hold();
         let mut first = other.sync();
         begin(&mut first).await;
-        // The loop does not know how long it takes, and leaves it to somebody else.
-        local::yield_now().await;
+        // Tasks are ready for two turns, so it is left to somebody else.
+        for _ in 0..2 {
+            local::yield_now().await;
+        }
         other.disk.wait_for_flushes(1);
         led.sync().await;
         assert!(

@@ -16,6 +16,7 @@
 //! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others
 //! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
+mod lately;
 mod round;
 
 use std::cell::Cell;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use crate::completion::{Answer, Refusal};
 use crate::fork;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use lately::Lately;
 use round::Round;
 
 pub(crate) use round::{Kept, Seat};
@@ -70,8 +72,12 @@ pub(crate) trait Flush: Send + Sync {
     /// Whether who flushes waits for another program or machine, which may need this very thread.
     fn is_served(&self) -> bool;
 
-    /// Whether a flush that has taken so long has waited for nothing.
-    fn is_short(&self, took: Duration) -> bool;
+    /// Whether a flush that has taken so long is worth no way to another thread, where so many
+    /// syncs are asked for at a time.
+    fn is_short(&self, took: Duration, syncs: usize) -> bool;
+
+    /// Whether so many bytes that have been written are soon written back.
+    fn is_little(&self, bytes: u64) -> bool;
 
     /// How long the first flush of another file on its device has taken last, if that is known and
     /// says something of this one, of which no flush is known.
@@ -114,6 +120,8 @@ pub(crate) struct Commit {
     gathered: Condvar,
     /// The errno of the first flush that failed; 0 if none has.
     errno: AtomicI32,
+    /// About so many bytes have been written by way of the handle since the last flush began.
+    unflushed: AtomicU64,
     flush: Box<dyn Flush>,
 }
 
@@ -134,16 +142,8 @@ struct State {
     spare: Option<Arc<Round>>,
     /// How many syncs the next flush is for, if all come back who were here the last time.
     expected: usize,
-    /// How long the last flush of a round has taken, if there was one, and the one before.
-    took: [Option<Duration>; 2],
-    /// How many of the last ones, in a row, were short.
-    short: u32,
+    lately: Lately,
 }
-
-/// After so many short flushes in a row the next one is made where it is asked for, in a poll too:
-/// there is no device behind the file. Where there is one after all, a flush in so many waits for
-/// it there.
-const SHORT_MIN: u32 = if cfg!(loom) { 1 } else { 32 };
 
 /// How a thread that can wait goes about a sync.
 pub(crate) enum Turn {
@@ -164,6 +164,7 @@ impl Commit {
             state: Mutex::default(),
             gathered: Condvar::new(),
             errno: AtomicI32::new(0),
+            unflushed: AtomicU64::new(0),
             flush: Box::new(flush),
         }
     }
@@ -195,6 +196,20 @@ impl Commit {
         }
     }
 
+    /// So many bytes have been written. Of two at a time one may be missed: it is no more than a
+    /// hint of how long the next flush takes, and costs a write nothing.
+    #[inline]
+    pub(crate) fn wrote(&self, bytes: usize) {
+        let before = self.unflushed.load(Ordering::Relaxed);
+        let after = before.saturating_add(bytes as u64);
+        self.unflushed.store(after, Ordering::Relaxed);
+    }
+
+    /// Whether the next flush has little to write back, as far as is known here.
+    pub(crate) fn has_little(&self) -> bool {
+        self.flush.is_little(self.unflushed.load(Ordering::Relaxed))
+    }
+
     /// Flushes on this thread, which leads.
     pub(crate) fn alone(&self, data_only: bool) -> Answer {
         self.checked(|| self.flush.alone(data_only))
@@ -207,6 +222,7 @@ impl Commit {
             state.is_led = true;
             // Those who were promised something wait for the next flush, as everybody does.
             state.promised = None;
+            self.begins();
             return Turn::Lead;
         }
         if state.is_waking && RUNS_WAKERS.with(Cell::get) {
@@ -214,6 +230,7 @@ impl Commit {
             // the leader is this very thread.
             state.is_waking = false;
             state.taken += 1;
+            self.begins();
             return Turn::Lead;
         }
         let seat = state.sit(self, data_only, file, None);
@@ -226,11 +243,12 @@ impl Commit {
         self.flush.is_served()
     }
 
-    /// Makes the flush at once, if it is known to take no time and nobody else is concerned.
-    pub(crate) fn at_once(self: &Arc<Self>, data_only: bool) -> Option<Answer> {
+    /// Makes the flush at once, if it is known to be short and nobody else is concerned. `is_host`
+    /// if one could promise to make it, whom it costs nothing to make one for all.
+    pub(crate) fn at_once(self: &Arc<Self>, data_only: bool, is_host: bool) -> Option<Answer> {
         let mut state = lock(&self.state);
         let is_alone = !state.is_led && state.waiting() == 0;
-        if !is_alone || state.short < SHORT_MIN {
+        if !is_alone || !self.is_short(&state, is_host) {
             return None;
         }
         state.is_led = true;
@@ -240,9 +258,15 @@ impl Commit {
         let (answer, took) = self.timed(data_only);
         self.flush.count(1);
         let mut state = lock(&self.state);
-        self.learn(&mut state, answer, took);
+        self.learn(&mut state, answer, took, 1);
         self.hand_on(state);
         Some(answer)
+    }
+
+    /// Whether the next flush is to be made where it is asked for.
+    fn is_short(&self, state: &State, is_host: bool) -> bool {
+        let is_nothing = |took| self.flush.is_short(took, usize::MAX);
+        state.lately.is_short(is_host, is_nothing) && self.has_little()
     }
 
     /// Has the leader make the flush. Where there is none, `host` may promise to lead; else a
@@ -291,9 +315,9 @@ impl Commit {
         state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;
-        let [last, before] = state.took;
+        let [last, before] = state.lately.took();
         let took = [last.or_else(|| self.flush.usual()), before];
-        let round = match leads(took, state.waiting()) {
+        let round = match self.has_little() && leads(took, state.waiting()) {
             true => state.next.take(),
             false => None,
         };
@@ -361,7 +385,7 @@ impl Commit {
     /// leads any more.
     fn next_round(&self) -> Option<Arc<Round>> {
         let mut state = lock(&self.state);
-        let [last, _] = state.took;
+        let [last, _] = state.lately.took();
         let gather = last.and_then(|took| self.flush.gathers_for(took));
         let until = gather.map(|gather| Instant::now() + gather.at_most);
         while let (Some(until), true) = (until, state.waiting() < state.expected) {
@@ -400,7 +424,7 @@ impl Commit {
         let mut state = lock(&self.state);
         let expected = served + state.waiting();
         state.expected = if expected > 1 { expected } else { 0 };
-        self.learn(&mut state, answer, took);
+        self.learn(&mut state, answer, took, expected);
         state.is_waking = wakers.iter().any(Option::is_some);
         let taken = state.taken;
         drop(state);
@@ -428,21 +452,25 @@ impl Commit {
 
     /// Makes a flush, and tells how long that took.
     fn timed(&self, data_only: bool) -> (Answer, Duration) {
+        self.begins();
         let begun = Instant::now();
         let answer = self.checked(|| self.flush.flush(data_only));
         (answer, begun.elapsed())
     }
 
-    fn learn(&self, state: &mut State, answer: Answer, took: Duration) {
-        let [last, _] = state.took;
-        state.took = [Some(took), last];
+    /// What is written from now on is for the next flush.
+    fn begins(&self) {
+        self.unflushed.store(0, Ordering::Relaxed);
+    }
+
+    /// Learns from a flush when so many syncs have been served by it or wait.
+    fn learn(&self, state: &mut State, answer: Answer, took: Duration, syncs: usize) {
+        let [last, _] = state.lately.took();
         if last.is_none() && answer.errno().is_none() {
             self.flush.was_first(took);
         }
-        state.short = match self.flush.is_short(took) {
-            true => state.short.saturating_add(1),
-            false => 0,
-        };
+        let is_short = self.flush.is_short(took, syncs);
+        state.lately.learn(took, syncs, is_short);
     }
 
     /// The answer of a flush, which is not made if one has failed before.
@@ -521,7 +549,11 @@ mod tests {
             false
         }
 
-        fn is_short(&self, _took: Duration) -> bool {
+        fn is_little(&self, _bytes: u64) -> bool {
+            true
+        }
+
+        fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
             false
         }
 
@@ -534,18 +566,6 @@ mod tests {
         fn count(&self, _served: usize) {}
 
         fn wake(&self, _waker: Waker) {}
-    }
-
-    #[test]
-    fn the_last_two_flushes_are_known() {
-        let commit = Commit::new(Unflushed);
-        let known = |took_ms| {
-            let mut state = lock(&commit.state);
-            commit.learn(&mut state, Answer::moved(0), Duration::from_millis(took_ms));
-            state.took.map(|took| took.map(|took| took.as_millis()))
-        };
-        let expected = [[Some(9), None], [Some(1), Some(9)], [Some(8), Some(1)]];
-        assert_eq!([9, 1, 8].map(known), expected);
     }
 
     #[test]

@@ -185,8 +185,8 @@ pub(crate) unsafe fn try_here<O: Prepare>(
     Tried::Answered(answer)
 }
 
-/// A sync joins the others of its file, unless its flush takes no time. Flushes of a file that
-/// somebody else serves are for the pool.
+/// A sync joins the others of its file, unless its flush is short and few ask. Flushes of a file
+/// that somebody else serves are for the pool.
 fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
     let SyncOf {
         commit,
@@ -194,7 +194,8 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
         data_only,
     } = sync;
     let is_served = commit.is_served();
-    if let Some(answer) = (!is_served).then(|| commit.at_once(data_only)).flatten() {
+    let at_once = || commit.at_once(data_only, local::is_current(shared));
+    if let Some(answer) = (!is_served).then(at_once).flatten() {
         count_at_once(0);
         return Tried::Answered(answer);
     }

@@ -104,8 +104,12 @@ impl Flush for Disk {
         self.is_served
     }
 
-    fn is_short(&self, took: Duration) -> bool {
-        is_short_flush(took)
+    fn is_short(&self, took: Duration, syncs: usize) -> bool {
+        is_short_flush(took, syncs)
+    }
+
+    fn is_little(&self, bytes: u64) -> bool {
+        is_little(bytes)
     }
 
     fn usual(&self) -> Option<Duration> {

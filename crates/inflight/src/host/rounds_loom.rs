@@ -102,7 +102,11 @@ impl Flush for Disk {
         false
     }
 
-    fn is_short(&self, _took: Duration) -> bool {
+    fn is_little(&self, _bytes: u64) -> bool {
+        true
+    }
+
+    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
         true
     }
 
@@ -237,7 +241,7 @@ impl Client {
     fn again_at_once(&self) {
         self.wait_awake();
         let asked = self.asks();
-        match self.commit.at_once(true) {
+        match self.commit.at_once(true, false) {
             Some(answer) => self.check(asked, answer),
             None => self.wait_awake(),
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::SHORT_MAX;
+
 /// How long a flush is put off for those who are expected to ask for it too, when the last one has
 /// taken so long; `None` where waiting would not pay.
 ///
@@ -22,13 +24,16 @@ pub(crate) fn can_sleep(time: Duration) -> bool {
     time >= Duration::from_micros(50)
 }
 
-/// Whether a flush has waited for nothing: drives take 20 us and more to tell that they have
-/// written, file systems in memory half a microsecond.
-pub(crate) fn is_short_flush(took: Duration) -> bool {
-    took <= SHORT_FLUSH_MAX
+/// Whether a flush that has taken so long is made where it is asked for, by each of so many who ask
+/// at a time, instead of one for all by another thread: whether that one would come later. It does
+/// unless the flush has waited for nothing: file systems in memory take half a microsecond, drives
+/// 10 and more.
+pub(crate) fn is_short_flush(took: Duration, syncs: usize) -> bool {
+    let syncs = u32::try_from(syncs).unwrap_or(u32::MAX);
+    took <= NOTHING_MAX || took.saturating_mul(syncs) <= SHORT_MAX
 }
 
-const SHORT_FLUSH_MAX: Duration = Duration::from_micros(5);
+const NOTHING_MAX: Duration = Duration::from_micros(5);
 
 /// Whether a file has so few bytes that its first flush takes as long as that of another one: a
 /// drive writes so many in a millisecond.
@@ -50,8 +55,11 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_memory_is_short_and_one_of_a_drive_is_not() {
-        assert!(is_short_flush(Duration::from_nanos(600)));
-        assert!(!is_short_flush(Duration::from_micros(20)));
+    fn a_flush_of_memory_is_short_and_one_of_a_fast_drive_where_few_ask() {
+        let us = Duration::from_micros;
+        assert!(is_short_flush(Duration::from_nanos(600), usize::MAX));
+        assert!(is_short_flush(us(30), 1) && !is_short_flush(us(30), 2));
+        assert!(is_short_flush(us(10), 4) && !is_short_flush(us(10), 16));
+        assert!(!is_short_flush(us(200), 1));
     }
 }

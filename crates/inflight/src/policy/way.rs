@@ -90,7 +90,7 @@ pub(crate) fn explain_sync() -> Guide {
         batched: Way::Backend,
         awaited: Way::Pool,
         why: "one flush serves all syncs of the file that wait for it; a run loop with nothing \
-              else to do makes a short one itself, and any task one that takes no time at all",
+              else to do makes a short one itself, and so does any task where few ask",
     }
 }
 

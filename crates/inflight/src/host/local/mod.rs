@@ -449,11 +449,25 @@ impl Loop<'_> {
         }
         self.hand_over();
         let taken = self.take_shared(is_busy);
-        let is_busy = is_busy || taken == Taken::Some;
+        let mut is_busy = is_busy || taken == Taken::Some;
+        if self.promise.stands() && !is_busy {
+            // Whose sync the pool has told of asks for the same flush.
+            self.hear(false);
+            if self.is_forked() {
+                return true;
+            }
+            is_busy = !self.ready.borrow().is_empty();
+        }
         let is_idle = self.lease.borrow_mut().proactor().is_idle();
         let is_free = !is_busy && is_idle && taken == Taken::Nothing;
         let next_timer = self.timers.borrow().next();
-        let is_made = self.promise.keep(is_free, next_timer);
+        let is_made = match is_busy {
+            true => {
+                self.promise.wait();
+                false
+            }
+            false => self.promise.keep(is_free, next_timer),
+        };
         if self.is_forked() {
             return true;
         }

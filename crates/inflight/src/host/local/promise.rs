@@ -1,6 +1,6 @@
 //! The flush that a run loop makes itself, when it has nothing else to do.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
@@ -15,6 +15,8 @@ use crate::policy::{LOOP_WAIT_MAX, loop_flushes};
 pub(super) struct Promise {
     host: HostId,
     commit: RefCell<Option<Arc<Commit>>>,
+    /// Whether it has outlasted a turn in which tasks were ready.
+    has_waited: Cell<bool>,
     /// As many besides this one as syncs of the loop's tasks are waited for.
     syncs: OfLoop,
 }
@@ -44,6 +46,7 @@ impl Default for Promise {
         Self {
             host: HostId::new(),
             commit: RefCell::default(),
+            has_waited: Cell::new(false),
             syncs: OfLoop::default(),
         }
     }
@@ -61,10 +64,24 @@ impl Promise {
         Arc::strong_count(&self.syncs) > 1
     }
 
+    /// Whether there is a flush to be made.
+    pub(super) fn stands(&self) -> bool {
+        self.commit.borrow().is_some()
+    }
+
+    /// Tasks are ready. Those that have only yielded ask for syncs as well, which one flush serves
+    /// all, so the promise waits for one turn of theirs; then the flush is left to the pool.
+    pub(super) fn wait(&self) {
+        if self.stands() && self.has_waited.replace(true) {
+            self.keep(false, None);
+        }
+    }
+
     /// Makes the flush that was promised, if there is one, the loop is free to be away, and neither
     /// a timer is due meanwhile nor a flush of another file that the pool makes; else leaves it to
     /// the pool. True if it was made.
     pub(super) fn keep(&self, is_free: bool, next_timer: Option<Instant>) -> bool {
+        self.has_waited.set(false);
         let Some(commit) = self.commit.take() else {
             return false;
         };
