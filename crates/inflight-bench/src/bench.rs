@@ -197,7 +197,7 @@ impl Run<'_> {
             seed: mix(options.seed ^ mix(u64::try_from(number)?)),
             clock: self.clock,
             fio: &options.fio,
-            warmup: plan.warmup,
+            warmup: plan.warmup(profile),
             measured: plan.measured,
         };
         let (mut cells, unfit) = begin(planned, &job, refused.as_deref());

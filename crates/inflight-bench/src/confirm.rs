@@ -25,7 +25,7 @@ use inflight_report::regret::{MOST_SEARCHES, to_confirm, to_settle};
 use inflight_report::stats::MOST_LOOKS;
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
-use crate::measure::turns::{self, Ended};
+use crate::measure::turns::{self, Ended, IN_STRETCHES};
 use crate::plan::Plan;
 use crate::profile::Profile;
 use crate::progress::Progress;
@@ -245,7 +245,7 @@ impl<'a> Course<'a> {
             fresh.next += 1;
             let took = begun.elapsed();
             fresh.fastest = fresh.fastest.min(took);
-            fresh.by_turns &= !self.takes_too_long(fresh.fastest, front.len(), left);
+            fresh.by_turns &= !self.takes_too_long(fresh.fastest, job.warmup, front.len(), left);
             let is_late = more.are_added && Instant::now() >= self.until;
             if is_late || !self.fits(took) {
                 break;
@@ -257,8 +257,9 @@ impl<'a> Course<'a> {
     /// Whether a fresh round of so many cells takes much longer than planned even at its fastest,
     /// and those that are left would not fit into the profile's time. Where there are many more
     /// threads than processors, it takes them long to rest after each turn.
-    fn takes_too_long(&self, took: Duration, cells: usize, left: u32) -> bool {
-        let planned = self.plan.fresh_round() * u32::try_from(cells).unwrap_or(u32::MAX);
+    fn takes_too_long(&self, took: Duration, warmup: Duration, cells: usize, left: u32) -> bool {
+        let cells = u32::try_from(cells).unwrap_or(u32::MAX);
+        let planned = self.plan.fresh_round(warmup, IN_STRETCHES) * cells;
         took > planned * 2 && Instant::now() + took * left > self.until
     }
 
@@ -442,7 +443,7 @@ mod tests {
         let profile = &plan.profiles[0].profile;
         let work = profile.work(1 << 20);
         let job = Job {
-            warmup: plan.warmup,
+            warmup: plan.warmup(profile),
             measured: plan.measured,
             ..Job::of(&work)
         };

@@ -50,7 +50,8 @@ fn summary(plan: &Plan, target: &Path, size_bytes: u64) -> String {
         format!("test data: {}", human(size_bytes)),
         format!("plan: {}", plan.hash(size_bytes)),
         format!(
-            "{} cells, {} rounds of {} ms for each, after {} ms that do not count",
+            "{} cells, {} rounds of {} ms for each, after {} ms that do not count (more where \
+             files grow by synced writes)",
             plan.profiles.iter().flat_map(PlannedProfile::runs).count(),
             plan.rounds,
             plan.measured.as_millis(),

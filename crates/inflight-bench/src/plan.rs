@@ -41,7 +41,13 @@ const QUICK_BUDGET_OF_ONE: Duration = Duration::from_millis(2_500);
 const LONGEST_CELL: Duration = Duration::from_millis(400);
 const SHORTEST_CELL: Duration = Duration::from_millis(15);
 const SHORTEST_QUICK_CELL: Duration = Duration::from_millis(10);
+const CELL_STEP: Duration = Duration::from_millis(5);
 const LONGEST_WARMUP: Duration = Duration::from_millis(50);
+/// Where files grow by synced writes it is longer. A thread of the kernel writes the journal, and
+/// for 20 to 60 ms after a pause it runs on the processor of whoever waits for it: syncs take half
+/// of what they take later (`docs/pitfalls.md`).
+const JOURNAL_WARMUP: Duration = Duration::from_millis(100);
+const QUICK_JOURNAL_WARMUP: Duration = Duration::from_millis(20);
 
 /// The whole measurement.
 pub(crate) struct Plan {
@@ -49,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     pub(crate) measured: Duration,
     pub(crate) warmup: Duration,
+    /// Where files grow by synced writes, if it is longer.
+    journal_warmup: Duration,
     pub(crate) limit: Limit,
 }
 
@@ -106,25 +114,56 @@ impl Plan {
             let cells = cells(&profile, options, cpus);
             profiles.push(PlannedProfile { profile, cells });
         }
-        let measured = options
-            .cell_time
-            .unwrap_or_else(|| cell_time(&profiles, options.quick));
-        let warmup = (measured / 6)
-            .min(LONGEST_WARMUP)
-            .max(Duration::from_millis(1));
         let mut plan = Self {
             profiles,
-            rounds: options.rounds,
-            measured,
-            warmup,
+            rounds: if options.quick {
+                QUICK_ROUNDS
+            } else {
+                DEFAULT_ROUNDS
+            },
+            measured: Duration::ZERO,
+            warmup: Duration::ZERO,
+            journal_warmup: match options.quick {
+                true => QUICK_JOURNAL_WARMUP,
+                false => JOURNAL_WARMUP,
+            },
             limit: Limit::None,
         };
+        match options.cell_time {
+            Some(asked) => plan.measure_for(asked),
+            None => plan.fit_into_budget(options.quick),
+        }
+        plan.rounds = options.rounds;
         plan.limit = match options.max_time {
             Some(asked) => Limit::Asked(asked),
             None if options.rounds_asked => Limit::None,
             None => plan.promise(options.quick),
         };
         Ok(plan)
+    }
+
+    /// Has each cell measured for so long in a round.
+    fn measure_for(&mut self, measured: Duration) {
+        self.measured = measured;
+        self.warmup = (measured / 6)
+            .min(LONGEST_WARMUP)
+            .max(Duration::from_millis(1));
+    }
+
+    /// Has the cells measured for as long as lets the rounds fit into the usual time.
+    fn fit_into_budget(&mut self, quick: bool) {
+        let budget = budget(self.profiles.len(), quick);
+        let mut measured = LONGEST_CELL;
+        let shortest = if quick {
+            SHORTEST_QUICK_CELL
+        } else {
+            SHORTEST_CELL
+        };
+        self.measure_for(measured);
+        while measured > shortest && self.expected() > budget {
+            measured -= CELL_STEP;
+            self.measure_for(measured);
+        }
     }
 
     /// What is said of the time in the help, or more where more is asked for.
@@ -161,18 +200,35 @@ impl Plan {
 
     /// How long the rounds of some profiles will take.
     pub(crate) fn expected_of(&self, profiles: &[PlannedProfile]) -> Duration {
-        let cells = profiles.iter().flat_map(|planned| planned.runs());
-        let one_round: Duration = cells.map(|cell| self.takes(cell)).sum();
-        let fresh = match self.confirms() {
-            true => profiles.iter().map(fresh_cells).sum(),
-            false => 0,
+        let of_one = |planned: &PlannedProfile| {
+            let cells = planned.runs();
+            let profile = &planned.profile;
+            let one_round: Duration = cells.map(|cell| self.takes(profile, cell)).sum();
+            let fresh = if self.confirms() {
+                fresh_cells(planned)
+            } else {
+                0
+            };
+            // What begins anew each time takes no turns.
+            let is_anew = profile.grows() || profile.cold();
+            let stretches = if is_anew { 1 } else { IN_STRETCHES };
+            let fresh_round = self.fresh_round(self.warmup(profile), stretches);
+            one_round + fresh_round * fresh
         };
-        (one_round + self.fresh_round() * fresh) * self.rounds
+        profiles.iter().map(of_one).sum::<Duration>() * self.rounds
     }
 
-    /// How long a cell will take in a fresh round.
-    pub(crate) fn fresh_round(&self) -> Duration {
-        (self.measured + self.warmup) * IN_STRETCHES + CELL_OVERHEAD
+    /// How long a cell will take in a fresh round of so many stretches with such warm-ups.
+    pub(crate) fn fresh_round(&self, warmup: Duration, stretches: u32) -> Duration {
+        (self.measured + warmup) * stretches + CELL_OVERHEAD
+    }
+
+    /// What does not count of each round of a profile.
+    pub(crate) fn warmup(&self, profile: &Profile) -> Duration {
+        match profile.grows() && profile.asked.sync == Sync::Each {
+            true => self.journal_warmup.max(self.warmup),
+            false => self.warmup,
+        }
     }
 
     /// Whether the cells at the front get fresh rounds: fewer rounds than this confirm nothing.
@@ -189,8 +245,8 @@ impl Plan {
     }
 
     /// How long a cell will take in a round.
-    pub(crate) fn takes(&self, cell: &PlannedCell) -> Duration {
-        self.measured + self.warmup + overhead(cell) + after(cell, self.measured)
+    pub(crate) fn takes(&self, profile: &Profile, cell: &PlannedCell) -> Duration {
+        self.measured + self.warmup(profile) + overhead(cell) + after(cell, self.measured)
     }
 
     /// A hash of everything that must agree before two records may be compared.
@@ -203,7 +259,8 @@ impl Plan {
                 asked,
                 ..
             } = &planned.profile;
-            let written = write!(text, "{name} {block_bytes} {asked:?}:");
+            let warmup = self.warmup(&planned.profile).as_nanos();
+            let written = write!(text, "{name} {block_bytes} {asked:?} after {warmup}:");
             written.expect("a string takes everything");
             for cell in &planned.cells {
                 let Shape { depth, threads } = cell.shape;
@@ -351,27 +408,6 @@ fn budget(profiles: usize, quick: bool) -> Duration {
     budget.max(each * u32::try_from(profiles).unwrap_or(u32::MAX))
 }
 
-/// The measured time that lets the usual number of rounds fit into the budget, in steps of 5 ms.
-fn cell_time(profiles: &[PlannedProfile], quick: bool) -> Duration {
-    let rounds = if quick { QUICK_ROUNDS } else { DEFAULT_ROUNDS };
-    let cells = || profiles.iter().flat_map(PlannedProfile::runs);
-    let fresh: u32 = profiles.iter().map(fresh_cells).sum();
-    let count = u32::try_from(cells().count()).unwrap_or(u32::MAX / 2) + fresh * IN_STRETCHES;
-    let overhead = cells().map(overhead).sum::<Duration>() + CELL_OVERHEAD * fresh;
-    let one_round = (budget(profiles.len(), quick) / rounds).saturating_sub(overhead);
-    // A seventh of it is the warm-up; an open loop may go on for half as long again.
-    let open = cells().any(|cell| cell.rate_per_s.is_some());
-    let parts = if open { 10 } else { 7 };
-    let milliseconds = (one_round / count.max(1) * 6 / parts).as_millis() / 5 * 5;
-    let time = Duration::from_millis(u64::try_from(milliseconds).unwrap_or(u64::MAX));
-    let shortest = if quick {
-        SHORTEST_QUICK_CELL
-    } else {
-        SHORTEST_CELL
-    };
-    time.clamp(shortest, LONGEST_CELL)
-}
-
 /// Fowler, Noll and Vo, 64 bits: short, and the same in every version of this program.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -432,6 +468,16 @@ mod tests {
         let last = plan.profiles.len() - 1;
         assert!((plan.share_of(last) - 1.0).abs() < 1e-9);
         assert!(plan.share_of(0) < 0.5 && plan.share_of(0) > 0.1);
+    }
+
+    #[test]
+    fn only_where_a_journal_is_written_is_the_warmup_longer() {
+        let of = |name| {
+            let plan = plan(&["--cell-time", "30", "--profile", name]);
+            plan.warmup(&plan.profiles[0].profile).as_millis()
+        };
+        let some = ["durable-append", "group-commit", "write-fsync-read"];
+        assert_eq!(some.map(of), [100, 100, 5]);
     }
 
     #[test]

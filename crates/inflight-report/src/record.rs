@@ -97,7 +97,8 @@ pub struct Record {
     pub rounds_planned: u32,
     /// Measured time of one cell in one round, warm-up not included.
     pub cell_duration_ns: u64,
-    /// Discarded time before each measured time.
+    /// Discarded time before each measured time; longer where files grow by synced
+    /// writes.
     pub warmup_ns: u64,
     /// Whether the run was cut short (Ctrl-C).
     pub interrupted: bool,

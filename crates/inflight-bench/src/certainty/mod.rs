@@ -123,7 +123,7 @@ fn with_bench(
         seed: 1,
         clock,
         fio: Path::new("fio"),
-        warmup: plan.warmup,
+        warmup: plan.warmup(profile),
         measured: plan.measured,
     };
     let place = Place {
