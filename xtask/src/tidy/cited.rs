@@ -4,7 +4,7 @@ use super::Violation;
 use super::tree::Tree;
 
 /// The pages that rest on tests.
-pub(super) const PAGES: [&str; 1] = ["docs/pitfalls.md"];
+const PAGES: [&str; 1] = ["docs/pitfalls.md"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let pages = PAGES.into_iter().filter_map(|page| tree.page(page));

@@ -9,6 +9,7 @@ mod cancelled;
 mod cited;
 mod flow;
 mod functions;
+mod links;
 mod text;
 mod tree;
 mod unsafety;
@@ -63,6 +64,7 @@ fn check(tree: &Tree) -> Vec<Violation> {
     violations.extend(tree.unparsed());
     violations.extend(text::check(tree));
     violations.extend(cited::check(tree));
+    violations.extend(links::check(tree));
     violations.extend(functions::check(tree));
     violations.extend(cancelled::check(tree));
     violations.extend(unsafety::check(tree));

@@ -9,8 +9,16 @@ use super::Violation;
 /// Folders searched for Rust files, with everything below them.
 const RUST: [&str; 3] = ["crates", "fuzz", "xtask"];
 
-/// Pages of the root whose text is checked, beside those that rest on tests.
-const PAGES: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+/// The folder of the other pages, with all below it.
+const DOCS: &str = "docs";
+
+/// Pages of the root.
+const PAGES: [&str; 4] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+];
 
 /// The files of the repository, or of a test.
 pub(super) struct Tree {
@@ -43,9 +51,10 @@ impl Tree {
     pub(super) fn read(root: &Path) -> io::Result<Self> {
         let mut sources = Vec::new();
         for folder in RUST {
-            read_rust(root, folder, &mut sources)?;
+            read_below(root, folder, ".rs", &mut sources)?;
         }
-        for page in PAGES.into_iter().chain(super::cited::PAGES) {
+        read_below(root, DOCS, ".md", &mut sources)?;
+        for page in PAGES {
             if let Some(text) = existing(fs::read_to_string(root.join(page)))? {
                 sources.push(Source::new(page.to_owned(), text));
             }
@@ -74,6 +83,12 @@ impl Tree {
         self.sources.iter().filter(|source| source.syntax.is_some())
     }
 
+    pub(super) fn pages(&self) -> impl Iterator<Item = &Source> {
+        self.sources
+            .iter()
+            .filter(|source| source.path.ends_with(".md"))
+    }
+
     pub(super) fn page(&self, path: &str) -> Option<&Source> {
         self.sources.iter().find(|source| source.path == path)
     }
@@ -92,8 +107,14 @@ impl Tree {
     }
 }
 
-/// Reads the Rust files of a folder and below, in a fixed order, without `target` and hidden ones.
-fn read_rust(root: &Path, folder: &str, sources: &mut Vec<Source>) -> io::Result<()> {
+/// Reads the files of a kind in a folder and below, in a fixed order, without `target` and what is
+/// hidden.
+fn read_below(
+    root: &Path,
+    folder: &str,
+    extension: &str,
+    sources: &mut Vec<Source>,
+) -> io::Result<()> {
     let Some(entries) = existing(fs::read_dir(root.join(folder)))? else {
         return Ok(());
     };
@@ -107,8 +128,8 @@ fn read_rust(root: &Path, folder: &str, sources: &mut Vec<Source>) -> io::Result
         let path = format!("{folder}/{name}");
         let kind = entry.file_type()?;
         if kind.is_dir() && name != "target" && !name.starts_with('.') {
-            read_rust(root, &path, sources)?;
-        } else if kind.is_file() && name.ends_with(".rs") {
+            read_below(root, &path, extension, sources)?;
+        } else if kind.is_file() && name.ends_with(extension) {
             // Editors and formatters replace files by renaming: one may go while it is read.
             if let Some(text) = existing(fs::read_to_string(entry.path()))? {
                 sources.push(Source::new(path, text));
