@@ -127,6 +127,7 @@ impl<'f> Durable<'f> {
         self.stage = match self.stage {
             // What has been written in part is durable as far as it goes.
             Stage::Write if self.begun.durably == Durably::Together && answer.bytes() > 0 => {
+                self.file.handle().commit().wrote(answer.bytes());
                 Stage::Sync(answer)
             }
             Stage::Write => Stage::Over(answer),

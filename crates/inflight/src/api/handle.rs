@@ -232,7 +232,10 @@ impl Handle {
         if answer.errno().is_some() {
             self.note_write(Wishes::NONE, 0, answer);
         }
-        self.commit.wrote(answer.bytes());
+        let is_flushed = self.facts.durable_writes || wishes.has(Wishes::DSYNC);
+        if !is_flushed {
+            self.commit.wrote(answer.bytes());
+        }
         self.reaches(offset.saturating_add(answer.bytes() as u64));
     }
 

@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
@@ -22,6 +22,7 @@ use super::operation::{Operation as _, Sealed};
 use super::pending::{Detach, KeptFor, Pending, Rest, Tells};
 use crate::commit::{Commit, Flush, Gather, Keep, Kept};
 use crate::completion::Answer;
+use crate::host::local::without_being_away;
 use crate::op::{Op, Prepare, Prepared, Request, SyncOf};
 
 /// A file that is only ever flushed.
@@ -39,6 +40,8 @@ struct Disk {
     is_served: bool,
     /// Whether all flushes are said to take no time.
     is_short: bool,
+    /// Whether those for one sync are said to be short.
+    is_short_alone: bool,
 }
 
 #[derive(Default)]
@@ -125,8 +128,9 @@ impl Flush for Disk {
         bytes <= LITTLE_BYTES
     }
 
-    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-        self.is_short
+    fn is_short(&self, _took: Duration, syncs: usize) -> bool {
+        assert_ne!(syncs, 0, "any time is short then");
+        self.is_short || (self.is_short_alone && syncs == 1)
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -386,6 +390,62 @@ fn a_flush_that_has_much_to_write_is_left_to_others() {
             file.commit.wrote(1);
             file.lead().await;
         }
+    });
+}
+
+/// Polls once, and tells whether it is over.
+async fn is_over_at_once(sync: impl Future<Output = ()>) -> bool {
+    let mut sync = pin!(sync);
+    poll_fn(|context| Poll::Ready(sync.as_mut().poll(context).is_ready())).await
+}
+
+#[test]
+fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
+    in_loops(async |engine| {
+        let files = [(); 2].map(|()| {
+            let disk = Disk {
+                is_short_alone: true,
+                ..Disk::default()
+            };
+            File::new(engine, disk)
+        });
+        for file in &files {
+            for _ in 0..40 {
+                file.sync().await;
+            }
+            assert!(is_over_at_once(file.sync()).await);
+        }
+        let [first, second] = &files;
+        assert!(is_over_at_once(second.sync()).await);
+        assert!(!is_over_at_once(first.sync()).await, "another file");
+        for _ in 0..2 {
+            first.sync().await;
+        }
+        assert!(is_over_at_once(first.sync()).await);
+        let mut sync = pin!(first.sync());
+        let is_over = poll_fn(|context| {
+            let poll = without_being_away(|| sync.as_mut().poll(context));
+            Poll::Ready(poll.is_ready())
+        });
+        assert!(!is_over.await, "it may not wait");
+    });
+}
+
+#[test]
+fn a_slow_flush_that_all_have_left_is_not_short() {
+    in_loops(async |engine| {
+        let file = File::new(engine, Disk::default());
+        file.disk.hold();
+        let mut sync = file.sync();
+        begin(&mut sync).await;
+        for _ in 0..2 {
+            local::yield_now().await;
+        }
+        file.disk.wait_for_flushes(1);
+        drop(sync);
+        file.disk.let_go();
+        // It would panic if it were for nobody.
+        file.disk.wait_for_leaders();
     });
 }
 

@@ -31,6 +31,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use lately::Lately;
 use round::Round;
 
+pub(crate) use lately::Asker;
 pub(crate) use round::{Kept, Seat};
 
 #[cfg(not(loom))]
@@ -243,12 +244,16 @@ impl Commit {
         self.flush.is_served()
     }
 
-    /// Makes the flush at once, if it is known to be short and nobody else is concerned. `is_host`
-    /// if one could promise to make it, whom it costs nothing to make one for all.
-    pub(crate) fn at_once(self: &Arc<Self>, data_only: bool, is_host: bool) -> Option<Answer> {
+    /// Makes the flush at once, if it is known to be short and nobody else is concerned, and tells
+    /// how long that took.
+    pub(crate) fn at_once(
+        self: &Arc<Self>,
+        data_only: bool,
+        asker: Asker,
+    ) -> Option<(Answer, Duration)> {
         let mut state = lock(&self.state);
         let is_alone = !state.is_led && state.waiting() == 0;
-        if !is_alone || !self.is_short(&state, is_host) {
+        if !is_alone || !self.is_short(&state, asker) {
             return None;
         }
         state.is_led = true;
@@ -258,15 +263,16 @@ impl Commit {
         let (answer, took) = self.timed(data_only);
         self.flush.count(1);
         let mut state = lock(&self.state);
-        self.learn(&mut state, answer, took, 1);
+        let asked = 1 + state.waiting();
+        self.learn(&mut state, answer, took, asked);
         self.hand_on(state);
-        Some(answer)
+        Some((answer, took))
     }
 
     /// Whether the next flush is to be made where it is asked for.
-    fn is_short(&self, state: &State, is_host: bool) -> bool {
+    fn is_short(&self, state: &State, asker: Asker) -> bool {
         let is_nothing = |took| self.flush.is_short(took, usize::MAX);
-        state.lately.is_short(is_host, is_nothing) && self.has_little()
+        state.lately.is_short(asker, is_nothing) && self.has_little()
     }
 
     /// Has the leader make the flush. Where there is none, `host` may promise to lead; else a
@@ -317,7 +323,7 @@ impl Commit {
         state.expected = 0;
         let [last, before] = state.lately.took();
         let took = [last.or_else(|| self.flush.usual()), before];
-        let round = match self.has_little() && leads(took, state.waiting()) {
+        let round = match leads(took, state.waiting()) {
             true => state.next.take(),
             false => None,
         };
@@ -463,14 +469,16 @@ impl Commit {
         self.unflushed.store(0, Ordering::Relaxed);
     }
 
-    /// Learns from a flush when so many syncs have been served by it or wait.
+    /// Learns from a flush when so many syncs have been served by it or wait; one, if all have left
+    /// meanwhile.
     fn learn(&self, state: &mut State, answer: Answer, took: Duration, syncs: usize) {
+        let asked = syncs.max(1);
         let [last, _] = state.lately.took();
         if last.is_none() && answer.errno().is_none() {
             self.flush.was_first(took);
         }
-        let is_short = self.flush.is_short(took, syncs);
-        state.lately.learn(took, syncs, is_short);
+        let is_short = self.flush.is_short(took, asked);
+        state.lately.learn(took, asked, is_short);
     }
 
     /// The answer of a flush, which is not made if one has failed before.

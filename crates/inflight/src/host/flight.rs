@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
@@ -22,7 +22,7 @@ use super::stopwatch::time;
 use super::syncs::sync_of;
 use super::timers::TimerKey;
 use crate::backend::threads::execute::{execute_request, wanted_bytes};
-use crate::commit::Seat;
+use crate::commit::{Asker, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
 use crate::policy::{Else, Samples, Step, in_a_poll};
@@ -67,6 +67,8 @@ thread_local! {
     static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
     /// Operations of this thread that were answered when they were first polled.
     static AT_ONCE: Cell<u32> = const { Cell::new(0) };
+    /// Which file this thread has asked to be flushed last, by the address of its syncs.
+    static SYNCED: Cell<usize> = const { Cell::new(0) };
     /// Which driver serves this thread.
     static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
@@ -99,6 +101,11 @@ pub(crate) fn must_yield() -> bool {
 
 /// Bytes that count as much as an operation without any: copying so many takes as long.
 const AT_ONCE_BYTES: usize = 16 << 10;
+
+/// How many bytes are copied in so long a time, about.
+fn copied_in(time: Duration) -> usize {
+    usize::try_from(time.as_nanos() * 5).unwrap_or(usize::MAX)
+}
 
 /// What a write counts for beside its bytes in a run loop, where a turn costs next to nothing: the
 /// file system has more to do for it than for a read.
@@ -194,9 +201,15 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
         data_only,
     } = sync;
     let is_served = commit.is_served();
-    let at_once = || commit.at_once(data_only, local::is_current(shared));
-    if let Some(answer) = (!is_served).then(at_once).flatten() {
-        count_at_once(0);
+    // Flushes of several files run side by side in the pool, and one after the other here.
+    let file_number = Arc::as_ptr(commit).addr();
+    let asker = Asker {
+        may_wait: !local::is_in_time() && SYNCED.replace(file_number) == file_number,
+        is_host: local::is_current(shared),
+    };
+    let at_once = || commit.at_once(data_only, asker);
+    if let Some((answer, took)) = (!is_served).then(at_once).flatten() {
+        count_at_once(copied_in(took));
         return Tried::Answered(answer);
     }
     let (host, of_loop) = match is_served {

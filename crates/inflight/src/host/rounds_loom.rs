@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
 use super::mail_loom::{Flag, explore};
-use crate::commit::{Commit, Flush, Gather, HostId, Keep, Kept, Seat, Turn};
+use crate::commit::{Asker, Commit, Flush, Gather, HostId, Keep, Kept, Seat, Turn};
 use crate::completion::{Answer, Refusal};
 
 /// What a model's disk and pool are like.
@@ -241,8 +241,8 @@ impl Client {
     fn again_at_once(&self) {
         self.wait_awake();
         let asked = self.asks();
-        match self.commit.at_once(true, false) {
-            Some(answer) => self.check(asked, answer),
+        match self.commit.at_once(true, ASKER) {
+            Some((answer, _)) => self.check(asked, answer),
             None => self.wait_awake(),
         }
     }
@@ -255,6 +255,11 @@ impl Client {
         }
     }
 }
+
+const ASKER: Asker = Asker {
+    may_wait: true,
+    is_host: false,
+};
 
 /// A waker that waits for a sync itself.
 struct Syncs(Client, Flag);

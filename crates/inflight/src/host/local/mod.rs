@@ -42,7 +42,7 @@ pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, is_entered};
 pub(crate) use promise::{OfLoop, may_promise};
 pub(crate) use shares::share;
-pub(crate) use turn::without_being_away;
+pub(crate) use turn::{is_in_time, without_being_away};
 
 thread_local! {
     /// The loop that runs on this thread; the innermost, if they are nested.

@@ -89,7 +89,7 @@ impl Promise {
         let is_free = is_free && !next_timer.is_some_and(is_soon);
         commit.keep_promise(self.host, |took, of_this| {
             let others = Arc::strong_count(&self.syncs) - 1 > of_this;
-            is_free && !others && loop_flushes(took)
+            is_free && !others && commit.has_little() && loop_flushes(took)
         })
     }
 }

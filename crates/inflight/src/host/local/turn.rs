@@ -7,6 +7,7 @@
 //! [`loop_waits`]: crate::policy::loop_waits
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,14 +27,26 @@ pub(super) enum Until {
     Made,
 }
 
+thread_local! {
+    /// Whether what is polled is to be over by some time.
+    static IS_IN_TIME: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether no call that is made where it is polled may wait for a device.
+pub(crate) fn is_in_time() -> bool {
+    IS_IN_TIME.get()
+}
+
 /// Polls, on a thread that may have a loop, what is to be over by some time: no call that it makes
 /// may wait for a device.
 pub(crate) fn without_being_away<R>(poll: impl FnOnce() -> R) -> R {
+    let was_in_time = IS_IN_TIME.replace(true);
     let before = with_current(|current| current.away.replace(Away::Enough));
     let polled = poll();
     if let Some(before) = before {
         with_current(|current| current.away.set(before));
     }
+    IS_IN_TIME.set(was_in_time);
     polled
 }
 
