@@ -103,10 +103,9 @@ fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<S
         rates => rates.iter().copied().map(Some).collect(),
     };
     let mut text = format!(
-        "\n[global]\nioengine=io_uring\nfilename={}\ntime_based=1\nramp_time={}ms\n\
+        "\n[global]\nioengine=io_uring\nfilename={}\ntime_based=1\n\
          runtime={}ms\nnorandommap=1\nrandrepeat=0\nrefill_buffers=1\n",
         fio_path(file)?,
-        plan.warmup.as_millis(),
         (plan.measured * plan.rounds).as_millis().max(1)
     );
     for planned in &plan.profiles {
@@ -119,6 +118,7 @@ fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<S
         for depth in &profile.asked.queue_depths {
             for rate in &rates {
                 text += &section(profile, *depth, *rate, size_bytes);
+                text += &format!("ramp_time={}ms\n", plan.warmup(profile).as_millis());
             }
         }
     }
