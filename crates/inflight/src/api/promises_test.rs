@@ -38,10 +38,10 @@ struct Disk {
     /// How long the first flush of another file took.
     usual: Option<Duration>,
     is_served: bool,
-    /// Whether all flushes are said to take no time.
-    is_short: bool,
-    /// Whether those for one sync are said to be short.
-    is_short_alone: bool,
+    /// Flushes for so many syncs are said to be short.
+    is_short_for: usize,
+    /// How long each takes.
+    takes: Duration,
 }
 
 #[derive(Default)]
@@ -102,6 +102,7 @@ impl Flush for Disk {
         self.state.1.notify_all();
         let waited = self.state.1.wait_while(state, |state| state.is_held);
         drop(waited.expect("nobody panics with it"));
+        thread::sleep(self.takes);
         Answer::moved(0)
     }
 
@@ -130,7 +131,7 @@ impl Flush for Disk {
 
     fn is_short(&self, _took: Duration, syncs: usize) -> bool {
         assert_ne!(syncs, 0, "any time is short then");
-        self.is_short || (self.is_short_alone && syncs == 1)
+        syncs <= self.is_short_for
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -246,6 +247,19 @@ async fn begin(sync: &mut Pending<Sync<'_>>) {
         Poll::Ready(())
     })
     .await;
+}
+
+/// A sync whose flush somebody else than the loop has begun, and that does not end.
+async fn begin_with_others(file: &File) -> Pending<Sync<'_>> {
+    file.disk.hold();
+    let mut sync = file.sync();
+    begin(&mut sync).await;
+    // Tasks are ready for two turns, so it is left to somebody else.
+    for _ in 0..2 {
+        local::yield_now().await;
+    }
+    file.disk.wait_for_flushes(1);
+    sync
 }
 
 #[test]
@@ -370,9 +384,9 @@ fn a_loop_hears_whose_sync_is_over_before_it_leaves_a_flush_to_others() {
 #[test]
 fn a_flush_that_has_much_to_write_is_left_to_others() {
     in_loops(async |engine| {
-        for is_short in [false, true] {
+        for is_short_for in [0, usize::MAX] {
             let disk = Disk {
-                is_short,
+                is_short_for,
                 ..Disk::default()
             };
             let file = File::new(engine, disk);
@@ -393,9 +407,11 @@ fn a_flush_that_has_much_to_write_is_left_to_others() {
     });
 }
 
-/// Polls once, and tells whether it is over.
-async fn is_over_at_once(sync: impl Future<Output = ()>) -> bool {
-    let mut sync = pin!(sync);
+/// Polls a sync once, and tells whether it is over.
+async fn is_over_at_once(file: &File) -> bool {
+    // On a busy machine the one that has made the last flush still leads.
+    file.disk.wait_for_leaders();
+    let mut sync = pin!(file.sync());
     poll_fn(|context| Poll::Ready(sync.as_mut().poll(context).is_ready())).await
 }
 
@@ -404,7 +420,7 @@ fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
     in_loops(async |engine| {
         let files = [(); 2].map(|()| {
             let disk = Disk {
-                is_short_alone: true,
+                is_short_for: 1,
                 ..Disk::default()
             };
             File::new(engine, disk)
@@ -413,15 +429,15 @@ fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
             for _ in 0..40 {
                 file.sync().await;
             }
-            assert!(is_over_at_once(file.sync()).await);
+            assert!(is_over_at_once(file).await);
         }
         let [first, second] = &files;
-        assert!(is_over_at_once(second.sync()).await);
-        assert!(!is_over_at_once(first.sync()).await, "another file");
+        assert!(is_over_at_once(second).await);
+        assert!(!is_over_at_once(first).await, "another file");
         for _ in 0..2 {
             first.sync().await;
         }
-        assert!(is_over_at_once(first.sync()).await);
+        assert!(is_over_at_once(first).await);
         let mut sync = pin!(first.sync());
         let is_over = poll_fn(|context| {
             let poll = without_being_away(|| sync.as_mut().poll(context));
@@ -431,18 +447,32 @@ fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
     });
 }
 
+/// As after a copy that takes as long.
+#[test]
+fn a_task_yields_after_a_long_flush_that_it_has_made_where_it_is_polled() {
+    in_loops(async |engine| {
+        let disk = Disk {
+            is_short_for: usize::MAX,
+            takes: Duration::from_millis(1),
+            ..Disk::default()
+        };
+        let file = File::new(engine, disk);
+        for _ in 0..40 {
+            file.sync().await;
+        }
+        let mut over = 0;
+        for _ in 0..4 {
+            over += u32::from(is_over_at_once(&file).await);
+        }
+        assert_eq!(over, 2, "every other one");
+    });
+}
+
 #[test]
 fn a_slow_flush_that_all_have_left_is_not_short() {
     in_loops(async |engine| {
         let file = File::new(engine, Disk::default());
-        file.disk.hold();
-        let mut sync = file.sync();
-        begin(&mut sync).await;
-        for _ in 0..2 {
-            local::yield_now().await;
-        }
-        file.disk.wait_for_flushes(1);
-        drop(sync);
+        drop(begin_with_others(&file).await);
         file.disk.let_go();
         // It would panic if it were for nobody.
         file.disk.wait_for_leaders();
@@ -457,7 +487,7 @@ fn whatever_is_written_is_for_the_next_flush() {
     let commit = file.handle().commit();
     let much = vec![7; 2 << 20];
     let (first, second) = much.split_at(1 << 20);
-    for way in 0..3 {
+    for way in 0..4 {
         assert!(commit.has_little());
         let written = match way {
             0 => file.write_at(much.clone(), 0).wait().0,
@@ -465,13 +495,15 @@ fn whatever_is_written_is_for_the_next_flush() {
                 let lists = vec![first.to_vec(), second.to_vec()];
                 file.write_vectored_at(lists, 0).wait().0
             }
-            _ => {
+            2 => {
                 let mut writes = [WriteFrom::new(&file, 0, &much)];
                 write_many(&mut writes).and_then(|()| writes[0].result())
             }
+            // Nothing of it is left to a flush.
+            _ => file.write_at(much.clone(), 0).dsync().wait().0,
         };
         assert_eq!(written.expect("there is room"), much.len());
-        assert!(!commit.has_little(), "way {way}");
+        assert_eq!(commit.has_little(), way == 3, "way {way}");
         file.sync_data().wait().expect("it can be synced");
     }
 }
@@ -481,14 +513,7 @@ fn a_loop_that_has_another_file_flushed_hears_of_that_one_meanwhile() {
     in_loops(async |engine| {
         let [led, other] = [(); 2].map(|()| File::new(engine, Disk::default()));
         led.lead().await;
-        other.disk.hold();
-        let mut first = other.sync();
-        begin(&mut first).await;
-        // Tasks are ready for two turns, so it is left to somebody else.
-        for _ in 0..2 {
-            local::yield_now().await;
-        }
-        other.disk.wait_for_flushes(1);
+        let first = begin_with_others(&other).await;
         led.sync().await;
         assert!(
             !led.disk.is_flushed_here(),
@@ -548,17 +573,17 @@ fn a_sync_that_was_moved_out_of_its_loop_is_made() {
 #[test]
 fn a_loop_makes_no_flush_of_a_file_that_somebody_else_serves() {
     in_loops(async |engine| {
-        for is_short in [false, true] {
+        for is_short_for in [0, usize::MAX] {
             let disk = Disk {
                 usual: Some(Duration::from_micros(1)),
                 is_served: true,
-                is_short,
+                is_short_for,
                 ..Disk::default()
             };
             let file = File::new(engine, disk);
             for _ in 0..100 {
                 file.sync().await;
-                assert!(!file.disk.is_flushed_here(), "short: {is_short}");
+                assert!(!file.disk.is_flushed_here(), "short for {is_short_for}");
             }
         }
     });

@@ -203,8 +203,9 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
     let is_served = commit.is_served();
     // Flushes of several files run side by side in the pool, and one after the other here.
     let file_number = Arc::as_ptr(commit).addr();
+    let is_same_file = SYNCED.replace(file_number) == file_number;
     let asker = Asker {
-        may_wait: !local::is_in_time() && SYNCED.replace(file_number) == file_number,
+        may_wait: is_same_file && !local::is_in_time(),
         is_host: local::is_current(shared),
     };
     let at_once = || commit.at_once(data_only, asker);

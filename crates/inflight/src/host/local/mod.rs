@@ -282,7 +282,7 @@ impl Drop for Entered<'_, '_> {
             if this.is_forked() {
                 break;
             }
-            this.promise.keep(false, None);
+            this.promise.keep(false, false, None);
             this.drain();
             if this.is_forked() {
                 // The tasks that foreign code has begun before it forked.
@@ -461,13 +461,7 @@ impl Loop<'_> {
         let is_idle = self.lease.borrow_mut().proactor().is_idle();
         let is_free = !is_busy && is_idle && taken == Taken::Nothing;
         let next_timer = self.timers.borrow().next();
-        let is_made = match is_busy {
-            true => {
-                self.promise.wait();
-                false
-            }
-            false => self.promise.keep(is_free, next_timer),
-        };
+        let is_made = self.promise.keep(is_busy, is_free, next_timer);
         if self.is_forked() {
             return true;
         }

@@ -69,18 +69,16 @@ impl Promise {
         self.commit.borrow().is_some()
     }
 
-    /// Tasks are ready. Those that have only yielded ask for syncs as well, which one flush serves
-    /// all, so the promise waits for one turn of theirs; then the flush is left to the pool.
-    pub(super) fn wait(&self) {
-        if self.stands() && self.has_waited.replace(true) {
-            self.keep(false, None);
-        }
-    }
-
     /// Makes the flush that was promised, if there is one, the loop is free to be away, and neither
     /// a timer is due meanwhile nor a flush of another file that the pool makes; else leaves it to
     /// the pool. True if it was made.
-    pub(super) fn keep(&self, is_free: bool, next_timer: Option<Instant>) -> bool {
+    ///
+    /// Busy: tasks are ready. Those that have only yielded ask for syncs as well, which one flush
+    /// serves all, so the promise waits for one turn of theirs.
+    pub(super) fn keep(&self, is_busy: bool, is_free: bool, next_timer: Option<Instant>) -> bool {
+        if is_busy && self.stands() && !self.has_waited.replace(true) {
+            return false;
+        }
         self.has_waited.set(false);
         let Some(commit) = self.commit.take() else {
             return false;

@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::shares::Taken;
-use super::{CHILD_STEP, Loop, MANY, nested, with_current};
+use super::{CHILD_STEP, Loop, MANY, nested};
 use crate::coarse::now_ms;
-use crate::policy::{Away, LOOP_WAIT_MAX, wait_for};
+use crate::policy::{LOOP_WAIT_MAX, wait_for};
 
 /// What a turn of the proactor waits for.
 pub(super) enum Until {
@@ -37,17 +37,17 @@ pub(crate) fn is_in_time() -> bool {
     IS_IN_TIME.get()
 }
 
-/// Polls, on a thread that may have a loop, what is to be over by some time: no call that it makes
-/// may wait for a device.
+/// Polls what is to be over by some time: no call that it makes may wait for a device.
 pub(crate) fn without_being_away<R>(poll: impl FnOnce() -> R) -> R {
-    let was_in_time = IS_IN_TIME.replace(true);
-    let before = with_current(|current| current.away.replace(Away::Enough));
-    let polled = poll();
-    if let Some(before) = before {
-        with_current(|current| current.away.set(before));
+    /// Also when a poll panics.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_IN_TIME.set(self.0);
+        }
     }
-    IS_IN_TIME.set(was_in_time);
-    polled
+    let _restore = Restore(IS_IN_TIME.replace(true));
+    poll()
 }
 
 impl Loop<'_> {
@@ -64,11 +64,13 @@ impl Loop<'_> {
     }
 
     /// Whether the task that is polled, with this waker, may make a call that waits for a device,
-    /// though most likely it does not: the loop has nothing else to do, and has not been [`Away`]
-    /// for long. A batch is polled with another waker: the others of it would wait.
+    /// though most likely it does not: the loop has nothing else to do, has not been
+    /// away for long, and is not to be back by some time. A batch is polled with another waker: the
+    /// others of it would wait.
     #[inline]
     pub(super) fn may_be_away(&self, waker: &Waker) -> bool {
-        let has_else = !self.ready.borrow().is_empty()
+        let has_else = is_in_time()
+            || !self.ready.borrow().is_empty()
             || !self.cells.borrow().is_idle()
             || self.timers.borrow().next().is_some()
             || self.outer.is_some()
