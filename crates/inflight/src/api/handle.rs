@@ -232,11 +232,21 @@ impl Handle {
         if answer.errno().is_some() {
             self.note_write(Wishes::NONE, 0, answer);
         }
-        let is_flushed = self.facts.durable_writes || wishes.has(Wishes::DSYNC);
-        if !is_flushed {
+        self.leaves_to_flush(wishes, answer);
+        self.reaches(offset.saturating_add(answer.bytes() as u64));
+    }
+
+    /// Learns that a write has left something to the next flush, unless it was durable itself.
+    #[inline]
+    pub(super) fn leaves_to_flush(&self, wishes: Wishes, answer: Answer) {
+        if !self.is_durable(wishes) {
             self.commit.wrote(answer.bytes());
         }
-        self.reaches(offset.saturating_add(answer.bytes() as u64));
+    }
+
+    #[inline]
+    fn is_durable(&self, wishes: Wishes) -> bool {
+        wishes.has(Wishes::DSYNC) || self.facts.durable_writes
     }
 
     /// Learns that the file has bytes up to here.
@@ -456,8 +466,7 @@ impl Handle {
         let was_synced = wishes.has(Wishes::THEN_SYNC) && answer.bytes() == len;
         // The write-back that failed may have been that of other writes, and the kernel does not
         // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
-        let is_durable = wishes.has(Wishes::DSYNC) || self.facts.durable_writes;
-        let was_durable = is_durable && answer.errno() == Some(libc::EIO);
+        let was_durable = self.is_durable(wishes) && answer.errno() == Some(libc::EIO);
         if was_synced || was_durable {
             self.commit.note(answer);
         }

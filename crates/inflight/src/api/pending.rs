@@ -63,7 +63,7 @@ impl<B: Send> Kept for Rest<B> {
         // A failed sync has to be remembered, also if nobody waits for it.
         if let (Some(handle), Tells::Write(wishes, len)) = (&self.handle, self.tells) {
             handle.note_write(wishes, len, answer);
-            handle.commit().wrote(answer.bytes());
+            handle.leaves_to_flush(wishes, answer);
         }
     }
 }
