@@ -70,7 +70,7 @@ impl Disk {
 
 impl Flush for Disk {
     fn alone(&self, data_only: bool) -> Answer {
-        // SAFETY: no memory is involved.
+        // SAFETY: whoever flushes it keeps its descriptor open; no memory is involved.
         unsafe { execute_request(&self.request(data_only)) }
     }
 

@@ -21,7 +21,8 @@ use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
 ///
 /// # Safety
 ///
-/// Every address in `op` is valid for what `op` does, until this returns.
+/// The descriptor in `op` is open, and every address in it valid for what `op` does, until this
+/// returns.
 #[inline(always)]
 pub(crate) unsafe fn execute(op: &Op) -> i32 {
     loop {
