@@ -42,6 +42,8 @@ const LONGEST_CELL: Duration = Duration::from_millis(400);
 const SHORTEST_CELL: Duration = Duration::from_millis(15);
 const SHORTEST_QUICK_CELL: Duration = Duration::from_millis(10);
 const CELL_STEP: Duration = Duration::from_millis(5);
+/// What a strategy learns in its first thousands of operations is not what it goes on with.
+const SHORTEST_WARMUP: Duration = Duration::from_millis(10);
 const LONGEST_WARMUP: Duration = Duration::from_millis(50);
 /// Where files grow by synced writes it is longer. A thread of the kernel writes the journal, and
 /// for 20 to 60 ms after a pause it runs on the processor of whoever waits for it: syncs take half
@@ -146,7 +148,8 @@ impl Plan {
     fn measure_for(&mut self, measured: Duration) {
         self.measured = measured;
         self.warmup = (measured / 6)
-            .min(LONGEST_WARMUP)
+            .clamp(SHORTEST_WARMUP, LONGEST_WARMUP)
+            .min(measured / 2)
             .max(Duration::from_millis(1));
     }
 
@@ -477,7 +480,7 @@ mod tests {
             plan.warmup(&plan.profiles[0].profile).as_millis()
         };
         let some = ["durable-append", "group-commit", "write-fsync-read"];
-        assert_eq!(some.map(of), [100, 100, 5]);
+        assert_eq!(some.map(of), [100, 100, 10]);
     }
 
     #[test]

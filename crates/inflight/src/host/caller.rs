@@ -432,13 +432,8 @@ impl Lease<'_> {
                 if !self.is_sample() =>
             {
                 let manner = manner_of(road);
-                let gathered = &mut self.owned.gathered;
-                // SAFETY: as above; it is asked for while the operation stays where it is.
-                let shown = |request| unsafe { Shown::new(operation, request, manner) };
-                if gathered.is_open(manner)
-                    // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
-                    && unsafe { gathered.push(self.shared, token, &request, manner, shown) }
-                {
+                // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
+                if unsafe { self.shares(token, operation, &request, manner) } {
                     return Start::Gathered;
                 }
                 if road == Road::Memory {
@@ -455,11 +450,8 @@ impl Lease<'_> {
             Plan::Run(Road::CacheFirst, request)
                 if self.owned.gathered.is_open(Manner::Asking) && !self.is_sample() =>
             {
-                let gathered = &mut self.owned.gathered;
                 // SAFETY: as above.
-                let shown = |request| unsafe { Shown::new(operation, request, Manner::Asking) };
-                // SAFETY: as above.
-                if unsafe { gathered.push(self.shared, token, &request, Manner::Asking, shown) } {
+                if unsafe { self.shares(token, operation, &request, Manner::Asking) } {
                     return Start::Gathered;
                 }
                 match self.start_here(token, operation, Road::CacheFirst, request) {
@@ -475,6 +467,31 @@ impl Lease<'_> {
             Plan::Answered(answer) => Start::Answered(answer),
             Plan::Cover => self.start_cover(token, operation),
         }
+    }
+
+    /// Whether a read is shared with another thread, because that has been found to be faster.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Gathered::show`]; the operation stays where it is as long.
+    #[allow(unsafe_code)]
+    #[inline(always)]
+    unsafe fn shares<O: Prepare>(
+        &mut self,
+        token: u32,
+        operation: &O,
+        request: &Request,
+        manner: Manner,
+    ) -> bool {
+        let Owned {
+            gathered, proactor, ..
+        } = &mut **self.owned;
+        let in_flight = || proactor.in_flight();
+        // SAFETY: passed on from the caller; it is asked for while the operation stays where it is.
+        let shown = |request| unsafe { Shown::new(operation, request, manner) };
+        gathered.is_open(manner)
+            // SAFETY: passed on from the caller.
+            && unsafe { gathered.push(self.shared, token, request, manner, in_flight, shown) }
     }
 
     #[inline(never)]

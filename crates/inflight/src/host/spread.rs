@@ -130,6 +130,7 @@ impl Gathered {
         token: u32,
         request: &'r Request,
         manner: Manner,
+        in_flight: impl FnOnce() -> u32,
         shown: impl FnOnce(&'r Request) -> Shown,
     ) -> bool {
         let bytes = match request.op {
@@ -138,7 +139,7 @@ impl Gathered {
             Op::ReadVectoredAt { .. } => unsafe { wanted_bytes(&request.op) },
             _ => return false,
         };
-        let wants = self.wants(shared, bytes as u64, manner) && !self.is_full();
+        let wants = self.wants(shared, bytes as u64, manner, in_flight) && !self.is_full();
         if wants {
             // SAFETY: passed on from the caller.
             unsafe { self.show(token, &shown(request)) };
@@ -146,10 +147,17 @@ impl Gathered {
         wants
     }
 
-    /// Whether a read of so many bytes is to be shown; else the caller is to make it now.
+    /// Whether a read of so many bytes is to be shown; else the caller is to make it now. How many
+    /// of its operations are in flight is asked in trials alone.
     #[inline]
-    pub(super) fn wants(&mut self, shared: &Shared, bytes: u64, manner: Manner) -> bool {
-        self.hands(shared, weight(bytes), manner) == Hands::Shared
+    pub(super) fn wants(
+        &mut self,
+        shared: &Shared,
+        bytes: u64,
+        manner: Manner,
+        in_flight: impl FnOnce() -> u32,
+    ) -> bool {
+        self.hands(shared, weight(bytes), manner, in_flight) == Hands::Shared
     }
 
     /// Shows a read that is [wanted](Gathered::wants) and for which there is a place: see
@@ -195,7 +203,13 @@ impl Gathered {
 
     /// By whom a read is made.
     #[inline]
-    fn hands(&mut self, shared: &Shared, weight: u64, manner: Manner) -> Hands {
+    fn hands(
+        &mut self,
+        shared: &Shared,
+        weight: u64,
+        manner: Manner,
+        in_flight: impl FnOnce() -> u32,
+    ) -> Hands {
         debug_assert!(self.is_open(manner), "else nobody has to ask");
         let at = manner.kind();
         if !self.spreads[at].is_on_trial() {
@@ -208,7 +222,7 @@ impl Gathered {
             }
         }
         let (others, born) = (self.owner.len(), self.born);
-        self.spreads[at].enters(weight, others, || nanoseconds_since(born))
+        self.spreads[at].enters(weight, others, in_flight, || nanoseconds_since(born))
     }
 
     /// The caller has nothing more to do until the program asks for more.

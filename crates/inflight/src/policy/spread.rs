@@ -36,9 +36,10 @@ pub(crate) struct Spread {
 /// Runs of each kind in a trial.
 const RUNS: usize = 16;
 
-/// The same of reads that a ring makes if they are not shared: it may answer all that are in flight
-/// at a time.
+/// The same of reads that a ring makes if they are not shared, at most: it may answer all that are
+/// in flight at a time, so there are four times as many.
 const RING_RUN_READS: u64 = 256;
+const RING_RUN_WAVES: u64 = 4;
 
 /// When who makes the reads of a trial changes, so many are not timed: another thread has to come,
 /// and what is in flight was asked for the other way.
@@ -52,6 +53,10 @@ const COUNTED_OF_RING: Range<usize> = RUNS / 4..RUNS / 4 * 3;
 /// The first and the last runs of a trial are made alone, so that what changes meanwhile falls on
 /// both kinds.
 const BEFORE: usize = RUNS / 2;
+
+/// Runs after which a trial ends if they leave no doubt: half of each kind. Trials cost, and what
+/// comes before the first one is over is made the slower way.
+const HALF: usize = BEFORE + RUNS / 2;
 
 /// Reads in a run, or as many more as are asked for at a time: so many take longer than it takes to
 /// ask what time it is, and than another thread needs to come.
@@ -85,6 +90,8 @@ struct Trial {
     /// Runs that have been entered.
     entered: usize,
     reads: u64,
+    /// Most that were in flight at a time, where a ring makes what is not shared.
+    most_in_flight: u32,
     /// Whether there have been several reads to be shared at a time.
     has_company: bool,
     /// The run that is on.
@@ -178,15 +185,20 @@ impl Spread {
         self.rests_again(Hands::Own, self.rest_runs);
     }
 
-    /// Who makes a read that is asked for now while so many others wait for their answers; in a
-    /// trial. One that is made by the caller counts as read.
+    /// Who makes a read that is asked for now while so many others are shared, and so many are in
+    /// flight at all; in a trial. One that is made by the caller counts as read.
     #[inline]
     pub(crate) fn enters(
         &mut self,
         weight: u64,
         others: u32,
+        in_flight: impl FnOnce() -> u32,
         now_ns: impl FnOnce() -> u64,
     ) -> Hands {
+        if self.has_ring {
+            let trial = &mut self.trial;
+            trial.most_in_flight = trial.most_in_flight.max(in_flight());
+        }
         let goes_on = self.trial.run.as_ref().is_some_and(Run::goes_on);
         if !goes_on && !self.goes_on(now_ns()) {
             return self.chosen;
@@ -202,10 +214,8 @@ impl Spread {
     /// Goes on with the trial after a pause or the end of a run. False if it is over.
     #[cold]
     fn goes_on(&mut self, now_ns: u64) -> bool {
-        let needs = match self.has_ring {
-            true => RING_RUN_READS,
-            false => RUN_READS,
-        };
+        let waves = RING_RUN_WAVES * u64::from(self.trial.most_in_flight);
+        let needs = waves.clamp(RUN_READS, RING_RUN_READS);
         let mut run = self.trial.run.unwrap_or(match self.chosen {
             Hands::Own => Run::new(now_ns, needs),
             Hands::Shared => Run::lead(now_ns),
@@ -225,7 +235,13 @@ impl Spread {
             if run.counts {
                 self.enter(run, now_ns);
             }
-            if self.trial.entered == 2 * RUNS {
+            let entered = self.trial.entered;
+            // A thread may be late, so that only who wins is told by then.
+            if entered == HALF && run.counts && self.wins_clearly() {
+                self.rests_again(Hands::Shared, REST_SHARED);
+                return false;
+            }
+            if entered == 2 * RUNS {
                 self.decide();
                 return false;
             }
@@ -285,13 +301,32 @@ impl Spread {
         trial.reads += run.reads;
     }
 
-    /// Chooses by what the trial has shown: a tenth has to be won for the change to sharing, and
-    /// half of that to stay with it.
-    fn decide(&mut self) {
-        let counted = match self.has_ring {
+    /// The runs of a kind that count, of so many.
+    fn counted(&self, of: usize) -> Range<usize> {
+        let Range { start, end } = match self.has_ring {
             true => COUNTED_OF_RING,
             false => COUNTED,
         };
+        start * of / RUNS..end * of / RUNS
+    }
+
+    /// Whether half of the trial leaves no doubt that sharing wins: each run that counts took less
+    /// than any alone, and all together a fifth less.
+    fn wins_clearly(&mut self) -> bool {
+        let half = RUNS / 2;
+        let counted = self.counted(half);
+        let [own, shared] = [&mut self.trial.own, &mut self.trial.shared].map(|runs| {
+            runs[..half].sort_unstable();
+            &runs[counted.clone()]
+        });
+        let sum = |runs: &[u64]| runs.iter().sum::<u64>();
+        shared.last() < own.first() && sum(shared) + sum(own) / 5 <= sum(own)
+    }
+
+    /// Chooses by what the trial has shown: a tenth has to be won for the change to sharing, and
+    /// half of that to stay with it.
+    fn decide(&mut self) {
+        let counted = self.counted(RUNS);
         let sum = |runs: &mut [u64; RUNS]| {
             runs.sort_unstable();
             runs[counted.clone()].iter().sum::<u64>()
@@ -393,7 +428,9 @@ mod tests {
                 let hands = match (spread.is_open(), spread.is_on_trial()) {
                     (true, true) => {
                         let others = u32::try_from(waiting).expect("a few");
-                        spread.enters(weight, others, || self.now_ns)
+                        let in_flight = waiting + in_ring;
+                        let in_flight = || u32::try_from(in_flight).expect("a few");
+                        spread.enters(weight, others, in_flight, || self.now_ns)
                     }
                     _ => {
                         spread.passes(1);
@@ -433,6 +470,40 @@ mod tests {
         machine.run(1_500, NEVER, busy);
         let shared = machine.run(10_000, NEVER, busy);
         assert!(shared < 200, "{shared}");
+    }
+
+    #[test]
+    fn half_a_trial_is_enough_where_it_leaves_no_doubt() {
+        let reads = REST_MIN * RUN_READS + LEAD_READS + HALF as u64 * RUN_READS;
+        let chosen_after = |reads: u64, shared_ns| {
+            let mut machine = Machine::new();
+            let program = Program { shared_ns, ..USUAL };
+            machine.run(reads / program.blocks + 2, NEVER, program);
+            machine.spreads[0].chosen
+        };
+        assert_eq!(chosen_after(reads, 10_000), Hands::Shared);
+        assert_eq!(chosen_after(reads, 13_500), Hands::Own, "it wins a little");
+        let whole = reads + LEAD_READS + (2 * RUNS - HALF) as u64 * RUN_READS;
+        assert_eq!(chosen_after(whole, 13_500), Hands::Shared);
+    }
+
+    #[test]
+    fn few_in_flight_in_a_ring_are_compared_in_short_runs() {
+        let chosen_after = |reads: u64, blocks: u64| {
+            let program = Program {
+                own_ns: 1_000 * blocks,
+                shared_ns: 600 * blocks,
+                then_ns: [0; 2],
+                blocks,
+                has_ring: true,
+            };
+            let mut machine = Machine::new();
+            machine.run(reads / blocks, NEVER, program);
+            machine.spreads[1].chosen
+        };
+        assert_eq!(chosen_after(2_000, 4), Hands::Shared);
+        assert_eq!(chosen_after(2_000, 128), Hands::Own);
+        assert_eq!(chosen_after(6_000, 128), Hands::Shared);
     }
 
     #[test]

@@ -177,7 +177,8 @@ impl Lane {
         let bytes = unsafe { bytes_of(request) };
         let gathered = &mut movable.gathered;
         // The hint may be that of another lane.
-        let wants = gathered.is_open(manner) && gathered.wants(engine, bytes, manner);
+        let in_flight = || self.mailbox.unanswered();
+        let wants = gathered.is_open(manner) && gathered.wants(engine, bytes, manner, in_flight);
         set_open(manner, gathered.is_open(manner));
         if !wants {
             // In a trial it has to be known when there is nothing more to do.

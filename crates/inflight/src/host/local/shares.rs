@@ -116,8 +116,10 @@ impl Loop<'_> {
         let mut lease = self.lease.borrow_mut();
         let gathered = lease.gathered();
         // Cloning a waker is foreign code, which may have ended a trial.
-        let is_wanted =
-            may_start && gathered.is_open(manner) && gathered.wants(self.shared, bytes, manner);
+        let in_flight = || self.cells.borrow().unanswered();
+        let is_wanted = may_start
+            && gathered.is_open(manner)
+            && gathered.wants(self.shared, bytes, manner, in_flight);
         if is_wanted && lease.gathered().is_full() {
             // Else the task would make its read now, and the next one, while what is shown waits.
             self.take_some(&mut lease, false);
