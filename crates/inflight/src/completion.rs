@@ -57,6 +57,13 @@ pub(crate) enum Refusal {
     NotRun = 4005,
 }
 
+impl Refusal {
+    /// Whether the number is that of a refusal, and not an errno of the kernel.
+    pub(crate) fn is_one(number: i32) -> bool {
+        number >= Self::Forked as i32
+    }
+}
+
 impl Answer {
     /// An answer of `bytes` moved, no error.
     pub(crate) fn moved(bytes: usize) -> Self {

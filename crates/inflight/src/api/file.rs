@@ -337,13 +337,13 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Those of fsync(2), for everyone whom the flush was for. After `EIO`, `ENOSPC` or `EDQUOT`
-    /// data may be lost, and no sync is made again: the kernel reports a failed write-back once and
-    /// then takes the pages for clean, so every later sync of this handle yields
-    /// [`crate::SyncFailed`]. To recover, open the file anew, or another one, write again what had
-    /// not been acknowledged, and sync that. Who acts on such errors does not mix syncs with
-    /// [`WriteAt::dsync`] or [`OpenOptions::durable_writes`] on one handle: of a failed write-back
-    /// the kernel tells once, and it may be told to the other.
+    /// Those of fsync(2), for everyone whom the flush was for. After one, whatever its errno, data
+    /// may be lost, and no sync is made again: the kernel reports a failed write-back once and then
+    /// takes the pages for clean, so every later sync of this handle yields [`crate::SyncFailed`].
+    /// To recover, open the file anew, or another one, write again what had not been acknowledged,
+    /// and sync that. Who acts on such errors does not mix syncs with [`WriteAt::dsync`],
+    /// [`WriteAt::then_sync`] or [`OpenOptions::durable_writes`] on one handle: of a failed
+    /// write-back the kernel tells once, and it may be told to the other.
     ///
     /// # Cancellation
     ///

@@ -466,7 +466,7 @@ impl Handle {
         let was_synced = wishes.has(Wishes::THEN_SYNC) && answer.bytes() == len;
         // The write-back that failed may have been that of other writes, and the kernel does not
         // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
-        let was_durable = self.is_durable(wishes) && answer.errno() == Some(libc::EIO);
+        let was_durable = self.is_durable(wishes) && answer.errno().is_some_and(is_of_device);
         if was_synced || was_durable {
             self.commit.note(answer);
         }
@@ -483,6 +483,24 @@ impl Handle {
     pub(super) fn hints(&self) -> &Hints {
         &self.hints
     }
+}
+
+/// Whether a write fails so where a device or a server did: what the kernel makes of the states
+/// that a block device ends with (`blk_errors`, block/blk-core.c), and what NFS says. The others
+/// are refusals of the write.
+fn is_of_device(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EIO
+            | libc::ETIMEDOUT
+            | libc::ENOLINK
+            | libc::EREMOTEIO
+            | libc::EBADE
+            | libc::ENODATA
+            | libc::EILSEQ
+            | libc::ENODEV
+            | libc::ESTALE
+    )
 }
 
 impl Keep for Arc<Handle> {

@@ -187,9 +187,11 @@ impl Commit {
         }
     }
 
-    /// Remembers a failed flush. Refusals that say nothing of the data do not count.
+    /// Remembers a failed flush, with any errno of the kernel: a write-back that fails leaves what
+    /// the file system or the device said, ESTALE or ETIMEDOUT as well as EIO, and an fsync that
+    /// has told of it once does not do so again.
     pub(crate) fn note(&self, answer: Answer) {
-        if let Some(errno @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) = answer.errno() {
+        if let Some(errno) = answer.errno().filter(|errno| !Refusal::is_one(*errno)) {
             // The first one stands.
             let _ = self
                 .errno
@@ -581,7 +583,8 @@ mod tests {
         let commit = Commit::new(Unflushed);
         let success = Answer::moved(0);
         assert_eq!(commit.settle(success), success);
-        let refused = Answer::failed(libc::EINVAL, 0);
+        // What was refused without a call says nothing of the data.
+        let refused = Answer::refused(Refusal::NotRun);
         assert_eq!(commit.settle(refused), refused);
         assert_eq!(commit.settle(success), success);
         // A write that syncs by itself, while the flush runs.

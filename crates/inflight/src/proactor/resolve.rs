@@ -17,7 +17,13 @@ const RETRIES_AGAIN: u8 = 3;
 const RETRIES_CANCELED: u8 = 1;
 
 /// Whether an errno may be that of the way an operation was made, and not its own.
-fn may_be_the_way(errno: i32) -> bool {
+fn may_be_the_way(op: &Op, errno: i32) -> bool {
+    if matches!(op, Op::Sync { .. }) {
+        // A write-back fails with whatever errno the file system gave, and the kernel tells of it
+        // once: a second try would be told that all is well. So only what says that the sync was
+        // not begun, or not waited for.
+        return matches!(errno, libc::EINTR | libc::ECANCELED);
+    }
     matches!(
         errno,
         libc::EAGAIN
@@ -132,8 +138,9 @@ impl Proactor {
         let retries_max = match errno {
             // Somebody has asked to be told this instead of waiting.
             libc::EAGAIN if slot.op.wishes().has(Wishes::NO_WAIT) => return Some(-errno),
+            errno if !may_be_the_way(&slot.op, errno) => return Some(-errno),
             // It would wait where it is submitted, or was not taken.
-            errno if self.is_for_direct_transfers && may_be_the_way(errno) => {
+            _ if self.is_for_direct_transfers => {
                 self.tally.retries.add(1);
                 self.requeue(index);
                 return None;
@@ -143,8 +150,7 @@ impl Proactor {
             // kernel worker can be made. The operation has not been done.
             libc::ECANCELED | libc::EFAULT => RETRIES_CANCELED,
             // The ring may not know what a plain call can do.
-            errno if may_be_the_way(errno) => 0,
-            _ => return Some(-errno),
+            _ => 0,
         };
         if slot.retries < retries_max {
             slot.retries += 1;

@@ -12,9 +12,25 @@ fn sync_failed(error: &io::Error) -> Option<SyncFailed> {
     error.get_ref()?.downcast_ref().copied()
 }
 
+/// What a write-back may leave behind, also of what is tried again where a transfer says it.
+const EVERY: [i32; 12] = [
+    libc::EIO,
+    libc::ENOSPC,
+    libc::EDQUOT,
+    libc::ETIMEDOUT,
+    libc::ESTALE,
+    libc::ENOMEM,
+    libc::EAGAIN,
+    libc::EFAULT,
+    libc::EINVAL,
+    libc::EOPNOTSUPP,
+    libc::ENOSYS,
+    libc::EACCES,
+];
+
 #[test]
 fn a_failed_sync_is_told_and_every_later_one_refused() {
-    for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+    for errno in EVERY {
         // Two are handed over, of which one fails; were another one, the no-op would not fail.
         let faults = |faults: Faults| faults.fail_nth(0, errno).fail_nth(2, libc::ENOMEM);
         with_faults(faults, |engine| {
@@ -76,23 +92,27 @@ fn reads_and_writes_go_on_after_a_failed_sync() {
 }
 
 #[test]
-fn refusals_that_say_nothing_of_the_data_are_not_held_against_the_file() {
-    for errno in [libc::EBADF, libc::ENOMEM] {
+fn a_failed_sync_behind_a_write_is_told_and_not_made_again() {
+    for errno in EVERY {
         with_faults(
-            |faults| faults.fail_nth(0, errno),
+            |faults| faults.fail_nth(2, errno),
             |engine| {
                 let (_path, file) = durable_file(engine);
                 let (_other_path, other) = durable_file(engine);
                 let mut batch = Batch::new();
-                [&file, &other]
-                    .iter()
-                    .for_each(|file| batch.push(file.sync_all()));
-                let failed: Vec<_> = batch.wait().map(|result| result.is_err()).collect();
-                assert_eq!(failed, [true, false]);
-                [&file, &other]
-                    .iter()
-                    .for_each(|file| batch.push(file.sync_all()));
-                assert!(batch.wait().all(|result| result.is_ok()));
+                for file in [&file, &other] {
+                    batch.push(file.write_at(vec![1; 512], 0).then_sync());
+                }
+                let results: Vec<_> = batch.wait().map(|(result, _)| result).collect();
+                let failed = results.iter().filter(|result| result.is_err()).count();
+                let told = results.iter().filter_map(|result| result.as_ref().err());
+                let told: Vec<_> = told.map(super::everywhere::told).collect();
+                assert_eq!((failed, told), (1, vec![Some(errno)]));
+                assert_eq!((engine.stats().retries, engine.stats().plain_calls), (0, 0));
+                let later = [&file, &other].map(|file| file.sync_data().wait());
+                let refused = later.iter().filter_map(|result| result.as_ref().err());
+                let refused: Vec<_> = refused.filter_map(sync_failed).collect();
+                assert_eq!(refused, [SyncFailed { errno }]);
             },
         );
     }
