@@ -407,8 +407,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
         | Op::ReadAt { .. }
         | Op::ReadVectoredAt { .. }
         | Op::Sync { .. }
-        | Op::Allocate { .. }
-        | Op::Truncate { .. } => Road::Backend,
+        | Op::Allocate { .. } => Road::Backend,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Transfers of any range on a direct file, by way of aligned memory: what surrounds the range is
-//! read with it, and for a write put back with it (`docs/design/any-range.md`).
+//! read with it, and for a write put back with it (`docs/design/any-range.md`). Of a block that the
+//! file ends in, a write has only its own bytes go to the file, by way of the page cache.
 //!
 //! A read is one request. A write is several, one after the other: [`Prepare::proceed`] takes the
 //! answer of each. What the kernel uses is on the heap and belongs to the operation.
@@ -95,6 +96,12 @@ impl Cover {
         }
     }
 
+    /// Bytes of the range in the last block.
+    fn in_last(&self) -> usize {
+        self.range
+            .min(self.skip + self.range - (self.len - self.block))
+    }
+
     /// Bytes of the range among the first `moved` ones of the cover.
     fn of_range(&self, moved: usize) -> usize {
         moved.saturating_sub(self.skip).min(self.range)
@@ -106,9 +113,11 @@ impl Cover {
 enum Step {
     ReadHead,
     ReadTail,
+    /// Whole blocks.
     Write,
-    /// Cuts the file off where it ends: the last block was written as a whole.
-    Cut(u64),
+    /// What is in the last block, where the file ends before that does: a block that is written as
+    /// a whole would have to be cut off, and with it whatever has been written beyond meanwhile.
+    WriteEnd,
     Sync,
 }
 
@@ -120,8 +129,8 @@ pub(super) struct Bounced {
     cover: Cover,
     /// What a write does next.
     step: Step,
-    /// Where the file ends, if that is in the last block of a write, or before it.
-    ends_at: Option<u64>,
+    /// Whether the file ends in the last block of a write, or before it.
+    is_at_end: bool,
     /// What has become of a write.
     outcome: Option<Answer>,
 }
@@ -154,7 +163,7 @@ impl Bounced {
             list: List::default(),
             cover,
             step,
-            ends_at: None,
+            is_at_end: false,
             outcome: None,
         }))
     }
@@ -170,12 +179,13 @@ impl Bounced {
     }
 
     /// The memory of the blocks at the ends, where the middle does not need any: its first block
-    /// and its last.
+    /// and its last, and the middle.
     fn ends(&mut self, span: Span) -> impl Iterator<Item = Span> + use<> {
         let Cover { skip, block, .. } = self.cover;
         let (head, middle) = (self.cover.head(), self.cover.middle());
         let head_block = if skip > 0 { block } else { 0 };
-        let tail_block = if self.cover.tail() > 0 { block } else { 0 };
+        let has_tail_block = self.cover.tail() > 0 && !self.is_at_end;
+        let tail_block = if has_tail_block { block } else { 0 };
         let spans = [
             self.part(0, head_block),
             Span {
@@ -250,23 +260,24 @@ impl Bounced {
         }
     }
 
-    /// The next request of a write, and whether it has to be seen through.
+    /// The next request of a write, and whether it has to be seen through. One behind the whole
+    /// blocks goes by way of the page cache, by the other descriptor.
     ///
     /// # Safety
     ///
     /// `span` is that of [`Bounced::new`], and can be read.
     pub(super) unsafe fn write(
         &mut self,
-        fd: RawFd,
+        [direct, buffered]: [RawFd; 2],
         span: Span,
         all: bool,
         wishes: Wishes,
     ) -> (Op, bool) {
         let cover = self.cover;
         let block = cover.block;
-        let last = cover.len - block;
+        let last_at = cover.start + (cover.len - block) as u64;
         let read = |span, offset| Op::ReadAt {
-            fd,
+            fd: direct,
             span,
             offset,
             wishes: Wishes::NONE,
@@ -275,17 +286,30 @@ impl Bounced {
             Step::ReadHead => (read(self.part(0, block), cover.start), true),
             Step::ReadTail => {
                 let from = cover.memory_len() - block;
-                let span = self.part(from, block);
-                (read(span, cover.start + last as u64), true)
+                (read(self.part(from, block), last_at), true)
             }
             Step::Write => {
+                let wishes = wishes.without(Wishes::THEN_SYNC);
                 // SAFETY: passed on from the caller.
-                let op = unsafe { self.write_cover(fd, span, wishes.without(Wishes::THEN_SYNC)) };
+                (unsafe { self.write_cover(direct, span, wishes) }, all)
+            }
+            Step::WriteEnd => {
+                let before = cover.range - cover.in_last();
+                let op = Op::WriteAt {
+                    fd: buffered,
+                    span: Span {
+                        start: span.start.wrapping_add(before),
+                        len: cover.in_last(),
+                        arena: None,
+                    },
+                    offset: cover.start + (cover.skip + before) as u64,
+                    // The others are of direct transfers, or of not waiting.
+                    wishes: wishes.only(Wishes::DSYNC),
+                };
                 (op, all)
             }
-            Step::Cut(len) => (Op::Truncate { fd, len }, false),
             Step::Sync => {
-                let data_only = true;
+                let (fd, data_only) = (direct, true);
                 (Op::Sync { fd, data_only }, false)
             }
         }
@@ -323,7 +347,7 @@ impl Bounced {
                 wishes,
             }
         } else {
-            let span = self.part(0, cover.len);
+            let span = self.part(0, self.whole_len());
             Op::WriteAt {
                 fd,
                 span,
@@ -333,49 +357,62 @@ impl Bounced {
         }
     }
 
+    /// Bytes that are written as whole blocks.
+    fn whole_len(&self) -> usize {
+        let cover = self.cover;
+        cover.len - if self.is_at_end { cover.block } else { 0 }
+    }
+
     /// Takes the answer for the last request of a write. True if there is another one to be made.
     pub(super) fn proceed(&mut self, answer: Answer, wishes: Wishes) -> bool {
         let cover = self.cover;
         let done = match self.step {
             Step::ReadHead | Step::ReadTail => 0,
             Step::Write => cover.of_range(answer.bytes()),
-            Step::Cut(_) | Step::Sync => cover.range,
+            Step::WriteEnd => cover.range - cover.in_last() + answer.bytes(),
+            Step::Sync => cover.range,
         };
-        if let Some(errno) = answer.errno() {
-            self.outcome = Some(Answer::failed(errno, done));
-            return false;
+        let is_read = matches!(self.step, Step::ReadHead | Step::ReadTail);
+        match answer.errno() {
+            None => {}
+            // As in `take_read`.
+            Some(libc::EINVAL) if is_read && !answer.bytes().is_multiple_of(cover.block) => {}
+            Some(errno) => {
+                self.outcome = Some(Answer::failed(errno, done));
+                return false;
+            }
         }
-        let syncs = wishes.has(Wishes::THEN_SYNC);
-        let next = match self.step {
+        let first_write = |this: &Self| match this.whole_len() {
+            0 => Step::WriteEnd,
+            _ => Step::Write,
+        };
+        self.step = match self.step {
             Step::ReadHead => {
                 self.take_block(0, answer.bytes(), cover.start);
-                let has_tail = cover.tail() > 0;
-                if has_tail {
-                    Step::ReadTail
-                } else {
-                    Step::Write
+                match cover.tail() {
+                    0 => first_write(self),
+                    _ => Step::ReadTail,
                 }
             }
             Step::ReadTail => {
                 let last = cover.start + (cover.len - cover.block) as u64;
                 self.take_block(cover.memory_len() - cover.block, answer.bytes(), last);
-                Step::Write
+                first_write(self)
             }
-            Step::Write => {
-                let outcome = Answer::moved(done).marked(answer.is_unheard());
+            Step::Write | Step::WriteEnd => {
+                let was_unheard = self.outcome.is_some_and(Answer::is_unheard);
+                let outcome = Answer::moved(done).marked(was_unheard || answer.is_unheard());
                 self.outcome = Some(outcome);
-                match self.ends_at {
-                    _ if done < cover.range => return false,
-                    Some(end) => Step::Cut(end),
-                    None if syncs => Step::Sync,
-                    None => return false,
+                let is_whole = done == cover.range;
+                let is_all_but_the_end = done == cover.range - cover.in_last();
+                match self.step {
+                    Step::Write if self.is_at_end && is_all_but_the_end => Step::WriteEnd,
+                    _ if is_whole && wishes.has(Wishes::THEN_SYNC) => Step::Sync,
+                    _ => return false,
                 }
             }
-            // What was durable before the file was cut off is so again.
-            Step::Cut(_) if syncs || wishes.has(Wishes::DSYNC) => Step::Sync,
-            Step::Cut(_) | Step::Sync => return false,
+            Step::Sync => return false,
         };
-        self.step = next;
         true
     }
 
@@ -388,18 +425,18 @@ impl Bounced {
         let range_ends_at = cover.start + (cover.skip + cover.range) as u64;
         // It is the last block, and the range does not fill it up.
         let is_in_doubt = block_at < range_ends_at && range_ends_at < block_at + block.len() as u64;
-        if is_in_doubt && read < block.len() {
-            self.ends_at = Some(range_ends_at.max(block_at + read as u64));
-        }
+        self.is_at_end |= is_in_doubt && read < block.len();
     }
 
     /// What the answer that a write waits for tells of the file's syncs.
     pub(super) fn tells(&self, wishes: Wishes) -> Tells {
         match self.step {
-            Step::Write => Tells::Write(wishes.without(Wishes::THEN_SYNC), self.cover.len),
+            Step::Write | Step::WriteEnd => {
+                Tells::Write(wishes.without(Wishes::THEN_SYNC), self.cover.len)
+            }
             // A write of nothing, all of which was written.
             Step::Sync => Tells::Write(Wishes::THEN_SYNC, 0),
-            Step::ReadHead | Step::ReadTail | Step::Cut(_) => Tells::Nothing,
+            Step::ReadHead | Step::ReadTail => Tells::Nothing,
         }
     }
 

@@ -29,7 +29,8 @@ pub struct Handle {
     /// The number of `owned`, which is there until this is dropped.
     fd: RawFd,
     owned: Option<OwnedFd>,
-    /// For requests that do not fit direct I/O, where that is optional.
+    /// For requests that do not fit direct I/O, where that is optional, and for the ends of writes
+    /// of any range.
     buffered: Option<OwnedFd>,
     /// For a thread that reads while another does.
     twin: Twin,
@@ -38,6 +39,8 @@ pub struct Handle {
     /// The bits that are 0 in offsets and lengths that are aligned, and those in addresses.
     position_bits: u64,
     address_bits: u64,
+    /// Whether nothing is to go through the page cache, however it is aligned.
+    is_strict: bool,
     /// Whether a misaligned request is refused before the kernel sees it.
     refuses_misaligned: bool,
     has_positions: bool,
@@ -95,6 +98,7 @@ impl Handle {
         let disk = Disk::new(shared, fd, device.clone(), is_served);
         let needed = opened.alignment.or_assumed();
         Self {
+            is_strict: opened.required,
             refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
             fd,
             owned: Some(opened.fd),
@@ -121,14 +125,16 @@ impl Handle {
         }
     }
 
-    /// The descriptor alone.
+    /// The descriptor alone: that through the page cache, where direct I/O is optional.
     pub(super) fn into_fd(mut self) -> OwnedFd {
+        let is_strict = self.is_strict;
         let [owned, buffered, twin] = self.take_fds();
-        [buffered, twin]
-            .into_iter()
-            .flatten()
-            .for_each(close_beside);
-        owned.expect("it is there until the end")
+        let (fd, beside) = match buffered {
+            Some(buffered) if !is_strict => (Some(buffered), owned),
+            buffered => (owned, buffered),
+        };
+        [beside, twin].into_iter().flatten().for_each(close_beside);
+        fd.expect("it is there until the end")
     }
 
     /// The descriptors, to be closed.
@@ -170,6 +176,13 @@ impl Handle {
 
     pub(super) fn raw_fd(&self) -> RawFd {
         self.fd
+    }
+
+    /// The descriptors of a direct file that takes writes of any range: past the page cache, and
+    /// through it.
+    pub(super) fn fds(&self) -> [RawFd; 2] {
+        let buffered = self.buffered.as_ref().map(AsRawFd::as_raw_fd);
+        [self.fd, buffered.unwrap_or(self.fd)]
     }
 
     /// A descriptor for another thread than the one that reads by this one, if there can be one.
@@ -415,9 +428,11 @@ impl Handle {
     fn descriptor(&self, fits: bool) -> Result<(RawFd, Facts), Answer> {
         match &self.buffered {
             _ if fits || !self.facts.direct => {}
-            Some(buffered) => return Ok((buffered.as_raw_fd(), self.facts.buffered())),
-            None if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
-            None => {}
+            _ if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
+            Some(buffered) if !self.is_strict => {
+                return Ok((buffered.as_raw_fd(), self.facts.buffered()));
+            }
+            _ => {}
         }
         Ok((self.raw_fd(), self.facts))
     }
@@ -442,7 +457,8 @@ impl Handle {
         // Alignments are powers of two, so the bits of all can be looked at together.
         let positions = (len as u64 | offset) & self.position_bits;
         let address = address as u64 & self.address_bits;
-        positions | address == 0
+        // Of no bytes neither place matters: the kernel yields 0 before it looks at them.
+        positions | address == 0 || len == 0
     }
 
     /// An operation that is no transfer.

@@ -2,6 +2,7 @@
 //!
 //! Next: [`crate::op`] for what an operation is, [`crate::host`] for who runs it.
 
+mod again;
 pub(crate) mod any;
 pub(crate) mod batch;
 pub(crate) mod bounce;

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::again::open_again;
 use super::bounce::AnyRange;
 use super::device::{device_limit_bytes, device_of};
 use super::engine::Engine;
@@ -136,9 +137,10 @@ impl OpenOptions {
     /// A read costs at most two blocks more than it asks for, and a copy of what cannot be read in
     /// place. **A write is not atomic:** the blocks at its ends are read, changed and written back,
     /// so that whatever is written to the rest of these blocks meanwhile is undone, by this process
-    /// or another, also by another write of this kind; and a file that ends in the last block is
-    /// for a moment as long as that block. It is for ranges that one owner writes one after the
-    /// other. The file has to be open for reading too.
+    /// or another, also by another write of this kind. It is for ranges that one owner writes one
+    /// after the other. What it writes to a last block that the file ends in goes through the page
+    /// cache, by a second descriptor, so that the file never is longer than it is to be. The file
+    /// has to be open for reading too.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -228,8 +230,10 @@ impl OpenOptions {
     ///
     /// As open(2). `InvalidInput` for [`AnyRange::ReadsAndWrites`] of a file that is not opened for
     /// reading as well. With [`Direct::Required`], `Unsupported` where the file system refuses
-    /// direct I/O; with [`OpenOptions::create`] the file may have been created then, with
-    /// [`OpenOptions::create_new`] it is removed again. A [`crate::SetupError`] if the global
+    /// direct I/O, before it is emptied ([`OpenOptions::truncate`]); with [`OpenOptions::create`]
+    /// the file may have been created then, with [`OpenOptions::create_new`] it is removed again.
+    /// `Unsupported` as well where [`AnyRange::ReadsAndWrites`] cannot have its second descriptor,
+    /// because /proc is not mounted. A [`crate::SetupError`] if the global
     /// engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = or_global(self.engine.clone())?;
@@ -265,8 +269,7 @@ impl OpenOptions {
     /// Opens the file on this thread.
     fn open_here(&self, path: &Path) -> io::Result<Opened> {
         self.check()?;
-        let mut inner = self.inner.clone();
-        let fd: OwnedFd = inner.custom_flags(self.flags).open(path)?.into();
+        let fd: OwnedFd = self.first().custom_flags(self.flags).open(path)?.into();
         let statx = statx(fd.as_raw_fd())?;
         if mounts::is_new(&statx) {
             mounts::learn(fd.as_fd(), &statx);
@@ -283,16 +286,31 @@ impl OpenOptions {
         flags: i32,
         statx: &libc::statx,
     ) -> io::Result<Opened> {
-        if self.direct == Direct::Required
-            && let Err(refusal) = make_direct(&fd, flags, statx)
-        {
+        if self.direct != Direct::Required {
+            return self.finish(fd, flags, statx, is_filtered());
+        }
+        if let Err(refusal) = make_direct(&fd, flags, statx) {
             if self.changes.is_new {
                 // Nobody wants it, and it was not there. What cannot be removed stays.
                 let _ = fs::remove_file(path);
             }
             return Err(refusal);
         }
-        self.finish(fd, flags, statx, is_filtered())
+        if !self.changes.empties || kind_of(statx) != libc::S_IFREG || statx.stx_size == 0 {
+            return self.finish(fd, flags, statx, is_filtered());
+        }
+        rustix::fs::ftruncate(&fd, 0)?;
+        let statx = self::statx(fd.as_raw_fd())?;
+        self.finish(fd, flags, &statx, is_filtered())
+    }
+
+    /// How the file is opened at first: one that has to be direct is emptied only when it is.
+    fn first(&self) -> fs::OpenOptions {
+        let mut inner = self.inner.clone();
+        if self.direct == Direct::Required {
+            inner.truncate(false);
+        }
+        inner
     }
 
     /// What is to be known of a file that has just been opened.
@@ -306,14 +324,14 @@ impl OpenOptions {
         let direct = flags | libc::O_DIRECT;
         let mut opened = match self.direct {
             Direct::Off => describe(fd, flags, statx),
-            Direct::Required => describe(fd, direct, statx),
-            Direct::Auto => match self.reopen_direct(&fd) {
-                Some((other, statx)) => {
+            Direct::Required => self.describe_required(fd, direct, statx),
+            Direct::Auto => match self.reopen(&fd, statx, libc::O_DIRECT) {
+                Ok((other, statx)) if Alignment::from_statx(&statx) != Alignment::Refused => {
                     let mut opened = describe(other, direct, &statx)?;
                     opened.buffered = Some(fd);
                     Ok(opened)
                 }
-                None => describe(fd, flags, statx),
+                _ => describe(fd, flags, statx),
             },
         }?;
         opened.required = self.direct == Direct::Required;
@@ -332,19 +350,52 @@ impl OpenOptions {
         Ok(opened)
     }
 
-    /// The same file once more, past the page cache, if that can be. It is opened by way of the
-    /// descriptor, so that it is the same file whatever has become of the path, and neither
-    /// created nor emptied again.
-    fn reopen_direct(&self, fd: &OwnedFd) -> Option<(OwnedFd, libc::statx)> {
+    /// A file that is direct. Ends of writes of any range go through the page cache.
+    fn describe_required(
+        &self,
+        fd: OwnedFd,
+        flags: i32,
+        statx: &libc::statx,
+    ) -> io::Result<Opened> {
+        let writes_any = self.writes && self.any_range == AnyRange::ReadsAndWrites;
+        let buffered = match writes_any {
+            true => Some(self.reopen(&fd, statx, 0).map_err(not_again)?.0),
+            false => None,
+        };
+        let mut opened = describe(fd, flags, statx)?;
+        opened.buffered = buffered;
+        Ok(opened)
+    }
+
+    /// The same file once more, with these flags as well. It is neither created nor emptied again.
+    fn reopen(
+        &self,
+        fd: &OwnedFd,
+        statx: &libc::statx,
+        flags: i32,
+    ) -> io::Result<(OwnedFd, libc::statx)> {
+        // Of others a second opening may mean something, or wait for somebody (fifo(7)).
+        if !matches!(kind_of(statx), libc::S_IFREG | libc::S_IFBLK) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let mut inner = self.inner.clone();
         inner.create(false).create_new(false).truncate(false);
-        inner.custom_flags(self.flags | libc::O_DIRECT);
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let direct: OwnedFd = inner.open(path).ok()?.into();
-        let statx = statx(direct.as_raw_fd()).ok()?;
-        let can = Alignment::from_statx(&statx) != Alignment::Refused;
-        can.then_some((direct, statx))
+        inner.custom_flags(self.flags | flags);
+        open_again(fd.as_fd(), statx, &inner)
     }
+}
+
+pub(super) fn kind_of(statx: &libc::statx) -> u32 {
+    u32::from(statx.stx_mode) & libc::S_IFMT
+}
+
+#[cold]
+fn not_again(cause: io::Error) -> io::Error {
+    let what = format!(
+        "any_range(AnyRange::ReadsAndWrites) opens the file a second time, by way of \
+         /proc/thread-self/fd, which failed: {cause}; mount /proc, or use AnyRange::Reads"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// Makes an open file direct. Not done when opening: open(2) creates a file before it refuses
@@ -416,7 +467,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         learns: true,
     };
     let alignment = Alignment::from_statx(statx);
-    let kind = u32::from(statx.stx_mode) & libc::S_IFMT;
+    let kind = kind_of(statx);
     let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
     Ok(Opened {
         has_positions: has_positions(&fd, statx),
@@ -451,7 +502,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
 
 /// Whether a file can be read and written at positions.
 fn has_positions(fd: &OwnedFd, statx: &libc::statx) -> bool {
-    let is_regular = u32::from(statx.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    let is_regular = kind_of(statx) == libc::S_IFREG;
     // SAFETY: no memory is involved.
     let position = || unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
     // Those of other file systems may be streams (proc(5), tracefs).

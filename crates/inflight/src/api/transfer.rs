@@ -80,17 +80,6 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         let span = span_of_mut(&mut self.buf);
         let handle = self.file.handle();
         let wishes = handle.hints().heard(&mut self.wishes, true);
-        if span.len == 0 {
-            // No block is concerned, so any position will do.
-            let fd = handle.raw_fd();
-            let op = Op::ReadAt {
-                fd,
-                span,
-                offset: 0,
-                wishes,
-            };
-            return handle.read_past_the_cache(op, false);
-        }
         let bounced = match aligned(&mut self.bounced, self.file, span, self.offset) {
             Ok(bounced) => bounced,
             Err(answer) => return Prepared::answered(answer),
@@ -199,7 +188,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
             Err(answer) => return Prepared::answered(answer),
         };
         // SAFETY: the span is that of our buffer.
-        let (op, whole) = unsafe { bounced.write(handle.raw_fd(), span, self.all, wishes) };
+        let (op, whole) = unsafe { bounced.write(handle.fds(), span, self.all, wishes) };
         handle.write_past_the_cache(op, whole)
     }
 

@@ -16,8 +16,9 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
+use super::again;
 use super::mounts::is_local;
-use super::open::{flags, statx};
+use super::open::{flags, kind_of, statx};
 use crate::backend::threads::execute::is_filtered;
 
 /// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
@@ -150,28 +151,21 @@ fn descriptors_max() -> i128 {
     }
 }
 
-/// Opens the file once more, to be read. By way of its descriptor, so that it is the same file
-/// whatever has become of the path.
+/// Opens the file once more, to be read.
 fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let number = fd.as_raw_fd();
     let file = statx(number)?;
-    let is_regular = u32::from(file.stx_mode) & libc::S_IFMT == libc::S_IFREG;
+    let is_regular = kind_of(&file) == libc::S_IFREG;
     let flags = flags(number)?;
     let is_read = flags & libc::O_ACCMODE != libc::O_WRONLY;
     if !is_regular || !is_read || !is_local(fd)? || has_lease(number) {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let twin: OwnedFd = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags & (libc::O_DIRECT | libc::O_NOATIME))
-        .open(format!("/proc/thread-self/fd/{number}"))?
-        .into();
-    // What is mounted there may be something else.
-    let name = |file: &libc::statx| (file.stx_dev_major, file.stx_dev_minor, file.stx_ino);
-    match name(&statx(twin.as_raw_fd())?) == name(&file) {
-        true => Ok(twin),
-        false => Err(io::ErrorKind::Unsupported.into()),
-    }
+    let mut options = OpenOptions::new();
+    options.read(true);
+    options.custom_flags(flags & (libc::O_DIRECT | libc::O_NOATIME));
+    let (twin, _) = again::open_again(fd, &file, &options)?;
+    Ok(twin)
 }
 
 /// Whether the program has a lease on the file by this descriptor, which another opening would

@@ -99,14 +99,10 @@ pub(crate) enum Op {
         fd: RawFd,
         out: *mut libc::statx,
     },
-    Truncate {
-        fd: RawFd,
-        len: u64,
-    },
 }
 
 /// The number of kinds in [`Op`], for tables with a place for each.
-pub(crate) const KINDS: usize = 9;
+pub(crate) const KINDS: usize = 8;
 
 impl Op {
     /// A small number for the kind, below [`KINDS`].
@@ -120,7 +116,6 @@ impl Op {
             Self::Sync { .. } => 5,
             Self::Allocate { .. } => 6,
             Self::Metadata { .. } => 7,
-            Self::Truncate { .. } => 8,
         }
     }
 
@@ -135,7 +130,6 @@ impl Op {
             "fsync",
             "fallocate",
             "statx",
-            "ftruncate",
         ][self.kind()]
     }
 
@@ -149,8 +143,7 @@ impl Op {
             | Self::ReadVectoredAt { fd, .. }
             | Self::WriteVectoredAt { fd, .. }
             | Self::Sync { fd, .. }
-            | Self::Allocate { fd, .. }
-            | Self::Truncate { fd, .. } => Some(fd),
+            | Self::Allocate { fd, .. } => Some(fd),
         }
     }
 
@@ -162,11 +155,9 @@ impl Op {
             | Self::WriteAt { wishes, .. }
             | Self::ReadVectoredAt { wishes, .. }
             | Self::WriteVectoredAt { wishes, .. } => wishes,
-            Self::Nop
-            | Self::Sync { .. }
-            | Self::Allocate { .. }
-            | Self::Metadata { .. }
-            | Self::Truncate { .. } => Wishes::NONE,
+            Self::Nop | Self::Sync { .. } | Self::Allocate { .. } | Self::Metadata { .. } => {
+                Wishes::NONE
+            }
         }
     }
 

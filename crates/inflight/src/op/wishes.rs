@@ -69,6 +69,10 @@ impl Wishes {
         Self(self.0 & !wish.0)
     }
 
+    pub(crate) fn only(self, wish: Self) -> Self {
+        Self(self.0 & wish.0)
+    }
+
     pub(crate) fn has_priority(self) -> bool {
         self.0 & Self::PRIORITIES != 0
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::{Changes, Direct, OpenOptions, flags, make_direct, statx};
+use super::{Changes, Direct, OpenOptions, flags, kind_of, make_direct, statx};
 use crate::api::cached::{self, Named, name};
 use crate::api::calls::{Call, Make};
 use crate::api::file::File;
@@ -131,7 +131,7 @@ impl OpenOptions {
         }
         // Nobody is waited for, whatever has got this name meanwhile. Whoever may wait finds out
         // why it cannot be opened, if so.
-        let mut inner = self.inner.clone();
+        let mut inner = self.first();
         inner.custom_flags(self.flags | libc::O_NONBLOCK);
         let fd: OwnedFd = inner.open(path).ok()?.into();
         // From here on it may have been created, so there is no other try.
@@ -139,7 +139,7 @@ impl OpenOptions {
             Ok(statx) => statx,
             Err(cause) => return Some(Err(cause)),
         };
-        if u32::from(statx.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+        if kind_of(&statx) != libc::S_IFREG {
             // But this was there.
             return None;
         }

@@ -355,10 +355,6 @@ unsafe fn call(op: &Op) -> Said {
                 libc::fallocate64(fd, mode.0, signed(offset), signed(len))
             }))
         }
-        Op::Truncate { fd, len } => {
-            // SAFETY: no memory is involved.
-            said(widen(unsafe { libc::ftruncate64(fd, signed(len)) }))
-        }
         Op::Metadata { fd, out } => {
             let (flags, mask) = (libc::AT_EMPTY_PATH, METADATA_MASK);
             // SAFETY: the path is a constant, and the caller vouches for `out`.
@@ -424,11 +420,9 @@ unsafe fn with_flags(op: &Op, flags: ReadWriteFlags) -> Said {
             // SAFETY: as above.
             unsafe { write_list(fd, iovecs, offset, flags) }
         }
-        Op::Nop
-        | Op::Sync { .. }
-        | Op::Allocate { .. }
-        | Op::Metadata { .. }
-        | Op::Truncate { .. } => Err(libc::EOPNOTSUPP),
+        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } | Op::Metadata { .. } => {
+            Err(libc::EOPNOTSUPP)
+        }
     }
 }
 

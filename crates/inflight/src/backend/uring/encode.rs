@@ -102,7 +102,6 @@ pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -
             let allocate = opcode::Fallocate::new(target(fd), len);
             put(allocate.offset(offset).mode(mode.0).build())
         }
-        Op::Truncate { fd, len } => put(opcode::Ftruncate::new(target(fd), len).build()),
         // statx takes a directory descriptor, which cannot be a fixed file.
         Op::Metadata { fd, out } => {
             let statx = opcode::Statx::new(types::Fd(fd), c"".as_ptr(), out.cast());

@@ -180,7 +180,6 @@ pub(crate) fn features(opened: &mut Opened) -> Result<Features, SetupError> {
         opcode::Fsync::CODE,
         opcode::Fallocate::CODE,
         opcode::Statx::CODE,
-        opcode::Ftruncate::CODE,
     ];
     for (kind, code) in kinds.iter_mut().zip(codes) {
         *kind = probe.is_supported(code);

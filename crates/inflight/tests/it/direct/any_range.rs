@@ -200,6 +200,64 @@ fn writes_in_a_batch_that_share_no_block_are_all_done() {
     });
 }
 
+#[test]
+fn a_write_at_the_end_takes_nothing_away_from_what_is_written_beyond() {
+    on_every_backend(|engine| {
+        for _ in 0..20 {
+            let name = "a write at the end";
+            let Some((path, file)) = any(name, engine, b"", AnyRange::ReadsAndWrites) else {
+                return;
+            };
+            let beyond = || {
+                let mut block = file.aligned_buf(65_536).unwrap();
+                block.fill(7);
+                file.write_all_at(block, 1 << 20).then_sync()
+            };
+            let header = || {
+                let mut buf = file.aligned_buf(100).unwrap();
+                buf.fill(3);
+                file.write_all_at(buf, 0).then_sync()
+            };
+            let mut batch = Batch::on(engine);
+            batch.push(header());
+            batch.push(beyond());
+            assert!(batch.wait().all(|(result, _)| result.is_ok()));
+            let content = fs::read(path.path()).unwrap();
+            assert_eq!(content.len(), (1 << 20) + 65_536);
+            assert!(content[1 << 20..].iter().all(|byte| *byte == 7));
+            assert!(content[..100].iter().all(|byte| *byte == 3));
+            assert!(content[100..1 << 20].iter().all(|byte| *byte == 0));
+        }
+    });
+}
+
+#[test]
+fn a_file_never_is_longer_than_what_was_written_to_it() {
+    on_every_backend(|engine| {
+        for polls in 0..40 {
+            let name = "a write at the end that is left";
+            let Some((path, file)) = any(name, engine, b"", AnyRange::ReadsAndWrites) else {
+                return;
+            };
+            let write = file.write_all_at(vec![3; 4196], 0).into_future();
+            let mut write = Box::pin(write);
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..polls {
+                if write.as_mut().poll(&mut context).is_ready() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            drop(write);
+            assert_eq!(engine.drain(Duration::from_secs(60)), 0);
+            let len = fs::metadata(path.path()).unwrap().len();
+            // The blocks before the last one may be there without it.
+            assert!(len <= 4096 || len == 4196, "{len} bytes");
+            assert_eq!(len % 512, if len == 4196 { 100 } else { 0 });
+        }
+    });
+}
+
 fn is_misaligned(file: &File, result: io::Result<usize>) -> bool {
     let error = result.expect_err("it does not fit");
     match file.alignment() {

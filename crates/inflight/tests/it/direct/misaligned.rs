@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Barrier;
 
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation};
@@ -286,12 +287,113 @@ fn a_new_file_that_cannot_be_direct_does_not_stay() {
                 assert!(!path.exists(), "it was left behind");
             }
         }
-        // One that was there stays.
+        // One that was there stays, and as it was.
         fs::write(&path, b"there").unwrap();
-        for options in [options.clone(), options.create(true)] {
-            let _ = options.open(&path);
+        for options in [
+            options.clone(),
+            options.clone().create(true),
+            options.truncate(true),
+        ] {
+            let _ = options.clone().open(&path);
+            let _ = engine.run(async { options.opening(&path).await }).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"there");
         }
         fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_can_be_direct_is_emptied() {
+    on_every_backend(|engine| {
+        let path = temp_path(&pattern(5000));
+        if required("a file that is emptied", engine, path.path()).is_none() {
+            return;
+        }
+        let options = read_write(engine).truncate(true).direct(Direct::Required);
+        for awaits in [false, true] {
+            let file = match awaits {
+                false => options.open(path.path()).unwrap(),
+                true => {
+                    let opening = engine.run(async { options.opening(path.path()).await });
+                    opening.unwrap().unwrap()
+                }
+            };
+            assert_eq!(fs::read(path.path()).unwrap(), b"");
+            let block = file.aligned_buf(4096).unwrap();
+            assert_eq!(file.write_at(block, 0).wait().0.unwrap(), 4096);
+        }
+    });
+}
+
+#[test]
+fn transfers_of_no_bytes_fit_everywhere() {
+    on_every_backend(|engine| {
+        let path = temp_path(&pattern(4096));
+        let Some(file) = required("transfers of no bytes", engine, path.path()) else {
+            return;
+        };
+        for offset in [0, 1, 4096] {
+            for (result, _) in alone_and_batched!(file.read_at(Vec::new(), offset)) {
+                assert_eq!(result.unwrap(), 0);
+            }
+            for (result, _) in alone_and_batched!(file.write_all_at(Vec::new(), offset)) {
+                assert_eq!(result.unwrap(), 0);
+            }
+        }
+        let lists = || {
+            let full = file.aligned_buf(4096).unwrap();
+            let empty = file.aligned_buf(0).unwrap();
+            file.read_vectored_at(vec![empty, full], 0)
+        };
+        for (result, _) in alone_and_batched!(lists()) {
+            assert_eq!(result.unwrap(), 4096);
+        }
+        assert!(fs::read(path.path()).unwrap() == pattern(4096));
+    });
+}
+
+#[test]
+fn the_descriptor_of_a_file_that_may_be_direct_takes_what_is_not_aligned() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"some words");
+        let file = read_write(engine).direct(Direct::Auto).open(path.path());
+        let std = file.unwrap().into_std().expect("nothing is in flight");
+        let mut read = [0; 5];
+        std::os::unix::fs::FileExt::read_exact_at(&std, &mut read, 5).unwrap();
+        assert_eq!(&read, b"words");
+    });
+}
+
+#[test]
+fn a_thread_with_descriptors_of_its_own_gets_its_own_file() {
+    let folder = tempfile::tempdir_in(directory()).unwrap();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| folder.path().join(name));
+    fs::write(&ours, vec![1; 8192]).unwrap();
+    fs::write(&theirs, vec![2; 8192]).unwrap();
+    let engine = Engine::builder().backend(inflight::BackendKind::Threads);
+    let engine = engine.build().unwrap();
+    let options = read_write(&engine).direct(Direct::Auto);
+    let is_direct = options.open(&ours).unwrap().is_direct();
+    let [unshared, filled] = [(); 2].map(|()| Barrier::new(2));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let set = rustix::thread::UnshareFlags::FILES;
+            // SAFETY: this thread uses no descriptor that was opened elsewhere.
+            #[expect(unsafe_code)]
+            unsafe { rustix::thread::unshare_unsafe(set) }.unwrap();
+            unshared.wait();
+            filled.wait();
+            let file = options.open(&ours).unwrap();
+            assert_eq!(file.is_direct(), is_direct);
+            let block = file.aligned_buf(4096).unwrap();
+            let (result, block) = file.read_at(block, 0).wait();
+            assert_eq!((result.unwrap(), block[0]), (4096, 1));
+        });
+        unshared.wait();
+        // In the table of the others, each number that is next means another file.
+        let open = |_| fs::File::open(&theirs).unwrap();
+        let _others: Vec<_> = (0..100).map(open).collect();
+        filled.wait();
+        other.join().unwrap();
     });
 }
