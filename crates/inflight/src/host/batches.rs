@@ -69,10 +69,12 @@ impl Lease<'_> {
                 continue;
             }
             let in_flight = proactor.in_flight();
-            let at_least = if next == count {
-                in_flight
-            } else {
-                wait_for(in_flight)
+            let at_least = match next == count {
+                // Others wait for these flushes, and must not be told of a success meanwhile if one
+                // has failed.
+                true if this.syncs.leads() => 1,
+                true => in_flight,
+                false => wait_for(in_flight),
             };
             proactor.turn(at_least, |token, answer| {
                 let deliver = |token, answer| chunk.take(token, answer);

@@ -213,10 +213,11 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
-        let is_copy = matches!(road, Road::Copy | Road::CopyBlind | Road::CopySlow);
-        let copies = is_copy || road == Road::Plain;
-        if copies && self.proactor().has_queued() {
-            // The device works while this thread copies.
+        let copies = matches!(road, Road::Copy | Road::CopyBlind | Road::CopySlow);
+        let may_wait = matches!(road, Road::Slow | Road::Served | Road::Blind | Road::Ask);
+        if (copies || may_wait || road == Road::Plain) && self.proactor().has_queued() {
+            // The device works while this thread copies, or waits: for a flush of another file
+            // others may wait as well.
             self.proactor().submit();
         }
         // A warm read that comes here is a sample.

@@ -55,6 +55,11 @@ pub(super) struct Syncs {
 }
 
 impl Syncs {
+    /// Whether flushes are in flight that others may wait for.
+    pub(super) fn leads(&self) -> bool {
+        !self.led.is_empty()
+    }
+
     /// Delivers an answer. If it is that of a flush that others may wait for, it is settled first,
     /// and the next round is passed on.
     #[inline(always)]

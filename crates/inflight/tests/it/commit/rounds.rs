@@ -1,6 +1,7 @@
 //! Rounds of syncs: with a disk whose flushes last as long as the test wants.
 
 use std::future::IntoFuture;
+use std::sync::mpsc;
 use std::thread;
 
 use inflight::fs::{File, Sync};
@@ -8,7 +9,9 @@ use inflight::{Batch, Operation, Pending, SyncFailed};
 
 use super::disk::mounted_or_skip;
 use super::{SYNCED, WRITTEN, open, poll_once};
-use crate::support::{on_every_backend, read_write};
+use crate::support::{
+    on_every_backend, on_every_faultless_backend, patience, read_write, temp_path,
+};
 
 fn pending(file: &File, count: usize) -> Vec<Pending<Sync<'_>>> {
     let mut syncs: Vec<_> = (0..count).map(|_| file.sync_data().into_future()).collect();
@@ -248,5 +251,38 @@ fn a_file_is_closed_when_it_is_dropped_after_its_syncs() {
             // It is not given back while anything keeps it open.
             assert!(file.into_std().is_ok());
         }
+    });
+}
+
+#[test]
+fn a_sync_does_not_wait_for_what_else_is_in_the_batch_that_leads() {
+    let name = "a_sync_does_not_wait_for_what_else_is_in_the_batch_that_leads";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    // The others keep answers back while one is waited for.
+    on_every_faultless_backend(|engine| {
+        let path = temp_path(b"");
+        let local = read_write(engine).open(path.path()).unwrap();
+        let slow = open(engine, &mounted, SYNCED);
+        let begun = mounted.disk.flushes();
+        mounted.disk.hold();
+        thread::scope(|scope| {
+            let batch = scope.spawn(|| {
+                let mut batch = Batch::on(engine);
+                batch.push(local.sync_data());
+                batch.push(slow.sync_data());
+                assert!(batch.wait().all(|result| result.is_ok()));
+            });
+            mounted.disk.wait_for_flushes(begun + 1);
+            let (told, is_told) = mpsc::channel();
+            let local = &local;
+            scope.spawn(move || told.send(local.sync_data().wait()));
+            let synced = is_told.recv_timeout(patience());
+            let is_over = batch.is_finished();
+            mounted.disk.let_go();
+            synced.expect("it waits for another file").unwrap();
+            assert!(!is_over, "the other flush was held");
+        });
     });
 }
