@@ -161,7 +161,8 @@ impl From<SetupError> for io::Error {
 }
 
 /// The engine was made before a `fork`, and this is the child: its rings and threads belong to
-/// the parent. Make a new [`crate::Engine`] in the child and open the files with it.
+/// the parent. Open the files anew in the child, with its own global engine, which is made when it
+/// is needed, or with a new [`crate::Engine`].
 ///
 /// As after any fork of a process with threads, a lock that another thread held at that moment
 /// stays locked in the child: [`crate::Engine::stats`] and [`crate::BufPool`] have one each.
@@ -171,8 +172,8 @@ pub struct Forked;
 impl fmt::Display for Forked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "this engine was made before fork and belongs to the parent process; make a new \
-             Engine in the child and open the file with it",
+            "this engine was made before fork and belongs to the parent process; open the file \
+             anew in the child, with the global engine or a new one",
         )
     }
 }

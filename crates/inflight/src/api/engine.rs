@@ -13,6 +13,7 @@ use super::timeout::Sleep;
 use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::fork::PerProcess;
 use crate::host::caller;
 use crate::host::choice::{Kind, Wish};
 use crate::host::driver::Drivers;
@@ -27,7 +28,7 @@ use crate::stats::Stats;
 ///
 /// Each thread that runs batches has a ring of its own in each engine, made when it is first
 /// needed and dropped when the thread ends. An engine made before `fork` refuses to work in the
-/// child with [`crate::Forked`].
+/// child with [`crate::Forked`]; the [global](Engine::global) one is another one there.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -86,14 +87,19 @@ impl Engine {
         Builder::default()
     }
 
-    /// The engine that is used where none is named, made at the first use.
+    /// The engine that is used where none is named, made at the first use. A forked child has one
+    /// of its own, so that files which it opens are served; those of its parent are not.
     ///
     /// # Errors
     ///
     /// When `INFLIGHT_BACKEND` demands what cannot be had, or is no backend.
     pub fn global() -> Result<&'static Self, SetupError> {
-        static GLOBAL: OnceLock<Result<Engine, SetupError>> = OnceLock::new();
-        GLOBAL.get_or_init(Self::new).as_ref().map_err(Clone::clone)
+        static GLOBAL: PerProcess<OnceLock<Result<Engine, SetupError>>> = PerProcess::new();
+        let of_this = GLOBAL.get();
+        of_this
+            .get_or_init(Self::new)
+            .as_ref()
+            .map_err(Clone::clone)
     }
 
     /// Which backend is used, and why.

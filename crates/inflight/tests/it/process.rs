@@ -4,6 +4,8 @@
 //! for one test. A child that hangs is ended by an alarm, so that it fails.
 #![allow(unsafe_code)]
 
+mod global;
+
 use std::cell::RefCell;
 use std::fs;
 use std::future::{Future, IntoFuture};
