@@ -9,7 +9,6 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
@@ -20,6 +19,7 @@ use super::again;
 use super::mounts::is_local;
 use super::open::{flags, kind_of, statx};
 use crate::backend::threads::execute::is_filtered;
+use crate::backend::unasked::{Place, Unasked};
 
 /// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
 /// is not asked for again.
@@ -42,12 +42,7 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// Descriptors that are open, of all files of the process.
-static OPEN: AtomicU32 = AtomicU32::new(0);
-
-/// Of the descriptors that the process may have, one in so many at most: the program has not asked
-/// for them.
-const ONE_IN: i128 = 16;
+static OPEN: Unasked = Unasked::new();
 
 /// Which file may be opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +74,7 @@ impl Twin {
             Wanted::Unfiltered if is_filtered() => None,
             Wanted::Unfiltered | Wanted::Yes => Counted::open(fd),
         });
-        twin.as_ref().map(|twin| twin.0.as_raw_fd())
+        twin.as_ref().map(|twin| twin.fd.as_raw_fd())
     }
 
     /// The descriptor by which this thread is to read cached data.
@@ -95,7 +90,7 @@ impl Twin {
     #[inline(never)]
     fn for_another(&self, fd: BorrowedFd<'_>, this: usize) -> RawFd {
         if let Some(twin) = self.opened.get() {
-            let twin = twin.as_ref().map(|twin| twin.0.as_raw_fd());
+            let twin = twin.as_ref().map(|twin| twin.fd.as_raw_fd());
             return twin.unwrap_or(fd.as_raw_fd());
         }
         let none = 0;
@@ -109,45 +104,23 @@ impl Twin {
 
     /// The descriptor, to be closed.
     pub(super) fn take(&mut self) -> Option<OwnedFd> {
-        let counted = self.opened.take()??;
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-        Some(counted.0)
-    }
-}
-
-impl Drop for Twin {
-    fn drop(&mut self) {
-        drop(self.take());
+        Some(self.opened.take()??.fd)
     }
 }
 
 /// A descriptor that is among those that are [open](OPEN).
 #[derive(Debug)]
-struct Counted(OwnedFd);
+struct Counted {
+    fd: OwnedFd,
+    _place: Place,
+}
 
 impl Counted {
     #[cold]
     fn open(fd: BorrowedFd<'_>) -> Option<Self> {
-        let is_room = i128::from(OPEN.fetch_add(1, Ordering::Relaxed)) < descriptors_max() / ONE_IN;
-        let twin = is_room.then(|| open_again(fd).ok()).flatten().map(Self);
-        if twin.is_none() {
-            OPEN.fetch_sub(1, Ordering::Relaxed);
-        }
-        twin
-    }
-}
-
-/// How many descriptors the process may have.
-fn descriptors_max() -> i128 {
-    let mut limit = MaybeUninit::<libc::rlimit>::zeroed();
-    // SAFETY: `limit` is ours to be filled.
-    let answer = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) };
-    // SAFETY: all zeros is a limit of none.
-    let limit = unsafe { limit.assume_init() };
-    match answer {
-        // Its type is another one on each architecture.
-        0 => i128::from(limit.rlim_cur),
-        _ => 0,
+        let place = OPEN.take()?;
+        let fd = open_again(fd).ok()?;
+        Some(Self { fd, _place: place })
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod alarm;
 pub(crate) mod faulty;
 pub(crate) mod returns;
 pub(crate) mod threads;
+pub(crate) mod unasked;
 pub(crate) mod uring;
 
 use std::io;

@@ -1,7 +1,7 @@
 //! One operation that a thread waits for: a plain system call, or the only one in its ring.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use super::caller::{Lease, lease};
@@ -9,29 +9,54 @@ use super::look::{Look, look};
 use super::shared::Shared;
 use super::syncs::{sync_alone, sync_of};
 use crate::backend::threads::execute::execute_request;
+use crate::backend::unasked::{Place, Unasked};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road};
 
 thread_local! {
     /// Operations of this thread for which a ring would have been made, at most [`BEFORE_A_RING`].
     static BEFORE: Cell<u32> = const { Cell::new(0) };
+    /// That a ring is made for them, until the thread ends.
+    static EARNED: OnceCell<Place> = const { OnceCell::new() };
 }
+
+/// Of such threads, which have done with a plain call until then: a server may have thousands.
+static RINGS: Unasked = Unasked::new();
 
 /// So many of a thread's operations are plain calls before a ring is made for them. That and its
 /// end take as long as a read of a fast drive, and save a twentieth of each one: nothing for
 /// threads that make a few and end.
 const BEFORE_A_RING: u32 = 16;
 
-/// Whether this thread has come so far that a ring pays.
+/// Whether this thread has come so far that a ring pays, and there are not too many.
 #[inline]
 fn earns_a_ring() -> bool {
     // While the thread ends, none does.
-    let earns = BEFORE.try_with(|before| {
-        let is_enough = before.get() >= BEFORE_A_RING;
-        before.set(before.get() + u32::from(!is_enough));
-        is_enough
+    let counted = BEFORE.try_with(|before| {
+        let made = before.get();
+        if made <= BEFORE_A_RING {
+            before.set(made + 1);
+        }
+        made
     });
-    earns.unwrap_or(false)
+    match counted {
+        Ok(made) if made > BEFORE_A_RING => true,
+        Ok(BEFORE_A_RING) => takes_a_ring(),
+        _ => false,
+    }
+}
+
+/// Whether there is a place for a ring of this thread. If not, it is asked for again after as many
+/// operations.
+#[cold]
+fn takes_a_ring() -> bool {
+    let place = RINGS.take();
+    let has_one = place.is_some();
+    let kept = EARNED.try_with(|earned| match place {
+        Some(place) => drop(earned.set(place)),
+        None => BEFORE.set(0),
+    });
+    has_one && kept.is_ok()
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.

@@ -4,9 +4,11 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Barrier;
+use std::thread;
 
 use inflight::fs::File;
-use inflight::{BackendKind, Batch, BufPool, Engine, SetupError};
+use inflight::{BackendKind, Batch, BufPool, Engine, Operation, SetupError};
 
 use super::{PAGE, everything_works, in_own_process, rings_may_be_tried};
 use crate::support::{
@@ -103,6 +105,43 @@ fn a_pool_that_cannot_be_registered_works_and_says_so() {
         }
         let text = format!("{:?}", engine.stats().fallbacks);
         assert!(text.contains("buffers are not registered"), "{text}");
+    });
+}
+
+#[test]
+fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
+    let test = "limits::threads_that_wait_for_single_reads_leave_descriptors_to_the_program";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(test, None, || {
+        set_limit(libc::RLIMIT_NOFILE, 160);
+        let engine = Engine::builder().backend(BackendKind::Uring).build();
+        let engine = engine.unwrap();
+        let Some(file) = direct_file_or_skip(test, &engine, &pattern(PAGE)) else {
+            return;
+        };
+        let open = || fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = open();
+        let read = Barrier::new(101);
+        let counted = Barrier::new(101);
+        thread::scope(|scope| {
+            for _ in 0..100 {
+                scope.spawn(|| {
+                    for _ in 0..40 {
+                        let block = file.aligned_buf(PAGE).unwrap();
+                        assert_eq!(file.read_at(block, 0).wait().0.unwrap(), PAGE);
+                    }
+                    read.wait();
+                    counted.wait();
+                });
+            }
+            read.wait();
+            let more = open() - before;
+            counted.wait();
+            // A sixteenth, and what several threads took at the same moment.
+            assert!((1..=20).contains(&more), "{more} descriptors more");
+        });
     });
 }
 

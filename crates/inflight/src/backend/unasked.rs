@@ -1,0 +1,48 @@
+//! Descriptors that the library opens though the program has not asked for any: a few, because the
+//! program needs them too.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Resource, getrlimit};
+
+/// Of the descriptors that the process may have, one in so many at most, of each kind.
+const ONE_IN: u64 = 16;
+
+/// Those of one kind that are open, of the whole process.
+pub(crate) struct Unasked(AtomicU32);
+
+/// The place of one that is open, or is about to be opened.
+#[derive(Debug)]
+pub(crate) struct Place(&'static AtomicU32);
+
+impl Unasked {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// A place for another one, if there is room.
+    pub(crate) fn take(&'static self) -> Option<Place> {
+        if self.0.load(Ordering::Relaxed) >= most() {
+            return None;
+        }
+        // Of several at a time, one too many does no harm.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Some(Place(&self.0))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many there may be: asked once, as a program that raises its limit does so when it starts.
+fn most() -> u32 {
+    static MOST: OnceLock<u32> = OnceLock::new();
+    *MOST.get_or_init(|| {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        u32::try_from(limit / ONE_IN).unwrap_or(u32::MAX)
+    })
+}
