@@ -246,3 +246,38 @@ fn what_is_not_aligned_is_explained_as_what_it_is() {
         assert!(aligned.direct && !aligned.why.contains(why), "{aligned}");
     }
 }
+
+/// Such calls wait for transfers of the file that are in flight (`inode_dio_wait`), and these may
+/// be this very thread's own.
+#[test]
+fn a_call_that_waits_for_transfers_of_its_own_thread_ends() {
+    const BLOCKS: u64 = 64;
+    on_every_backend(|engine| {
+        let path = temp_path(&pattern(4096 * 64));
+        let Some(file) = required("calls beside transfers", engine, path.path()) else {
+            return;
+        };
+        let block = || filled(&file, &pattern(4096));
+        let ended = engine.queue(16, |queue| {
+            for round in 0..30 {
+                for at in 0..16 {
+                    let offset = (at * 3 + round) % BLOCKS * 4096;
+                    assert!(queue.push(at, file.write_at(block(), offset)).is_ok());
+                }
+                let grown = (BLOCKS + 2) * 4096;
+                match round % 3 {
+                    0 => file.truncate(grown).wait().unwrap(),
+                    1 => file.truncate(BLOCKS * 4096).wait().unwrap(),
+                    _ => {
+                        let beyond = file.write_at(block(), grown + round * 4096);
+                        assert_eq!(beyond.wait().0.unwrap(), 4096);
+                    }
+                }
+                while let Some((_, (result, _))) = queue.next() {
+                    assert_eq!(result.unwrap(), 4096);
+                }
+            }
+        });
+        ended.unwrap();
+    });
+}
