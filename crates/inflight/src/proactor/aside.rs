@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::slots::Role;
+use super::slots::{Role, SETTLED};
 use super::splits::Split;
 use super::{AT_ONCE, Proactor, Wait, role_of};
 use crate::backend::Broken;
@@ -17,9 +17,6 @@ use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
 use crate::completion::Answer;
 use crate::op::{Op, Request};
-
-/// As many tries as there are: what a plain call has answered stands.
-pub(super) const SETTLED: u8 = u8::MAX;
 
 /// See the module. Without a pool, everything is for the backend.
 #[derive(Default)]

@@ -289,8 +289,11 @@ impl Proactor {
     /// Queues the operation of a slot, once more or for the first time.
     #[cold]
     fn requeue(&mut self, index: u32) {
-        let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
-        match self.is_for_direct_transfers {
+        let (user_data, slot) = (self.slots.user_data(index), self.slots.get(index));
+        let op = slot.op;
+        // What a thread of the pool has done a step of goes on there: the ring would only hand it
+        // to a worker of the kernel, and its refusals are not the operation's own.
+        match self.is_for_direct_transfers || slot.is_settled() {
             // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
             // delivered, and it has not been; slots bound what is in flight.
             false => unsafe { self.queue(user_data, &op) },
@@ -581,3 +584,6 @@ fn completions_lost(what: &str) -> ! {
 #[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
 #[path = "made_test.rs"]
 mod made;
+#[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
+#[path = "steps_test.rs"]
+mod steps;

@@ -2,7 +2,6 @@
 //! parts, resumption, and a ring that breaks. The rules are the table in `docs/design/errors.md`.
 #![allow(unsafe_code)]
 
-use super::aside::SETTLED;
 use super::slots::Role;
 use super::splits::{Split, Step};
 use super::{Proactor, completions_lost};
@@ -67,7 +66,7 @@ impl Proactor {
                 op: slot.op,
                 whole: true,
                 limit_bytes,
-                aside: self.is_for_direct_transfers,
+                aside: self.is_for_direct_transfers || slot.is_settled(),
                 submitted: false,
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
@@ -88,18 +87,20 @@ impl Proactor {
         self.slots.free(index);
         let after_unheard = slot.role == Role::AfterUnheard;
         let answer = Answer::moved(done).marked(after_unheard || slot.op.is_unheard());
-        self.end(slot.token, &slot.op, answer, is_complete)
+        let sync = slot.op.sync_after().filter(|_| is_complete);
+        self.end(slot.token, sync, answer, slot.is_settled())
     }
 
-    /// The answer of a request that is over, unless a sync is to follow it.
+    /// The answer of a request that is over, unless this sync is to follow it; `settled` if it was
+    /// made by threads of the pool.
     fn end(
         &mut self,
         token: u32,
-        op: &Op,
+        sync: Option<Op>,
         answer: Answer,
-        complete: bool,
+        settled: bool,
     ) -> Option<(u32, Answer)> {
-        let (Some(sync), true) = (op.sync_after(), complete) else {
+        let Some(sync) = sync else {
             return Some((token, answer));
         };
         let role = match answer.is_unheard() {
@@ -110,7 +111,11 @@ impl Proactor {
         let index = self.slots.find(user_data);
         let index = index.expect("the write has just left its slot");
         self.slots.set_done(index, answer.bytes());
-        self.requeue(index);
+        match settled {
+            // SAFETY: a sync names no memory; it has just got its slot.
+            true => unsafe { self.queue_aside(user_data, &sync, false) },
+            false => self.requeue(index),
+        }
         None
     }
 
@@ -132,7 +137,7 @@ impl Proactor {
             self.requeue(index);
             return None;
         }
-        if slot.retries == SETTLED {
+        if slot.is_settled() {
             return Some(-errno);
         }
         let retries_max = match errno {
@@ -245,9 +250,11 @@ impl Proactor {
             }
             Step::Done(answer) => {
                 let (op, is_complete) = split.outcome();
+                let settled = split.is_aside();
                 *place = None;
                 self.unissued.retain(|waiting| *waiting != number);
-                self.end(token, &op, answer.marked(op.is_unheard()), is_complete)
+                let sync = op.sync_after().filter(|_| is_complete);
+                self.end(token, sync, answer.marked(op.is_unheard()), settled)
             }
         }
     }

@@ -24,6 +24,9 @@ pub(super) enum Role {
     Part,
 }
 
+/// As many tries as there are: what a plain call has answered stands.
+pub(super) const SETTLED: u8 = u8::MAX;
+
 /// The place of one operation in flight: a cache line, so that a completion touches no other.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -35,7 +38,7 @@ pub(super) struct Slot {
     /// Bytes asked for; 0 where the answer is not a byte count.
     pub(super) expected_bytes: u32,
     pub(super) role: Role,
-    /// How often the operation has been handed over again.
+    /// How often the operation has been handed over again; [`SETTLED`] if it is a thread's.
     pub(super) retries: u8,
     /// Of a part, the number of its request among the split ones.
     pub(super) split: u32,
@@ -43,6 +46,13 @@ pub(super) struct Slot {
 }
 
 const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    /// Whether a thread of the pool has it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.retries == SETTLED
+    }
+}
 
 /// The fixed table.
 pub(super) struct Slots {

@@ -1,0 +1,125 @@
+//! What a thread of the pool has begun is seen through there: a ring that can have no worker of the
+//! kernel would refuse the next step, and nobody would try it again.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::Proactor;
+use crate::backend::Backend;
+use crate::backend::faulty::{Faults, Faulty};
+use crate::backend::threads::pool::Pool;
+use crate::op::{Iovecs, KINDS, Op, Request, Span, Wishes};
+
+const CONTENT: &[u8; 4] = b"abcd";
+
+/// Bytes moved by a request for the pool, and how many calls it took there, beside a ring that
+/// refuses everything.
+fn moved(request: &Request) -> (usize, u64) {
+    let faults = Faults::new(1).errors(libc::ECANCELED, 1000);
+    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
+    let mut proactor = Proactor::new(ring, 8, [true; KINDS]).with_pool(Arc::new(Pool::new(1)));
+    // SAFETY: the caller keeps the memory until this returns, and the answer has come by then.
+    unsafe { proactor.push(1, request) };
+    let answer = proactor.turn_for_one();
+    assert_eq!(answer.errno(), None);
+    (answer.bytes(), proactor.tally().pool_calls.get())
+}
+
+fn span(buf: &mut [u8]) -> Span {
+    Span {
+        start: buf.as_mut_ptr(),
+        len: buf.len(),
+        arena: None,
+    }
+}
+
+fn write(file: &File, buf: &mut [u8], wishes: Wishes) -> Request {
+    let (fd, offset) = (file.as_raw_fd(), 0);
+    let span = span(buf);
+    Request::simple(Op::WriteAt {
+        fd,
+        span,
+        offset,
+        wishes,
+    })
+}
+
+#[test]
+fn a_hint_that_is_refused_in_the_pool_is_left_out_there() {
+    // Files in memory refuse hints about the page cache.
+    let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
+        return println!("skipped: /dev/shm cannot be written");
+    };
+    let mut buf = *CONTENT;
+    let request = write(&file, &mut buf, Wishes::DONT_CACHE).aside();
+    let (bytes, _) = moved(&request);
+    assert_eq!(bytes, CONTENT.len());
+}
+
+#[test]
+fn the_sync_behind_a_write_of_the_pool_is_made_there_also_behind_one_in_parts() {
+    let file = tempfile::tempfile().expect("there is room");
+    let mut buf = *CONTENT;
+    let request = write(&file, &mut buf, Wishes::THEN_SYNC).aside();
+    assert_eq!(moved(&request), (CONTENT.len(), 2));
+    let in_parts = Request {
+        limit_bytes: 2,
+        ..request
+    };
+    assert_eq!(moved(&in_parts), (CONTENT.len(), 3));
+}
+
+#[test]
+fn a_list_that_is_to_be_filled_is_read_on_in_the_pool() {
+    let mut file = tempfile::tempfile().expect("there is room");
+    file.write_all(CONTENT).expect("there is room");
+    let mut bufs = [[0_u8; 3]; 2];
+    let mut iovecs = bufs.each_mut().map(|buf| libc::iovec {
+        iov_base: buf.as_mut_ptr().cast(),
+        iov_len: buf.len(),
+    });
+    let op = Op::ReadVectoredAt {
+        fd: file.as_raw_fd(),
+        iovecs: Iovecs {
+            first: iovecs.as_mut_ptr(),
+            count: 2,
+        },
+        offset: 0,
+        wishes: Wishes::NONE,
+    };
+    let request = Request {
+        whole: true,
+        ..Request::simple(op).aside()
+    };
+    assert_eq!(
+        moved(&request),
+        (CONTENT.len(), 2),
+        "the second found the end"
+    );
+    assert_eq!(bufs, [*b"abc", *b"d\0\0"]);
+}
+
+#[test]
+fn a_short_transfer_of_the_pool_is_resumed_there() {
+    let mut file = tempfile::tempfile().expect("there is room");
+    file.write_all(CONTENT).expect("there is room");
+    let mut buf = [0_u8; 8];
+    let op = Op::ReadAt {
+        fd: file.as_raw_fd(),
+        span: span(&mut buf),
+        offset: 0,
+        wishes: Wishes::NONE,
+    };
+    let request = Request {
+        whole: true,
+        ..Request::simple(op).aside()
+    };
+    assert_eq!(
+        moved(&request),
+        (CONTENT.len(), 2),
+        "the second found the end"
+    );
+    assert_eq!(&buf, b"abcd\0\0\0\0");
+}
