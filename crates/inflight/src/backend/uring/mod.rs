@@ -2,6 +2,7 @@
 //!
 //! Next: [`ring`], then [`encode`], [`fixed`], [`probe`], [`register`].
 
+mod descriptor;
 pub(crate) mod encode;
 pub(crate) mod fixed;
 pub(crate) mod probe;

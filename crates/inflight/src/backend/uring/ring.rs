@@ -17,6 +17,7 @@ use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
 
+use super::descriptor;
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
@@ -131,7 +132,7 @@ pub(crate) struct EnterFailed {
 
 impl Uring {
     pub(crate) fn new(ring: IoUring) -> Self {
-        let registered = register_descriptor(&ring);
+        let registered = descriptor::register(&ring);
         Self::with(ring, registered, false)
     }
 
@@ -547,49 +548,9 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if let Some(index) = self.registered {
-            // Without this, the thread's table would keep the ring alive.
-            ring_descriptors(&self.ring, IORING_UNREGISTER_RING_FDS, index, 0);
+            descriptor::unregister(&self.ring, index);
         }
     }
-}
-
-// Not exported by the `io-uring` crate, whose `Submitter` forgets the index when it goes out of
-// scope; numbers from `include/uapi/linux/io_uring.h`.
-const IORING_REGISTER_RING_FDS: libc::c_uint = 20;
-const IORING_UNREGISTER_RING_FDS: libc::c_uint = 21;
-
-/// `struct io_uring_rsrc_update`.
-#[repr(C)]
-struct RsrcUpdate {
-    offset: u32,
-    reserved: u32,
-    data: u64,
-}
-
-fn register_descriptor(ring: &IoUring) -> Option<u32> {
-    let fd = u64::try_from(ring.as_raw_fd()).ok()?;
-    // u32::MAX lets the kernel choose the index.
-    ring_descriptors(ring, IORING_REGISTER_RING_FDS, u32::MAX, fd)
-}
-
-fn ring_descriptors(ring: &IoUring, call: libc::c_uint, offset: u32, data: u64) -> Option<u32> {
-    let mut update = RsrcUpdate {
-        offset,
-        reserved: 0,
-        data,
-    };
-    let fd = ring.as_raw_fd();
-    // SAFETY: `update` is one entry of the form that this call takes, and ours to be filled.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_io_uring_register,
-            fd,
-            call,
-            &raw mut update,
-            1_u32,
-        )
-    };
-    (answer == 1).then_some(update.offset)
 }
 
 // Miri has no rings.
