@@ -259,7 +259,7 @@ impl Uring {
         self.enter_now(to_submit, at_least, argument)
     }
 
-    /// The call itself.
+    /// As [`Uring::enter_with`], for so many queued operations.
     #[inline]
     fn enter_now(
         &mut self,
@@ -267,6 +267,24 @@ impl Uring {
         at_least: u32,
         argument: Option<&io_uring_getevents_arg>,
     ) -> Result<(), EnterFailed> {
+        match self.call(to_submit, at_least, argument) {
+            Ok(submitted) => {
+                self.fruitless = 0;
+                self.listen_queued &= submitted != to_submit;
+                Ok(())
+            }
+            Err(errno) => self.enter_failed(errno.into(), to_submit),
+        }
+    }
+
+    /// The system call itself.
+    #[inline]
+    fn call(
+        &mut self,
+        to_submit: u32,
+        at_least: u32,
+        argument: Option<&io_uring_getevents_arg>,
+    ) -> rustix::io::Result<u32> {
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
         let flags = IoringEnterFlags::from_bits_retain(self.flags.bits());
@@ -285,14 +303,7 @@ impl Uring {
             }
         };
         returns::ease();
-        match entered {
-            Ok(submitted) => {
-                self.fruitless = 0;
-                self.listen_queued &= submitted != to_submit;
-                Ok(())
-            }
-            Err(errno) => self.enter_failed(errno.into()),
-        }
+        entered
     }
 
     /// Whether any thread may enter it.
@@ -342,23 +353,40 @@ impl Uring {
 
     /// What an enter that the kernel has refused means.
     #[cold]
-    fn enter_failed(&mut self, cause: io::Error) -> Result<(), EnterFailed> {
+    fn enter_failed(&mut self, cause: io::Error, to_submit: u32) -> Result<(), EnterFailed> {
         match cause.raw_os_error() {
             // io_uring_enter(2): a signal, or completions have to be reaped first. The caller reaps
             // and enters again; what was queued stays queued.
             // ETIME: what was queued has been handed over.
             Some(libc::EINTR | libc::EBUSY | libc::ETIME) => Ok(()),
-            // io_uring_enter(2): no memory for requests now.
-            Some(libc::EAGAIN) if self.fruitless < FRUITLESS_MAX => {
-                self.fruitless += 1;
-                thread::sleep(MEMORY_RETRY_AFTER);
-                Ok(())
-            }
-            errno => {
-                let may_pass = errno == Some(libc::EAGAIN);
-                Err(EnterFailed { cause, may_pass })
-            }
+            Some(libc::EAGAIN | libc::ENOMEM) => self.without_memory(cause, to_submit),
+            _ => Err(EnterFailed {
+                cause,
+                may_pass: false,
+            }),
         }
+    }
+
+    /// The kernel has no memory for requests now (EAGAIN), or none for what it keeps of a thread
+    /// that enters its first ring (ENOMEM, `io_uring_add_tctx_node` in `io_uring/tctx.c`).
+    fn without_memory(&mut self, cause: io::Error, to_submit: u32) -> Result<(), EnterFailed> {
+        // The kernel leaves before it looks for completions when it takes nothing. Those of a ring
+        // that defers task work would not be posted until it takes something, and they are what
+        // frees memory.
+        let _ = match to_submit {
+            0 => Ok(0),
+            _ => self.call(0, 0, None),
+        };
+        if !self.ring.completion().is_empty() {
+            return Ok(());
+        }
+        thread::sleep(MEMORY_RETRY_AFTER);
+        if self.fruitless < FRUITLESS_MAX {
+            self.fruitless += 1;
+            return Ok(());
+        }
+        let may_pass = true;
+        Err(EnterFailed { cause, may_pass })
     }
 
     /// What interrupts [`Uring::enter_or`].
@@ -557,3 +585,6 @@ impl Drop for Uring {
 #[cfg(all(test, not(miri), not(loom)))]
 #[path = "look_test.rs"]
 mod look;
+#[cfg(all(test, not(miri), not(loom)))]
+#[path = "refused_test.rs"]
+mod refused;
