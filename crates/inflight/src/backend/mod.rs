@@ -253,7 +253,7 @@ impl Backend {
         }
     }
 
-    /// Between batches, when nothing is in flight: forgets what is no longer needed.
+    /// Forgets registered memory whose owner is gone.
     #[inline]
     pub(crate) fn sweep(&mut self) {
         if let Self::Uring(ring) = self {

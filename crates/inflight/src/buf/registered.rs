@@ -88,7 +88,7 @@ impl Drop for Alive {
 /// them.
 ///
 /// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
-/// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next batch or ends.
+/// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next operation or ends.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

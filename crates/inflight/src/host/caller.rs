@@ -348,6 +348,7 @@ impl Lease<'_> {
     #[inline(always)]
     pub(super) fn turns(&mut self) {
         let owned = &mut **self.owned;
+        owned.proactor.sweep();
         owned.hands_over.turns(&owned.proactor);
     }
 

@@ -185,18 +185,13 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
         let (next, timer) = mailbox.exchange(answers, taken, room);
         hand_over(proactor, taken);
         in_the_parent(|| mailbox.tell(&mut taken.news));
+        proactor.sweep();
         let deliver = |token, answer| answers.push((token, answer));
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();
         match next {
             Next::End => break,
-            Next::Park => {
-                if proactor.is_idle() {
-                    // Pools that are gone are let go.
-                    proactor.sweep();
-                }
-                proactor.turn_or(1, until, deliver);
-            }
+            Next::Park => proactor.turn_or(1, until, deliver),
             Next::Work if in_flight >= MANY => {
                 let at_least = wait_for(in_flight);
                 pace.wait(until, |at_most| {

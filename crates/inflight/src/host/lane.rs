@@ -552,6 +552,7 @@ impl Lane {
         };
         self.passes.fetch_add(1, Ordering::Relaxed);
         self.be_served_here();
+        mine.desk.proactor.sweep();
         let shares = mine.take_shared();
         if shares == Shares::Some {
             self.mailbox

@@ -520,7 +520,7 @@ impl Proactor {
         self.backend.release_files();
     }
 
-    /// Between batches: forgets what is no longer needed.
+    /// Forgets registered memory whose owner is gone.
     #[inline]
     pub(crate) fn sweep(&mut self) {
         self.backend.sweep();

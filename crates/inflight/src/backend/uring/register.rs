@@ -2,7 +2,8 @@
 //!
 //! The ring has a small sparse table of registered buffers; each place holds the whole memory of
 //! one pool. A pool is registered when one of its buffers is first met, and its place is freed
-//! when the pool is gone. A refusal is remembered, and the buffers work unregistered.
+//! when the pool is gone, whatever is in flight. A refusal is remembered, and the buffers work
+//! unregistered.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -69,6 +70,10 @@ impl Arenas {
 
     #[cold]
     fn register(&mut self, ring: &Submitter<'_>, arena: &Arena) -> Option<u16> {
+        if self.is_stale() {
+            // They have places, and what may be locked, that the new one may need.
+            self.sweep(ring);
+        }
         let place = self.try_register(ring, arena);
         let alive = Arc::downgrade(arena.alive());
         self.entries.push(Entry {
@@ -125,8 +130,7 @@ impl Arenas {
         self.seen_dropped != arenas_dropped()
     }
 
-    /// Frees the places of pools that are gone. Called between batches, when nothing is in
-    /// flight.
+    /// Frees the places of pools that are gone.
     #[cold]
     pub(super) fn sweep(&mut self, ring: &Submitter<'_>) {
         self.seen_dropped = arenas_dropped();

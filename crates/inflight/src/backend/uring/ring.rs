@@ -545,7 +545,8 @@ impl Uring {
         }
     }
 
-    /// Forgets registered memory whose owner is gone.
+    /// Forgets registered memory whose owner is gone. Nothing in flight can name it: the buffer of
+    /// an operation keeps its arena alive until the answer has been delivered.
     #[inline]
     pub(crate) fn sweep(&mut self) {
         if self.arenas.is_stale() {
@@ -585,6 +586,9 @@ impl Drop for Uring {
 #[cfg(all(test, not(miri), not(loom)))]
 #[path = "look_test.rs"]
 mod look;
+#[cfg(all(test, not(miri), not(loom)))]
+#[path = "pools_test.rs"]
+mod pools;
 #[cfg(all(test, not(miri), not(loom)))]
 #[path = "refused_test.rs"]
 mod refused;

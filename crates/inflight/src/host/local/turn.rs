@@ -129,7 +129,6 @@ impl Loop<'_> {
         }
         if self.hear(!have_come) {
             assert!(!is_barred, "{}", nested::BARRED);
-            self.sweep();
             self.was_alone.set(in_flight == 1);
             self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
         }
@@ -159,14 +158,6 @@ impl Loop<'_> {
             // or has left it in the cell; cells are done only by the answers that the proactor
             // delivers.
             unsafe { proactor.push(token, &request) };
-        }
-    }
-
-    /// Lets pools go that are gone, when nothing is in flight.
-    pub(super) fn sweep(&self) {
-        let mut lease = self.lease.borrow_mut();
-        if lease.proactor().is_idle() {
-            lease.proactor().sweep();
         }
     }
 

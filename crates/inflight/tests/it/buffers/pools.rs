@@ -359,3 +359,62 @@ fn the_rings_of_all_threads_share_one_registration() {
     pollster::block_on(async { file.read_at(pool.take().unwrap(), 0).await.0 }).unwrap();
     assert!(pinned_kib() < before + pool_kib * 3 / 2);
 }
+
+/// Reads into a pool that is then dropped, and on until the kernel has let it go. False if it is
+/// not registered here.
+async fn has_let_go(file: &File) -> bool {
+    let aligned = || AlignedBuf::new(BLOCK, BLOCK).expect("memory");
+    let (read, _) = file.read_at(aligned(), 0).await;
+    assert_eq!(read.expect("it is read"), BLOCK);
+    let before = pinned_kib();
+    let pool = BufPool::new(8, 1 << 20).expect("memory for it");
+    let buf = pool.take().expect("eight are free");
+    let (read, buf) = file.read_at(buf, 0).await;
+    assert_eq!(read.expect("it is read"), BLOCK);
+    if pinned_kib() < before + (8 << 10) {
+        return false;
+    }
+    drop((buf, pool));
+    // A ring that is closed lets its memory go a little later.
+    for _ in 0..1000 {
+        let (read, _) = file.read_at(aligned(), 0).await;
+        assert_eq!(read.expect("it is read"), BLOCK);
+        if pinned_kib() <= before {
+            return true;
+        }
+    }
+    panic!("{} KiB are pinned, {before} were before", pinned_kib());
+}
+
+#[test]
+fn a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it() {
+    const NAME: &str = "buffers::pools::a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it";
+    const ALONE: &str = "INFLIGHT_TEST_LET_GO";
+    if !is_rerun(ALONE) {
+        // Alone in a process: others pin memory too.
+        assert!(rerun(NAME, ALONE).status().unwrap().success());
+        return;
+    }
+    if locked_memory_is_scarce() {
+        return skip(
+            NAME,
+            "locked memory is scarce, so that nothing is registered",
+        );
+    }
+    let Some(engine) = uring_or_skip(NAME) else {
+        return;
+    };
+    let (_path, file) = file_past_the_cache(&engine);
+    file.write_all_at(pattern(BLOCK), 0).wait().0.unwrap();
+    if !pollster::block_on(has_let_go(&file)) {
+        return skip(NAME, "the pool is not registered here");
+    }
+    assert!(engine.run(has_let_go(&file)).unwrap());
+    #[cfg(feature = "tokio")]
+    for runtime in crate::awaited::lanes::runtimes() {
+        runtime.block_on(async {
+            engine.serve_on_tokio().unwrap();
+            assert!(has_let_go(&file).await);
+        });
+    }
+}
