@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::error::{Forked, Misaligned, Partial, SetupError, SyncFailed};
+use crate::error::{Forked, Misaligned, NoThread, Partial, SetupError, SyncFailed};
 
 /// What a backend reports for one operation.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     Setup = 4004,
     /// Never handed over.
     NotRun = 4005,
+    /// It takes a thread, and none could be started.
+    NoThread = 4006,
 }
 
 impl Refusal {
@@ -217,11 +219,13 @@ impl Answer {
         const SYNC_FAILED: i32 = Refusal::SyncFailed as i32;
         const SETUP: i32 = Refusal::Setup as i32;
         const NOT_RUN: i32 = Refusal::NotRun as i32;
+        const NO_THREAD: i32 = Refusal::NoThread as i32;
         match errno {
             FORKED => io::Error::other(Forked),
             MISALIGNED => io::Error::new(io::ErrorKind::InvalidInput, explain.misaligned()),
             SYNC_FAILED => io::Error::other(explain.sync_failed()),
             SETUP => io::Error::other(explain.setup()),
+            NO_THREAD => explain.no_thread().into(),
             NOT_RUN => io::Error::other("the operation has not been run yet"),
             errno if done > 0 => {
                 let cause = io::Error::from_raw_os_error(errno);
@@ -243,6 +247,7 @@ pub(crate) trait Explain {
     fn misaligned(&self) -> Misaligned;
     fn sync_failed(&self) -> SyncFailed;
     fn setup(&self) -> SetupError;
+    fn no_thread(&self) -> NoThread;
 }
 
 #[cfg(test)]

@@ -180,9 +180,10 @@ impl fmt::Display for Forked {
 
 impl Error for Forked {}
 
-/// The engine's pool has no thread, and none could be started, so what blocks cannot be awaited
-/// (pthread_create(3), `EAGAIN`). Try later, raise the limit on threads, or wait for the operation
-/// on a thread of your own.
+/// The engine has no thread, neither a driver nor one of its pool, and none could be started, so
+/// nothing can be awaited outside a run loop, and what blocks nowhere (pthread_create(3),
+/// `EAGAIN`). Try later, raise the limit on threads, or wait for the operation on a thread of your
+/// own.
 #[derive(Clone, Debug)]
 pub struct NoThread {
     /// Why no thread could be started.
@@ -193,8 +194,8 @@ impl fmt::Display for NoThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no thread could be started for a call that blocks ({}); raise the limit on threads \
-             (ulimit -u, pids.max), or use wait() on a thread of your own",
+            "no thread could be started ({}); raise the limit on threads (RLIMIT_NPROC: ulimit -u; \
+             or pids.max of the cgroup), or use wait() on a thread of your own",
             self.cause
         )
     }
@@ -203,6 +204,12 @@ impl fmt::Display for NoThread {
 impl Error for NoThread {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         Some(&*self.cause)
+    }
+}
+
+impl From<NoThread> for io::Error {
+    fn from(error: NoThread) -> Self {
+        Self::new(error.cause.kind(), error)
     }
 }
 

@@ -148,9 +148,8 @@ pub(super) fn forked() -> io::Error {
 
 #[cold]
 fn no_thread(cause: io::Error) -> io::Error {
-    let kind = cause.kind();
     let cause = Arc::new(cause);
-    io::Error::new(kind, NoThread { cause })
+    NoThread { cause }.into()
 }
 
 impl<T> Future for Call<'_, T> {

@@ -12,7 +12,7 @@ use super::queue::Queue;
 use super::timeout::Sleep;
 use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
-use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::error::{Misaligned, NoThread, SetupError, SyncFailed};
 use crate::fork::PerProcess;
 use crate::host::caller;
 use crate::host::choice::{Kind, Wish};
@@ -320,6 +320,9 @@ impl Explain for &Engine {
     }
     fn setup(&self) -> SetupError {
         self.shared.last_refusal()
+    }
+    fn no_thread(&self) -> NoThread {
+        self.shared.no_thread()
     }
 }
 

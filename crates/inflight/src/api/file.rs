@@ -15,7 +15,7 @@ use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync, Truncate};
 use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::Explain;
-use crate::error::{Misaligned, SetupError, SyncFailed};
+use crate::error::{Misaligned, NoThread, SetupError, SyncFailed};
 use crate::op::Wishes;
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
@@ -467,5 +467,8 @@ impl Explain for &File {
     }
     fn setup(&self) -> SetupError {
         (&self.engine).setup()
+    }
+    fn no_thread(&self) -> NoThread {
+        (&self.engine).no_thread()
     }
 }

@@ -14,7 +14,7 @@ use super::mail::{Mailbox, Next, Rouser, Taken};
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use crate::completion::Answer;
-use crate::error::SetupError;
+use crate::error::{NoThread, SetupError};
 use crate::fork::in_the_parent;
 use crate::policy::wait_for;
 use crate::proactor::Proactor;
@@ -28,13 +28,20 @@ pub(crate) struct Drivers {
     drivers: Vec<(Arc<Mailbox>, JoinHandle<()>)>,
 }
 
+/// Why a driver has not been started.
+pub(crate) enum NotStarted {
+    NoThread(NoThread),
+    /// It cannot have what is demanded.
+    Refused(SetupError),
+}
+
 impl Drivers {
     /// Starts `count` drivers.
     ///
     /// # Errors
     ///
     /// If a thread cannot be started, or cannot have what is demanded. The others end.
-    pub(crate) fn start(shared: &Arc<Shared>, count: u32) -> Result<Self, SetupError> {
+    pub(crate) fn start(shared: &Arc<Shared>, count: u32) -> Result<Self, NotStarted> {
         let mut drivers = Self {
             drivers: Vec::new(),
         };
@@ -89,7 +96,7 @@ impl Drivers {
     }
 }
 
-fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), SetupError> {
+fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), NotStarted> {
     let (say, hear) = std::sync::mpsc::channel();
     let engine = Arc::clone(shared);
     let run = move || {
@@ -108,14 +115,16 @@ fn start_one(shared: &Arc<Shared>) -> Result<(Arc<Mailbox>, JoinHandle<()>), Set
             }
         }
     };
-    let refused = |cause| SetupError::Refused {
-        cause: Arc::new(cause),
+    let no_thread = |cause| {
+        NotStarted::NoThread(NoThread {
+            cause: Arc::new(cause),
+        })
     };
     let thread = thread::Builder::new().name("inflight-driver".to_owned());
-    let thread = thread.spawn(run).map_err(refused)?;
-    let died = || Err(refused(std::io::Error::other("the driver thread has died")));
-    let mailbox = hear.recv().unwrap_or_else(|_| died())?;
-    Ok((mailbox, thread))
+    let thread = thread.spawn(run).map_err(no_thread)?;
+    let died = |_| no_thread(std::io::Error::other("the driver thread has died"));
+    let mailbox = hear.recv().map_err(died)?;
+    Ok((mailbox.map_err(NotStarted::Refused)?, thread))
 }
 
 fn set_up(shared: &Shared) -> Result<(Proactor, Arc<Mailbox>), SetupError> {

@@ -330,7 +330,30 @@ pub(crate) unsafe fn launch<O: Prepare>(
             let ticket = taken.expect("drivers end with their engine");
             Launch::InFlight(Flight::Driver(number, ticket))
         }
-        Err(refusal) => Launch::Answered(Answer::refused(refusal)),
+        // SAFETY: passed on from the caller.
+        Err(refusal) => match unsafe { without_driver(shared, refusal, request, waker) } {
+            Some(ticket) => Launch::InFlight(Flight::Pooled(ticket)),
+            None => Launch::Answered(Answer::refused(refusal)),
+        },
+    }
+}
+
+/// Hands a request over to the pool, if it has a thread where a driver could not have one.
+///
+/// # Safety
+///
+/// As for [`launch`].
+#[cold]
+unsafe fn without_driver(
+    shared: &Arc<Shared>,
+    refusal: Refusal,
+    request: Request,
+    waker: &Waker,
+) -> Option<Ticket> {
+    match refusal {
+        // SAFETY: passed on from the caller.
+        Refusal::NoThread => unsafe { shared.pooled().submit(request, waker) },
+        _ => None,
     }
 }
 
@@ -475,7 +498,14 @@ pub(crate) unsafe fn launch_all(
     {
         return Ok(());
     }
-    let drivers = shared.drivers()?;
+    let drivers = match shared.drivers() {
+        Ok(drivers) => drivers,
+        // SAFETY: passed on from the caller.
+        Err(Refusal::NoThread) if unsafe { submit_to_the_pool(shared, requests, flights) } => {
+            return Ok(());
+        }
+        Err(refusal) => return Err(refusal),
+    };
     let number = this_thread(drivers.count());
     let mailbox = drivers.mailbox(number);
     // SAFETY: passed on from the caller.

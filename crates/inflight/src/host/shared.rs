@@ -13,7 +13,7 @@ use super::busy_poll::BusyPolling;
 use super::caller;
 use super::callers::Callers;
 use super::choice::{Chosen, Kind, Wish, choose};
-use super::driver::Drivers;
+use super::driver::{Drivers, NotStarted};
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
 use super::pooled::{self, Pooled};
@@ -28,7 +28,7 @@ use crate::backend::uring::probe;
 use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
 use crate::completion::Refusal;
-use crate::error::SetupError;
+use crate::error::{NoThread, SetupError};
 use crate::fork;
 use crate::op::{KINDS, Request};
 use crate::policy::Devices;
@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     gave_up: OnceLock<SetupError>,
     /// Why a thread could last not have a ring, where one was demanded.
     last_refusal: Mutex<Option<SetupError>>,
+    /// Why a driver could last not have a thread.
+    no_thread: Mutex<Option<NoThread>>,
     /// Closed when the engine is dropped; not touched in a forked child, where its locks may be
     /// held by threads that are not there. Absent only then.
     pool: Option<Arc<Pool>>,
@@ -119,6 +121,7 @@ impl Shared {
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
             last_refusal: Mutex::new(None),
+            no_thread: Mutex::new(None),
             drivers: OnceLock::new(),
             starting: Mutex::new(()),
             #[cfg(feature = "tokio")]
@@ -287,15 +290,28 @@ impl Shared {
     fn start_drivers(self: &Arc<Self>) -> Result<&Drivers, Refusal> {
         let _starting = lock(&self.starting);
         if self.drivers.get().is_none() {
-            let drivers = Drivers::start(self, self.config.drivers).map_err(|refusal| {
-                self.counters.fallback(format!("no driver: {refusal}"));
-                *lock(&self.last_refusal) = Some(refusal);
-                Refusal::Setup
-            })?;
+            let drivers = Drivers::start(self, self.config.drivers);
+            let drivers = drivers.map_err(|why| self.no_driver(why))?;
             // Nobody else sets it while the lock is held.
             let _ = self.drivers.set(drivers);
         }
         Ok(self.drivers.get().expect("it has just been set"))
+    }
+
+    /// Tells why there is no driver, and keeps the reason for whoever is refused.
+    fn no_driver(&self, why: NotStarted) -> Refusal {
+        match why {
+            NotStarted::NoThread(why) => {
+                self.counters.fallback(format!("no driver: {why}"));
+                *lock(&self.no_thread) = Some(why);
+                Refusal::NoThread
+            }
+            NotStarted::Refused(why) => {
+                self.counters.fallback(format!("no driver: {why}"));
+                *lock(&self.last_refusal) = Some(why);
+                Refusal::Setup
+            }
+        }
     }
 
     /// The drivers, if they have been started.
@@ -405,6 +421,14 @@ impl Shared {
         };
         // The first reason stands.
         let _ = self.gave_up.set(why);
+    }
+
+    /// Why a driver could not have a thread.
+    pub(crate) fn no_thread(&self) -> NoThread {
+        let why = lock(&self.no_thread).clone();
+        why.unwrap_or_else(|| NoThread {
+            cause: Arc::new(io::Error::from_raw_os_error(libc::EAGAIN)),
+        })
     }
 
     /// Why this thread could not have a ring.

@@ -26,6 +26,7 @@ mod shared;
 mod shared_lanes;
 mod shared_lists;
 mod steady;
+mod threadless;
 #[cfg(feature = "faulty")]
 mod timers;
 mod wakers;

@@ -1,0 +1,82 @@
+//! Where no thread can be started for what is awaited outside a run loop.
+
+use std::future::IntoFuture;
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use inflight::fs::File;
+use inflight::{Batch, Engine, NoThread};
+
+use crate::denied::refuse_threads;
+use crate::support::{on_every_backend, pattern, read_write, temp_path};
+
+const LEN: usize = 64;
+
+/// Runs `body` on a thread that can start no other, with a file that can be read and written.
+fn without_threads(engine: &Engine, body: impl FnOnce(&File) + Send) {
+    let path = temp_path(&pattern(LEN));
+    let file = read_write(engine).open(path.path()).expect("it is there");
+    thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            refuse_threads();
+            body(&file);
+        });
+        run.join().expect("no failure");
+    });
+}
+
+fn read(file: &File) -> (io::Result<usize>, Vec<Vec<u8>>) {
+    let read = file.read_vectored_at(vec![vec![0; LEN]], 0).by_backend();
+    pollster::block_on(read.into_future())
+}
+
+fn says_why(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    inner.is_some_and(|NoThread { cause }| cause.raw_os_error() == Some(libc::EAGAIN))
+}
+
+#[test]
+fn what_is_awaited_says_that_there_is_no_thread_and_how_to_have_one() {
+    on_every_backend(|engine| {
+        without_threads(engine, |file| {
+            let (result, bufs) = read(file);
+            let error = result.expect_err("nobody can read it");
+            assert!(says_why(&error), "{error:?}");
+            assert!(error.to_string().contains("RLIMIT_NPROC"), "{error}");
+            assert_eq!(bufs[0].len(), LEN);
+            let mut batch = Batch::on(engine);
+            (0..3).for_each(|_| batch.push(engine.nop()));
+            let results = pollster::block_on(batch.into_future());
+            let error = |result: io::Result<()>| result.expect_err("nobody can do it");
+            assert!(results.into_iter().map(error).all(|error| says_why(&error)));
+            let slept = pollster::block_on(engine.sleep(Duration::from_millis(1)));
+            assert!(says_why(&slept.expect_err("nobody tells the time")));
+        });
+        // There are threads again.
+        let nop = pollster::block_on(engine.nop().into_future());
+        nop.expect("a no-op cannot fail");
+    });
+}
+
+#[test]
+fn what_is_awaited_without_a_driver_is_made_by_the_pool_if_that_has_a_thread() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"");
+        let other = read_write(engine).open(path.path()).expect("it is there");
+        let truncated = pollster::block_on(other.truncate(1).into_future());
+        truncated.expect("a thread of the pool has done it");
+        without_threads(engine, |file| {
+            let (result, bufs) = read(file);
+            assert_eq!(
+                (result.expect("it is read"), &bufs[0]),
+                (LEN, &pattern(LEN))
+            );
+            let mut batch = Batch::on(engine);
+            (0..3).for_each(|_| batch.push(engine.nop()));
+            let results = pollster::block_on(batch.into_future());
+            assert!(results.into_iter().all(|result| result.is_ok()));
+        });
+        assert_eq!(engine.stats().in_flight, 0);
+    });
+}
