@@ -16,7 +16,12 @@ use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
 use crate::completion::Answer;
-use crate::op::{Op, Request};
+use crate::op::{KINDS, Op, Request};
+
+/// So many operations of a kind are for the pool once the kernel has had no worker for one: that
+/// takes 50 ms (`create_worker_cont` in `io_uring/io-wq.c` tries again), which is to be a small
+/// part of what they take.
+const UNSERVED: u16 = 255;
 
 /// See the module. Without a pool, everything is for the backend.
 #[derive(Default)]
@@ -29,6 +34,9 @@ pub(super) struct Aside {
     is_interrupted: bool,
     /// Whether the alarm is rung for each completion, because the owner does not wait for it.
     is_announced: bool,
+    /// How many operations of each kind are still for the pool, because the kernel had no worker
+    /// for one.
+    unserved: [u16; KINDS],
 }
 
 impl Aside {
@@ -37,6 +45,15 @@ impl Aside {
             pool: Some(pool),
             ..Self::default()
         }
+    }
+
+    pub(super) fn has_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// No kind is for the pool because of what the kernel lacks.
+    pub(super) fn all_are_served(&mut self) {
+        self.unserved = [0; KINDS];
     }
 
     /// Whether something is in flight here.
@@ -104,6 +121,34 @@ impl Proactor {
         unsafe { lane.push(user_data, op, submitted) };
         self.aside.in_flight += 1;
         self.tally.pool_calls.add(1);
+    }
+
+    /// Leaves an operation to the pool that the ring has given up though nobody asked for that, and
+    /// those of its kind that follow: mostly no worker of the kernel could be made for it.
+    #[cold]
+    pub(super) fn leave_to_the_pool(&mut self, index: u32) {
+        let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
+        let unserved = &mut self.aside.unserved[op.kind()];
+        let is_refused = &mut self.refused[op.kind()];
+        if *unserved > 0 || !*is_refused {
+            (*unserved, *is_refused) = (UNSERVED, true);
+        }
+        self.tally.retries.add(1);
+        // SAFETY: whoever pushed the request keeps its memory valid until its answer has been
+        // delivered, and the operation has completed in the ring.
+        unsafe { self.queue_aside(user_data, &op, false) };
+    }
+
+    /// Whether an operation is for the pool because the kernel had no worker for another one of its
+    /// kind. After some of them the ring is tried again.
+    pub(super) fn is_unserved(&mut self, op: &Op) -> bool {
+        let unserved = &mut self.aside.unserved[op.kind()];
+        let is_unserved = *unserved > 0;
+        if is_unserved {
+            *unserved -= 1;
+            self.refused[op.kind()] = *unserved > 0;
+        }
+        is_unserved
     }
 
     /// Takes a request where the backend is for direct transfers only.

@@ -67,7 +67,7 @@ pub(crate) struct Proactor {
     /// Completions that need more than to be passed on: slot and result.
     troubled: Vec<(u32, i32)>,
     /// Kinds of operations that this backend refuses, all of them once it is broken; they are done
-    /// by plain system calls.
+    /// by plain system calls, or by the pool if it has no worker for them now.
     refused: [bool; KINDS],
     /// Names of the kinds that have been refused since this was last asked.
     newly_refused: Vec<&'static str>,
@@ -264,12 +264,14 @@ impl Proactor {
     ///
     /// As for [`Proactor::push`].
     #[cold]
-    unsafe fn push_odd(&mut self, token: u32, request: Request) {
+    unsafe fn push_odd(&mut self, token: u32, mut request: Request) {
         if self.is_for_direct_transfers && self.broken.is_none() {
             // SAFETY: passed on from the caller.
             return unsafe { self.push_direct_or_aside(token, request) };
         }
-        if self.refused[request.op.kind()] {
+        if self.is_unserved(&request.op) {
+            request = request.aside();
+        } else if self.refused[request.op.kind()] {
             self.tally.plain_calls.add(1);
             self.tally.answered.add(1);
             // SAFETY: passed on from the caller.

@@ -111,7 +111,7 @@ impl Proactor {
         let index = self.slots.find(user_data);
         let index = index.expect("the write has just left its slot");
         self.slots.set_done(index, answer.bytes());
-        match settled {
+        match settled || self.is_unserved(&sync) {
             // SAFETY: a sync names no memory; it has just got its slot.
             true => unsafe { self.queue_aside(user_data, &sync, false) },
             false => self.requeue(index),
@@ -139,6 +139,10 @@ impl Proactor {
         }
         if slot.is_settled() {
             return Some(-errno);
+        }
+        if errno == libc::ECANCELED && !self.is_for_direct_transfers && self.aside.has_pool() {
+            self.leave_to_the_pool(index);
+            return None;
         }
         let retries_max = match errno {
             // Somebody has asked to be told this instead of waiting.
@@ -277,6 +281,7 @@ impl Proactor {
         }
         self.broken = Some(broken.cause);
         self.refused = [true; KINDS];
+        self.aside.all_are_served();
         for index in self.slots.used() {
             let (slot, done) = (*self.slots.get(index), self.slots.done(index));
             self.slots.free(index);

@@ -123,3 +123,45 @@ fn a_short_transfer_of_the_pool_is_resumed_there() {
     );
     assert_eq!(&buf, b"abcd\0\0\0\0");
 }
+
+/// A proactor beside a ring that can have no worker for this kind of operation.
+fn unserved(kind: &'static str) -> Proactor {
+    let faults = Faults::new(1).refuse(kind, libc::ECANCELED);
+    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
+    Proactor::new(ring, 8, [true; KINDS]).with_pool(Arc::new(Pool::new(1)))
+}
+
+#[test]
+fn what_the_kernel_has_no_worker_for_is_the_pools_until_the_ring_is_tried_again() {
+    let mut proactor = unserved("nop");
+    let mut do_some = |count: u32| {
+        for token in 0..count {
+            // SAFETY: no memory is involved.
+            unsafe { proactor.push(token, &Request::simple(Op::Nop)) };
+            assert_eq!(proactor.turn_for_one().errno(), None);
+        }
+        let tally = proactor.tally();
+        (tally.retries.get(), tally.pool_calls.get())
+    };
+    assert_eq!(do_some(256), (1, 256));
+    assert_eq!(do_some(1), (2, 257));
+    assert_eq!(proactor.tally().plain_calls.get(), 0);
+}
+
+#[test]
+fn syncs_behind_writes_are_the_pools_too_while_the_kernel_has_no_worker_for_them() {
+    let file = tempfile::tempfile().expect("there is room");
+    let mut buf = *CONTENT;
+    let request = Request {
+        whole: true,
+        ..write(&file, &mut buf, Wishes::THEN_SYNC)
+    };
+    let mut proactor = unserved("fsync");
+    for token in 0..3 {
+        // SAFETY: the buffer is there, and not looked at, until the answer has come.
+        unsafe { proactor.push(token, &request) };
+        assert_eq!(proactor.turn_for_one().bytes(), CONTENT.len());
+    }
+    let tally = proactor.tally();
+    assert_eq!((tally.retries.get(), tally.pool_calls.get()), (1, 3));
+}
