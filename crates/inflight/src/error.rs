@@ -304,13 +304,15 @@ impl fmt::Display for Partial {
 impl Error for Partial {}
 
 /// A whole transfer (`*_exact`, `*_all`) ended early though nothing failed: a read met the end of
-/// the file (`UnexpectedEof`), or the file took no more of a write (`WriteZero`).
+/// the file (`UnexpectedEof`), or the kernel took no more of a write (`WriteZero`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Bytes moved before the end.
     pub done_bytes: usize,
     /// Bytes that were to be moved.
     pub asked_bytes: usize,
+    /// Whether they were to be written.
+    pub is_write: bool,
 }
 
 impl fmt::Display for Ended {
@@ -318,11 +320,19 @@ impl fmt::Display for Ended {
         let Self {
             done_bytes,
             asked_bytes,
+            is_write,
         } = self;
-        write!(
-            f,
-            "the file ended after {done_bytes} of {asked_bytes} bytes"
-        )
+        match is_write {
+            true => write!(
+                f,
+                "{done_bytes} of {asked_bytes} bytes were written, and no more were taken, though \
+                 nothing failed"
+            ),
+            false => write!(
+                f,
+                "the file ended after {done_bytes} of {asked_bytes} bytes"
+            ),
+        }
     }
 }
 

@@ -264,9 +264,9 @@ impl File {
         }
     }
 
-    /// A read into several buffers, filled one after the other. At most 1024 buffers are used;
-    /// it is not split at the device's limit: past the page cache, one that is larger is left to a
-    /// worker of the kernel.
+    /// A read into several buffers, filled one after the other. Of more than 1024 only the first
+    /// 1024 are used, as readv(2) takes no more. It is not split at the device's limit: past the
+    /// page cache, one that is larger is left to a worker of the kernel.
     pub fn read_vectored_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
@@ -282,7 +282,11 @@ impl File {
         }
     }
 
-    /// As [`File::read_vectored_at`], filling at most 1024 buffers, or `UnexpectedEof`.
+    /// As [`File::read_vectored_at`], filling all buffers, however many there are: short reads are
+    /// resumed.
+    ///
+    /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
+    /// after some bytes.
     pub fn read_vectored_exact_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
@@ -298,8 +302,9 @@ impl File {
         }
     }
 
-    /// A write from several buffers, one after the other. At most 1024 buffers are used;
-    /// it is not split at the device's limit, as a read is not.
+    /// A write from several buffers, one after the other. Of more than 1024 only the first 1024
+    /// are used, as writev(2) takes no more. It is not split at the device's limit, as a read is
+    /// not.
     pub fn write_vectored_at<B: IoBuf>(&self, bufs: Vec<B>, offset: u64) -> WriteVectoredAt<'_, B> {
         WriteVectoredAt {
             file: self,
@@ -312,7 +317,11 @@ impl File {
         }
     }
 
-    /// As [`File::write_vectored_at`], writing all of at most 1024 buffers, or `WriteZero`.
+    /// As [`File::write_vectored_at`], writing all buffers, however many there are: short writes
+    /// are resumed. More than 1024 are written by several calls.
+    ///
+    /// Yields `WriteZero` if the device takes no more, and [`crate::Partial`] if an error comes
+    /// after some bytes.
     pub fn write_vectored_all_at<B: IoBuf>(
         &self,
         bufs: Vec<B>,

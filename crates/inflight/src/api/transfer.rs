@@ -291,6 +291,7 @@ pub(super) fn full(
             let ended = Ended {
                 done_bytes,
                 asked_bytes,
+                is_write: kind == io::ErrorKind::WriteZero,
             };
             Err(io::Error::new(kind, ended))
         }

@@ -58,17 +58,28 @@ unsafe impl Send for List {}
 unsafe impl Sync for List {}
 
 impl List {
-    /// The kernel takes at most so many buffers; the transfer is short if there are more, and a
-    /// whole one is refused.
+    /// One call takes at most so many buffers; the transfer is short if there are more.
     pub(super) fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
+        self.fill_with(spans.take(usize::try_from(IOVECS_MAX).expect("1024")))
+    }
+
+    /// As [`List::fill`], but a whole transfer has all that hold something: a call with none but
+    /// empty ones would look like the end of the file.
+    fn fill_for(&mut self, whole: bool, spans: impl Iterator<Item = Span>) -> Iovecs {
+        match whole {
+            true => self.fill_with(spans.filter(|span| span.len > 0)),
+            false => self.fill(spans),
+        }
+    }
+
+    fn fill_with(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
         self.0.clear();
-        let iovecs = spans.map(|span| libc::iovec {
+        self.0.extend(spans.map(|span| libc::iovec {
             iov_base: span.start.cast(),
             iov_len: span.len,
-        });
-        self.0
-            .extend(iovecs.take(usize::try_from(IOVECS_MAX).expect("1024")));
-        let count = u32::try_from(self.0.len()).expect("at most IOVECS_MAX");
+        }));
+        // More than that would take 64 GiB for the list alone.
+        let count = u32::try_from(self.0.len()).expect("less than 2^32 buffers");
         Iovecs {
             first: self.0.as_mut_ptr(),
             count,
@@ -93,7 +104,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
             wishes,
         } = self;
         let offset = *offset;
-        let iovecs = list.fill(bufs.iter_mut().map(span_of_mut));
+        let iovecs = list.fill_for(*exact, bufs.iter_mut().map(span_of_mut));
         let list = &list.0;
         file.handle()
             .vectored(list, offset, *exact, wishes, |fd, wishes| {
@@ -148,7 +159,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
             durable,
         } = self;
         let offset = *offset;
-        let iovecs = list.fill(bufs.iter().map(span_of));
+        let iovecs = list.fill_for(*all, bufs.iter().map(span_of));
         let (list, handle) = (&list.0, file.handle());
         let write = |wishes: &mut Wishes| {
             handle.vectored(list, offset, *all, wishes, |fd, wishes| {

@@ -74,6 +74,10 @@ fn is_read(op: &Op) -> bool {
 
 #[inline]
 fn try_now(request: &Request) -> (Option<Seen>, Look) {
+    if request.op.has_long_list() {
+        // It would be short, whatever the page cache has, and say nothing of the file.
+        return (None, Look::WouldWait);
+    }
     // SAFETY: the addresses point into what the operation owns or has borrowed, and it is over
     // when this returns.
     let result = unsafe { execute_now(&request.op) };

@@ -50,7 +50,17 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Iovecs {
     pub(crate) first: *mut libc::iovec,
+    /// Of a transfer that is to be whole there may be more than one call takes: the first call is
+    /// short then, and resumed.
     pub(crate) count: u32,
+}
+
+impl Iovecs {
+    /// As many of the buffers as one call takes.
+    #[inline]
+    pub(crate) fn count_at_once(self) -> u32 {
+        self.count.min(IOVECS_MAX)
+    }
 }
 
 /// What the `fallocate` operation does with the range.
@@ -196,6 +206,17 @@ impl Op {
         match self {
             Self::ReadAt { fd, .. } | Self::ReadVectoredAt { fd, .. } => Some(*fd),
             _ => None,
+        }
+    }
+
+    /// Whether it has more buffers than one call takes.
+    #[inline]
+    pub(crate) fn has_long_list(&self) -> bool {
+        match self {
+            Self::ReadVectoredAt { iovecs, .. } | Self::WriteVectoredAt { iovecs, .. } => {
+                iovecs.count > IOVECS_MAX
+            }
+            _ => false,
         }
     }
 

@@ -3,11 +3,13 @@
 use std::fs;
 use std::io;
 
+use inflight::fs::WriteVectoredAt;
 use inflight::{Batch, Operation};
 
 use crate::support::{
     alone_and_batched, on_every_backend, pattern, read_write, temp_file, temp_path,
 };
+use crate::wishes::by_every_host;
 
 /// Buffers of these lengths.
 fn bufs(lens: &[usize]) -> Vec<Vec<u8>> {
@@ -119,7 +121,7 @@ fn a_list_without_bytes_moves_none() {
 }
 
 #[test]
-fn at_most_1024_buffers_are_used() {
+fn at_most_1024_buffers_are_used_of_what_may_be_short() {
     on_every_backend(|engine| {
         let data = pattern(1500 * 3);
         let file = temp_file(engine, &data);
@@ -129,20 +131,89 @@ fn at_most_1024_buffers_are_used() {
             assert!(bufs[..1024].concat() == data[..1024 * 3]);
             assert!(bufs[1024..].iter().all(|buf| *buf == [0; 3]));
         }
-        for (result, _) in alone_and_batched!(file.read_vectored_exact_at(bufs(&lens), 0)) {
-            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        }
         let path = temp_path(b"");
         let options = read_write(engine).durable_writes(true);
         let file = options.open(path.path()).unwrap();
         for (result, bufs) in alone_and_batched!(file.write_vectored_at(pieces(&data, &lens), 0)) {
             assert_eq!((result.unwrap(), bufs.len()), (1024 * 3, 1500));
         }
-        for (result, _) in alone_and_batched!(file.write_vectored_all_at(pieces(&data, &lens), 0)) {
-            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WriteZero);
-        }
         assert!(fs::read(path.path()).unwrap() == data[..1024 * 3]);
     });
+}
+
+type Write<'f> = WriteVectoredAt<'f, Vec<u8>>;
+
+const WISHES: [fn(Write<'_>) -> Write<'_>; 3] = [
+    |write| write,
+    |write| write.then_sync(),
+    |write| write.dsync(),
+];
+
+/// More than two calls take; the first 1100 have no bytes.
+fn many_lens() -> Vec<usize> {
+    [vec![0; 1100], vec![3; 2500]].concat()
+}
+
+#[test]
+fn whole_transfers_use_all_buffers_however_many_there_are() {
+    on_every_backend(|engine| {
+        let (data, lens) = (pattern(2500 * 3), many_lens());
+        for durable in [false, true] {
+            let path = temp_path(b"");
+            let options = read_write(engine).durable_writes(durable);
+            let file = options.open(path.path()).unwrap();
+            for wish in WISHES {
+                fs::write(path.path(), b"").unwrap();
+                let write = || wish(file.write_vectored_all_at(pieces(&data, &lens), 0));
+                for (result, bufs) in by_every_host!(engine, write()) {
+                    assert_eq!((result.unwrap(), bufs.len()), (data.len(), lens.len()));
+                }
+                assert!(fs::read(path.path()).unwrap() == data);
+            }
+            let read = || file.read_vectored_exact_at(bufs(&lens), 0);
+            for (result, bufs) in by_every_host!(engine, read()) {
+                assert_eq!((result.unwrap(), bufs.len()), (data.len(), lens.len()));
+                assert!(bufs.concat() == data);
+            }
+            let beyond = || file.read_vectored_exact_at(bufs(&lens), 100);
+            for (result, bufs) in by_every_host!(engine, beyond()) {
+                let error = result.unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+                let text = "the file ended after 7400 of 7500 bytes";
+                assert_eq!(error.to_string(), text);
+                assert!(bufs.concat()[..7400] == data[100..]);
+            }
+        }
+    });
+}
+
+#[cfg(feature = "faulty")]
+#[test]
+fn a_sync_that_fails_behind_a_long_list_is_remembered() {
+    use inflight::{Engine, Faults, Partial, SyncFailed};
+
+    let faults = Faults::new(1).refuse("fsync", libc::EIO);
+    let engine = Engine::builder().faults(faults).build().unwrap();
+    let path = temp_path(b"");
+    let file = read_write(&engine).open(path.path()).unwrap();
+    let mut batch = Batch::new();
+    // Two are handed over; one alone would be made by plain calls, which do not fail.
+    for from in [0, 10_000] {
+        let bufs = vec![vec![7; 3]; 1025];
+        batch.push(file.write_vectored_at(bufs, from).then_sync());
+    }
+    for (result, _) in batch.wait() {
+        let error = result.unwrap_err();
+        let partial = error.get_ref().unwrap().downcast_ref::<Partial>();
+        let expected = Partial {
+            done_bytes: 3075,
+            errno: libc::EIO,
+        };
+        assert_eq!(partial, Some(&expected));
+    }
+    let error = file.sync_all().wait().unwrap_err();
+    let failed = error.get_ref().unwrap().downcast_ref::<SyncFailed>();
+    assert_eq!(failed, Some(&SyncFailed { errno: libc::EIO }));
 }
 
 #[test]

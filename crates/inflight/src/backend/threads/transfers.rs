@@ -95,7 +95,7 @@ pub(super) unsafe fn read_list(
     let file = unsafe { borrowed(fd) };
     let first = list.first.cast::<IoSliceMut<'_>>();
     // SAFETY: passed on from the caller; on Unix the one is laid out as the other.
-    let list = unsafe { std::slice::from_raw_parts_mut(first, to_usize(list.count)) };
+    let list = unsafe { std::slice::from_raw_parts_mut(first, to_usize(list.count_at_once())) };
     let read = match flags.is_empty() {
         true => rustix::io::preadv(file, list, position(offset)),
         false => rustix::io::preadv2(file, list, position(offset), flags),
@@ -120,7 +120,7 @@ pub(super) unsafe fn write_list(
     let file = unsafe { borrowed(fd) };
     let first = list.first.cast::<IoSlice<'_>>().cast_const();
     // SAFETY: passed on from the caller; on Unix the one is laid out as the other.
-    let list = unsafe { std::slice::from_raw_parts(first, to_usize(list.count)) };
+    let list = unsafe { std::slice::from_raw_parts(first, to_usize(list.count_at_once())) };
     let written = match flags.is_empty() {
         true => rustix::io::pwritev(file, list, position(offset)),
         false => rustix::io::pwritev2(file, list, position(offset), flags),

@@ -80,13 +80,13 @@ pub(super) fn encode<R>(op: &Op, known: Known, put: impl FnOnce(squeue::Entry) -
         Op::ReadVectoredAt {
             fd, iovecs, offset, ..
         } => {
-            let read = opcode::Readv::new(target(fd), iovecs.first, iovecs.count);
+            let read = opcode::Readv::new(target(fd), iovecs.first, iovecs.count_at_once());
             put(read.offset(offset).rw_flags(flags).ioprio(ioprio).build())
         }
         Op::WriteVectoredAt {
             fd, iovecs, offset, ..
         } => {
-            let write = opcode::Writev::new(target(fd), iovecs.first, iovecs.count);
+            let write = opcode::Writev::new(target(fd), iovecs.first, iovecs.count_at_once());
             put(write.offset(offset).rw_flags(flags).ioprio(ioprio).build())
         }
         Op::Sync { fd, data_only } => {

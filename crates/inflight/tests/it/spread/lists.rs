@@ -238,6 +238,7 @@ fn the_end_of_a_file_is_told_of_lists_whoever_comes_to_it() {
                         let expected = Ended {
                             done_bytes: there.len(),
                             asked_bytes: BLOCK,
+                            is_write: false,
                         };
                         assert_eq!(ended, Some(&expected));
                     }
