@@ -1,12 +1,42 @@
 //! Errors that are more than an errno: what went wrong, why, and what to do about it.
 //!
 //! Operations return [`std::io::Error`]. Where one of the types here is the cause, it is found
-//! with [`std::io::Error::get_ref`] and `downcast_ref`.
+//! with [`std::io::Error::get_ref`] and `downcast_ref`, and the errno in it with [`errno_of`].
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+
+/// The errno of an error, also of one that says more than an errno.
+///
+/// An [`io::Error`] has an errno or something more to tell, never both: its
+/// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`] and
+/// [`WishRefused`], in which the errno is a field. This looks there too. `None` for what is not
+/// from the kernel: the end of a file, or a refusal of this library.
+///
+/// ```
+/// use std::io;
+/// use inflight::{Partial, errno_of};
+///
+/// // As `write_all_at` fails when the disk is full after 4096 bytes.
+/// let full = Partial { done_bytes: 4096, errno: 28 };
+/// let error = io::Error::new(io::ErrorKind::StorageFull, full);
+/// assert_eq!((error.raw_os_error(), errno_of(&error)), (None, Some(28)));
+/// ```
+pub fn errno_of(error: &io::Error) -> Option<i32> {
+    if let Some(errno) = error.raw_os_error() {
+        return Some(errno);
+    }
+    let told = error.get_ref()?;
+    let partial = told.downcast_ref().map(|partial: &Partial| partial.errno);
+    let sync = || told.downcast_ref().map(|failed: &SyncFailed| failed.errno);
+    let wish = || {
+        told.downcast_ref()
+            .map(|refused: &WishRefused| refused.errno)
+    };
+    partial.or_else(sync).or_else(wish)
+}
 
 /// Why an engine could not be opened as it was asked for.
 ///
@@ -286,6 +316,8 @@ impl fmt::Display for SyncFailed {
 impl Error for SyncFailed {}
 
 /// A whole transfer (`*_exact`, `*_all`) failed after a part of it had been moved.
+///
+/// The error has the kind of the errno, but its `raw_os_error` is `None`: see [`errno_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial {
     /// Bytes moved before the error.
@@ -337,3 +369,29 @@ impl fmt::Display for Ended {
 }
 
 impl Error for Ended {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_errno_is_found_in_whatever_has_one() {
+        let errno = libc::ENOSPC;
+        let partial = Partial {
+            done_bytes: 1,
+            errno,
+        };
+        let wishes = "dsync";
+        let others = [
+            io::Error::other(partial),
+            io::Error::other(SyncFailed { errno }),
+            io::Error::other(WishRefused { wishes, errno }),
+        ];
+        assert!(others.iter().all(|error| error.raw_os_error().is_none()));
+        assert!(others.iter().all(|error| errno_of(error) == Some(errno)));
+        let bare = io::Error::from_raw_os_error(errno);
+        assert_eq!(errno_of(&bare), Some(errno));
+        assert_eq!(errno_of(&io::Error::other(Forked)), None);
+        assert_eq!(errno_of(&io::ErrorKind::NotFound.into()), None);
+    }
+}

@@ -56,6 +56,13 @@
 //! from 4.19 on; the thread pool works on any. What the kernel can do is found out by asking it,
 //! never by its version.
 //!
+//! # Errors
+//!
+//! They are [`std::io::Error`]. Where there is more to tell than an errno, the error holds a type
+//! of this crate ([`Partial`], [`Ended`], [`Misaligned`] and others), found with
+//! [`std::io::Error::get_ref`] and `downcast_ref`. It then has no `raw_os_error`; [`errno_of`]
+//! finds the errno in either.
+//!
 //! # Cancellation
 //!
 //! What is waited for blocks until it is over, also when a panic unwinds through it. What is
@@ -111,6 +118,7 @@ pub use backend::faulty::Faults;
 pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare};
 pub use error::{
     Ended, Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
+    errno_of,
 };
 pub use op::Priority;
 pub use policy::{Durably, Way};

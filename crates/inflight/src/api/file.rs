@@ -211,7 +211,7 @@ impl File {
     /// A read that fills the buffer: short reads are resumed.
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
-    /// after some bytes.
+    /// after some bytes; [`crate::errno_of`] finds its errno.
     pub fn read_exact_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt {
             file: self,
@@ -251,7 +251,7 @@ impl File {
     /// A write of the whole buffer: short writes are resumed.
     ///
     /// Yields `WriteZero` if the device takes no more, and [`crate::Partial`] if an error comes
-    /// after some bytes.
+    /// after some bytes; [`crate::errno_of`] finds its errno.
     pub fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt {
             file: self,
@@ -286,7 +286,7 @@ impl File {
     /// resumed.
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
-    /// after some bytes.
+    /// after some bytes; [`crate::errno_of`] finds its errno.
     pub fn read_vectored_exact_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
@@ -321,7 +321,7 @@ impl File {
     /// are resumed. More than 1024 are written by several calls.
     ///
     /// Yields `WriteZero` if the device takes no more, and [`crate::Partial`] if an error comes
-    /// after some bytes.
+    /// after some bytes; [`crate::errno_of`] finds its errno.
     pub fn write_vectored_all_at<B: IoBuf>(
         &self,
         bufs: Vec<B>,
