@@ -2,12 +2,33 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::{Arena, PoolBuf};
 use crate::completion::Answer;
 use crate::op::Span;
 
 /// Memory that the kernel may read while an operation is in flight.
+///
+/// These are buffers: `Vec<u8>`, `String`, `Box<[u8]>`, `Box<[u8; N]>`, shared ones as `Arc<[u8]>`
+/// and `Arc<Vec<u8>>`, borrowed ones as `&[u8]`, `&[u8; N]` and `&str`, [`crate::AlignedBuf`],
+/// [`crate::PoolBuf`], [`crate::Spare`], and those of the `bytes` crate with that feature. What is
+/// awaited needs one that is `'static`.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use std::sync::Arc;
+/// use inflight::{Operation, fs::File};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("greeting");
+/// let file = File::create(&path)?;
+/// file.write_all_at(b"hello, ", 0).wait().0?;
+/// let name: Arc<[u8]> = Arc::from(*b"world");
+/// file.write_all_at(Arc::clone(&name), 7).wait().0?;
+/// # assert_eq!(std::fs::read(&path)?, b"hello, world");
+/// # Ok(()) }
+/// ```
 ///
 /// # Safety
 ///
@@ -19,6 +40,12 @@ use crate::op::Span;
 ///
 /// A `Vec<u8>` keeps this promise (its bytes are on the heap), a `[u8; N]` does not (its bytes
 /// move with it).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a buffer",
+    note = "give a `Vec<u8>`, `String`, `Box<[u8]>`, `Arc<[u8]>`, `&[u8]`, `&str`, `AlignedBuf`, \
+            `PoolBuf` or `Spare`; bytes that move with their owner, as those of `[u8; N]`, are \
+            borrowed or boxed"
+)]
 pub unsafe trait IoBuf {
     /// The first byte.
     fn as_ptr(&self) -> *const u8;
@@ -38,7 +65,9 @@ pub unsafe trait IoBuf {
     }
 }
 
-/// Memory that the kernel may fill while an operation is in flight.
+/// Memory that the kernel may fill while an operation is in flight: `Vec<u8>`, `Box<[u8]>`,
+/// `Box<[u8; N]>`, `&mut [u8]`, `&mut [u8; N]`, [`crate::AlignedBuf`], [`crate::PoolBuf`],
+/// [`crate::Spare`], and `BytesMut` with the feature `bytes`.
 ///
 /// For most buffers that is the memory of [`IoBuf`]: a `Vec<u8>` is filled from its first byte up
 /// to its length. It may also be other memory, which need not be initialised: [`super::Spare`] is
@@ -51,6 +80,10 @@ pub unsafe trait IoBuf {
 /// - both stay the same, and the bytes stay valid, while the value is only moved about, and until
 ///   it is dropped or used through `&mut` otherwise,
 /// - nobody else reads or writes those bytes meanwhile.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a buffer that is filled",
+    note = "give a `Vec<u8>`, `Box<[u8]>`, `&mut [u8]`, `AlignedBuf`, `PoolBuf` or `Spare`"
+)]
 pub unsafe trait IoBufMut: IoBuf {
     /// The first byte to be written.
     fn as_mut_ptr(&mut self) -> *mut u8;
@@ -206,6 +239,51 @@ unsafe impl IoBufMut for &mut [u8] {
     #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(self)
+    }
+}
+
+/// More owners of bytes and references to them that are read only.
+macro_rules! read_only {
+    ($([$($generics:tt)*] $buf:ty;)*) => {$(
+        // SAFETY: the bytes are on the heap, or borrowed, and do not move with the value. They
+        // have no owner but this one, or only owners and references that share them: with one more
+        // of those, nobody gets `&mut` to write to them.
+        unsafe impl<$($generics)*> IoBuf for $buf {
+            #[inline]
+            fn as_ptr(&self) -> *const u8 {
+                AsRef::<[u8]>::as_ref(&**self).as_ptr()
+            }
+            #[inline]
+            fn len(&self) -> usize {
+                AsRef::<[u8]>::as_ref(&**self).len()
+            }
+        }
+    )*};
+}
+
+read_only! {
+    [] String;
+    [] &str;
+    [const N: usize] &[u8; N];
+    [const N: usize] &mut [u8; N];
+    [const N: usize] Box<[u8; N]>;
+    [] Arc<[u8]>;
+    [] Arc<Vec<u8>>;
+}
+
+// SAFETY: the bytes are on the heap, and the box owns them alone.
+unsafe impl<const N: usize> IoBufMut for Box<[u8; N]> {
+    #[inline]
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(&mut **self)
+    }
+}
+
+// SAFETY: the bytes are borrowed exclusively for as long as this reference lives.
+unsafe impl<const N: usize> IoBufMut for &mut [u8; N] {
+    #[inline]
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(&mut **self)
     }
 }
 

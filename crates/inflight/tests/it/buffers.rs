@@ -5,12 +5,14 @@ mod spare;
 
 use std::fs;
 use std::ops::DerefMut;
+use std::sync::Arc;
 
 use inflight::fs::File;
-use inflight::{AlignedBuf, Batch, BufPool, Direct, Engine, IoBufMut, Operation};
+use inflight::{AlignedBuf, Batch, BufPool, Direct, Engine, IoBuf, IoBufMut, Operation};
 use tempfile::NamedTempFile;
 
 use crate::support::{on_every_backend, pattern, read_write, temp_path};
+use crate::wishes::by_every_host;
 
 const BLOCK: usize = 4096;
 
@@ -82,6 +84,75 @@ fn shared_slices_are_written() {
                 .all(|(result, back)| result.unwrap() == BLOCK && back == shared)
         );
         assert!(fs::read(path.path()).unwrap() == data.repeat(4));
+    });
+}
+
+#[test]
+fn arrays_are_filled_and_written_boxed_or_borrowed() {
+    on_every_backend(|engine| {
+        let (path, file) = file_past_the_cache(engine);
+        let data = pattern(BLOCK);
+        let boxed: Box<[u8; BLOCK]> = data.clone().try_into().unwrap();
+        for (result, back) in by_every_host!(engine, file.write_all_at(boxed.clone(), 0)) {
+            assert!(result.unwrap() == BLOCK && back == boxed);
+        }
+        assert!(fs::read(path.path()).unwrap() == data);
+        let empty = || Box::new([0; BLOCK]);
+        for (result, back) in by_every_host!(engine, file.read_exact_at(empty(), 0)) {
+            assert!(result.unwrap() == BLOCK && back == boxed);
+        }
+        let (mut one, mut other) = ([0; 10], [0; 10]);
+        let mut batch = Batch::new();
+        batch.push(file.read_exact_at(&mut one, 0));
+        batch.push(file.read_exact_at(&mut other, 10));
+        assert!(batch.wait().all(|(result, _)| result.unwrap() == 10));
+        drop(batch);
+        assert_eq!([one, other].concat(), data[..20]);
+    });
+}
+
+/// Writes the buffer by every host, and gives it back each time.
+fn assert_written<B: IoBuf + Send + 'static + Clone>(engine: &Engine, buf: B, expected: &[u8]) {
+    let (path, file) = file_past_the_cache(engine);
+    for (result, back) in by_every_host!(engine, file.write_all_at(buf.clone(), 0)) {
+        let written = result.expect("it is written");
+        assert_eq!((written, back.len()), (expected.len(), buf.len()));
+    }
+    let content = fs::read(path.path()).expect("the file is there");
+    assert_eq!(content, expected);
+}
+
+#[test]
+fn constants_text_and_shared_bytes_are_written() {
+    on_every_backend(|engine| {
+        assert_written(engine, b"array", b"array");
+        assert_written(engine, "text", b"text");
+        assert_written(engine, "owned text".to_owned(), b"owned text");
+        assert_written(engine, Arc::<[u8]>::from(*b"shared"), b"shared");
+        assert_written(
+            engine,
+            Arc::new(b"shared vector".to_vec()),
+            b"shared vector",
+        );
+        assert_written(engine, String::new(), b"");
+    });
+}
+
+#[test]
+fn the_first_bytes_of_an_aligned_buffer_are_written_past_the_cache() {
+    on_every_backend(|engine| {
+        let (path, file) = file_past_the_cache(engine);
+        let mut buf = file.aligned_buf(8 * BLOCK).unwrap();
+        let data = pattern(buf.len());
+        buf.copy_from_slice(&data);
+        for blocks in [3, 1, 8] {
+            buf.set_len(blocks * BLOCK);
+            let (result, back) = file.write_all_at(buf, 0).wait();
+            assert_eq!(result.unwrap(), blocks * BLOCK);
+            buf = back;
+            let written = fs::read(path.path()).unwrap();
+            assert!(written == data[..written.len()] && written.len() >= blocks * BLOCK);
+        }
     });
 }
 
