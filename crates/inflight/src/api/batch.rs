@@ -116,6 +116,21 @@ impl<O: Operation> Default for Batch<O> {
     }
 }
 
+impl<O: Operation> Extend<O> for Batch<O> {
+    fn extend<I: IntoIterator<Item = O>>(&mut self, operations: I) {
+        self.operations.extend(operations);
+    }
+}
+
+impl<O: Operation> FromIterator<O> for Batch<O> {
+    /// A batch that is run by the engine of its first operation.
+    fn from_iter<I: IntoIterator<Item = O>>(operations: I) -> Self {
+        let mut batch = Self::new();
+        batch.extend(operations);
+        batch
+    }
+}
+
 impl<O> fmt::Debug for Batch<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")

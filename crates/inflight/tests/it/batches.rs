@@ -41,6 +41,23 @@ fn results_come_in_the_order_pushed() {
 }
 
 #[test]
+fn batches_are_collected_and_extended() {
+    on_every_backend(|engine| {
+        let data = pattern(80);
+        let file = temp_file(engine, &data);
+        let read = |word: u64| file.read_at(vec![0; 8], word * 8);
+        let mut batch: Batch<_> = (0..5).map(read).collect();
+        batch.extend((5..10).map(read));
+        assert_eq!(batch.len(), 10);
+        let read = batch.wait().flat_map(|(result, buf)| {
+            assert_eq!(result.unwrap(), 8);
+            buf
+        });
+        assert!(read.eq(data));
+    });
+}
+
+#[test]
 fn vectored_reads_come_in_the_order_pushed() {
     // These go through the backend always.
     on_every_backend(|engine| {
