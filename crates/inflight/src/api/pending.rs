@@ -309,6 +309,11 @@ pub struct PendingBatch<O: Detach> {
 }
 
 impl<O: Detach> PendingBatch<O> {
+    /// None if there is no operation.
+    pub(super) fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
     pub(super) fn new(engine: Option<Engine>, operations: Vec<O>) -> Self {
         let answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
         Self {

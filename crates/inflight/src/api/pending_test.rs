@@ -89,6 +89,15 @@ unsafe impl Detach for Raw<'_> {
     }
 }
 
+impl<'f> IntoFuture for Raw<'f> {
+    type Output = (io::Result<usize>, Vec<u8>);
+    type IntoFuture = Pending<Self>;
+
+    fn into_future(self) -> Pending<Self> {
+        Pending::new(self)
+    }
+}
+
 /// Sleeps until it is woken.
 #[derive(Default)]
 struct Sleeper(Mutex<bool>, Condvar);

@@ -8,29 +8,30 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use super::batch::Batch;
 use super::calls::Call;
 use super::close::{Close, Closing};
 use super::engine::Engine;
 use super::file::File;
 use super::names::{MetadataOf, NameOp};
 use super::open::Open;
-use super::pending::{Detach, Pending};
+use super::pending::{Detach, Pending, PendingBatch};
 use super::upkeep::{Metadata, Truncate};
 use crate::completion::Answer;
 use crate::host::flight::Timer;
 use crate::host::local::without_being_away;
 
-/// An operation that is waited for until an instant. Made by [`Awaited::timeout`] and
+/// An operation or a batch that is waited for until an instant. Made by [`Awaited::timeout`] and
 /// [`Awaited::deadline`]. It yields what the operation yields in `Ok`, and [`Late`] when the time
 /// is over.
 ///
 /// # Cancellation
 ///
-/// As for the operation's own future: [`Pending`], [`Call`] or [`Closing`].
+/// As for the operation's own future: [`Pending`], [`PendingBatch`], [`Call`] or [`Closing`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
-pub struct Timeout<O: Limited> {
-    pending: Option<O::Future>,
+pub struct Timeout<O: Awaited> {
+    pending: Option<O::IntoFuture>,
     at: At,
     timer: Alarm,
 }
@@ -67,75 +68,108 @@ enum At {
 ///
 /// Dropping it is dropping the future of the operation, which is documented there.
 #[must_use = "the operation goes on: await it, or drop it on purpose"]
-pub struct Late<O: Limited>(O::Future);
+pub struct Late<O: Awaited>(O::IntoFuture);
 
-impl<O: Limited> IntoFuture for Late<O> {
-    type Output = <O::Future as Future>::Output;
-    type IntoFuture = O::Future;
+impl<O: Awaited> IntoFuture for Late<O> {
+    type Output = O::Output;
+    type IntoFuture = O::IntoFuture;
 
-    fn into_future(self) -> O::Future {
+    fn into_future(self) -> O::IntoFuture {
         self.0
     }
 }
 
-impl<O: Limited> fmt::Debug for Late<O> {
+impl<O: Awaited> fmt::Debug for Late<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Late").field(&self.0).finish()
     }
 }
 
-impl<O: Limited> fmt::Display for Late<O> {
+impl<O: Awaited> fmt::Display for Late<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the operation was not over in time; it goes on")
     }
 }
 
-impl<O: Limited> Error for Late<O> {}
+impl<O: Awaited> Error for Late<O> {}
 
-impl<O: Limited> From<Late<O>> for io::Error {
+impl<O: Awaited> From<Late<O>> for io::Error {
     /// For those who leave the buffer behind: an error of the kind `TimedOut`.
     fn from(late: Late<O>) -> Self {
         Self::new(io::ErrorKind::TimedOut, late.to_string())
     }
 }
 
-/// An operation that can be waited for no longer than so long.
-pub trait Limited {
-    /// What it becomes when it is awaited.
-    type Future: Future + Unpin + fmt::Debug;
-
+/// What this crate asks of what is awaited with a limit; only its own types have it.
+pub trait Limited: IntoFuture<IntoFuture: Unpin + fmt::Debug> + Sized {
     /// Whose timers are used. Where there is no engine, the first poll is the last.
     #[doc(hidden)]
-    fn timed_by(future: &Self::Future) -> Option<&Engine>;
+    fn timed_by(future: &Self::IntoFuture) -> Option<&Engine>;
 }
 
-impl<O: Detach> Limited for O {
-    type Future = Pending<O>;
-
+impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
     fn timed_by(pending: &Pending<O>) -> Option<&Engine> {
         Some(pending.engine())
     }
 }
 
-/// What every operation of a backend can do when it is awaited. The others, as
-/// [`Open`], have methods of these names.
-pub trait Awaited: Detach {
-    /// Waits for the operation no longer than so long, counted from when it is first polled.
+/// What can be awaited, with a limit in time: every operation whose buffer is `'static`, a
+/// [`Batch`] of them, and the calls on files and names, as [`Open`].
+///
+/// Code for all of them asks for this trait alone. What they yield is
+/// [`IntoFuture::Output`]; for operations that is what [`wait`](crate::Operation::wait) yields.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # inflight::local::run(async {
+/// use std::io;
+/// use std::time::{Duration, Instant};
+/// use inflight::{Awaited, Batch, fs::File};
+///
+/// /// The result, and how long it took.
+/// async fn timed<O: Awaited>(op: O) -> (O::Output, Duration) {
+///     let begun = Instant::now();
+///     (op.await, begun.elapsed())
+/// }
+///
+/// /// The result, unless it takes longer than a second: then the buffers are left behind.
+/// async fn soon<O: Awaited>(op: O) -> io::Result<O::Output> {
+///     Ok(op.timeout(Duration::from_secs(1)).await?)
+/// }
+///
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// let ((result, buf), took) = timed(file.read_at(vec![0; 4096], 0)).await;
+/// println!("{} bytes of {} in {took:?}", result?, buf.len());
+/// let batch: Batch<_> = (0..4).map(|n| file.read_at(vec![0; 512], 512 * n)).collect();
+/// for (result, _buf) in soon(batch).await? {
+///     result?;
+/// }
+/// # Ok(()) })?
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be awaited by this library",
+    note = "what is awaited is an operation or a batch of them, and what it owns must be `Send` \
+            and `'static`: a buffer that is borrowed is waited for with `wait()`"
+)]
+pub trait Awaited: Limited {
+    /// Waits no longer than so long, counted from when it is first polled.
     ///
-    /// A file operation in flight cannot be cancelled, so it goes on: see [`Late`].
+    /// What is in flight on a file cannot be cancelled, so it goes on: see [`Late`].
     fn timeout(self, at_most: Duration) -> Timeout<Self> {
-        Pending::new(self).timeout(at_most)
+        Timeout::new(self.into_future(), At::After(at_most))
     }
 
     /// As [`Awaited::timeout`], until an instant.
     fn deadline(self, at: Instant) -> Timeout<Self> {
-        Pending::new(self).deadline(at)
+        Timeout::new(self.into_future(), At::Instant(at))
     }
 }
 
-impl<O: Detach> Awaited for O {}
+impl<O: Limited> Awaited for O {}
 
-impl<O: Detach> Pending<O> {
+impl<O: Awaited + Detach + IntoFuture<IntoFuture = Self>> Pending<O> {
     /// As [`Awaited::timeout`].
     pub fn timeout(self, at_most: Duration) -> Timeout<O> {
         Timeout::new(self, At::After(at_most))
@@ -147,28 +181,13 @@ impl<O: Detach> Pending<O> {
     }
 }
 
-/// Gives operations that are not for a backend, and their futures, the methods of [`Awaited`].
+/// Gives what is not an operation of a backend, and its future, the methods of [`Awaited`].
 macro_rules! limited {
     ($([$($generics:tt)*] $operation:ty => $future:ty, |$this:ident| $engine:expr;)*) => {$(
         impl<$($generics)*> Limited for $operation {
-            type Future = $future;
-
             #[allow(clippy::needless_lifetimes, reason = "some futures have another one")]
             fn timed_by<'a>($this: &'a $future) -> Option<&'a Engine> {
                 $engine
-            }
-        }
-
-        impl<$($generics)*> $operation {
-            /// Waits no longer than so long, counted from when it is first polled; it goes on
-            /// after that, unless what is [`Late`] is dropped.
-            pub fn timeout(self, at_most: Duration) -> Timeout<Self> {
-                Timeout::new(self.into_future(), At::After(at_most))
-            }
-
-            /// As `timeout`, until an instant.
-            pub fn deadline(self, at: Instant) -> Timeout<Self> {
-                Timeout::new(self.into_future(), At::Instant(at))
             }
         }
     )*};
@@ -182,10 +201,12 @@ limited! {
     ['f, T] Call<'f, T> => Call<'f, T>, |call| call.engine();
     [] Close => Closing, |closing| Some(closing.engine());
     [] Closing => Closing, |closing| Some(closing.engine());
+    [O: Detach] Batch<O> => PendingBatch<O>, |batch| batch.engine();
+    [O: Detach] PendingBatch<O> => PendingBatch<O>, |batch| batch.engine();
 }
 
-impl<O: Limited> Timeout<O> {
-    fn new(pending: O::Future, at: At) -> Self {
+impl<O: Awaited> Timeout<O> {
+    fn new(pending: O::IntoFuture, at: At) -> Self {
         Self {
             timer: Alarm::of(O::timed_by(&pending)),
             pending: Some(pending),
@@ -194,8 +215,8 @@ impl<O: Limited> Timeout<O> {
     }
 }
 
-impl<O: Limited> Future for Timeout<O> {
-    type Output = Result<<O::Future as Future>::Output, Late<O>>;
+impl<O: Awaited> Future for Timeout<O> {
+    type Output = Result<O::Output, Late<O>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use inflight::fs::{Close, NameOp, Open, Truncate};
-use inflight::{Awaited, Late, Operation, Pending, Timeout};
+use inflight::{Awaited, Detach, Late, Operation, Pending, Timeout};
 
 use crate::random::Random;
 
@@ -96,7 +96,7 @@ pub(crate) trait Leave: Sized {
 
 impl<O> Leave for O
 where
-    O: Operation + Awaited + IntoFuture<IntoFuture = Pending<O>> + Send,
+    O: Detach + Awaited<Output = <Pending<O> as Future>::Output, IntoFuture = Pending<O>> + Send,
     Pending<O>: Send,
     Late<O>: Send,
     Timeout<O>: Send,

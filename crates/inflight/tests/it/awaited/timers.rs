@@ -5,7 +5,8 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::{Awaited, BufPool, local};
+use inflight::fs::WriteAt;
+use inflight::{Awaited, Batch, BufPool, local};
 
 use super::hands::{Counter, Done, counting, drained, in_flight, on_both_hosts};
 use super::hands::{poll_once, poll_with, telling, until_turned};
@@ -50,6 +51,32 @@ fn a_late_operation_can_be_left_behind() {
         assert_eq!(pool.available(), 0, "the memory is the device's");
         gate.open();
         until_turned("the buffers are back", || pool.available() == 2).await;
+    });
+}
+
+#[test]
+fn a_late_batch_can_be_awaited_after_all_or_left_behind() {
+    on_both_hosts(async |engine, gate| {
+        let path = temp_path(b"");
+        let file = open(engine, path.path());
+        let pool = BufPool::new(6, PAGE).unwrap();
+        let batch = || -> Batch<_> {
+            let write = |n| file.write_at(pool.take().unwrap(), n * PAGE as u64);
+            (0..3).map(write).collect()
+        };
+        let late = batch().timeout(SOON).await.expect_err("the gate is closed");
+        let left = batch().into_future().deadline(Instant::now() + SOON).await;
+        drop(left.expect_err("the gate is closed"));
+        assert_eq!(pool.available(), 0, "the memory is the device's");
+        gate.open();
+        for (result, _buf) in late.await {
+            assert_eq!(result.unwrap(), PAGE);
+        }
+        until_turned("the buffers are back", || pool.available() == 6).await;
+        let in_time = batch().timeout(LONG).await.expect("a day has not passed");
+        assert!(in_time.into_iter().all(|(result, _)| result.is_ok()));
+        let empty: Batch<WriteAt<'_, Vec<u8>>> = Batch::new();
+        assert!(empty.timeout(LONG).await.expect("it was over").is_empty());
     });
 }
 
