@@ -25,7 +25,7 @@ use crate::host::local;
 use crate::host::mail::contain;
 use crate::policy::Short;
 
-/// Closes a file. Made by [`File::close`].
+/// Closes a file. Made by [`File::close`]. It yields `io::Result<()>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run; dropping it closes without telling"]
 pub struct Close {

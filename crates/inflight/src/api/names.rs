@@ -25,6 +25,7 @@ use crate::policy::Short;
 /// what dropping it does. Where names are in the kernel's caches, on a local file system, and such
 /// calls were short, it is done where it is polled; else, and a [`sync_dir`] always, by a thread of
 /// the engine's pool. So the thread that polls waits with the file system if that is frozen.
+/// It yields `io::Result<()>`.
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct NameOp {
@@ -43,7 +44,7 @@ enum Change {
 
 /// Asks for size and alignment of what has a name. Made by [`metadata`].
 ///
-/// It is run as a [`NameOp`] is.
+/// It is run as a [`NameOp`] is. It yields `io::Result<Metadata>`.
 #[derive(Clone, Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct MetadataOf {

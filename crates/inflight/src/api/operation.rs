@@ -11,7 +11,42 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 ///
 /// It is run by [`Operation::wait`] on this thread, by `.await` on any runtime, or with others in
 /// a [`crate::Batch`] or a [`Queue`](crate::Queue).
-/// The types are made by [`crate::fs::File`] and [`Engine`].
+///
+/// These are the operations. [`crate::fs::File`] makes them, [`Engine`] makes [`Nop`], and
+/// [`AnyOp`](crate::AnyOp) is made of a read, a write or a sync.
+///
+/// | type | yields, as `Output` |
+/// |---|---|
+/// | [`ReadAt<B>`](crate::fs::ReadAt) | `(io::Result<usize>, B)`: bytes read, and the buffer |
+/// | [`WriteAt<B>`](crate::fs::WriteAt) | `(io::Result<usize>, B)` |
+/// | [`ReadVectoredAt<B>`](crate::fs::ReadVectoredAt) | `(io::Result<usize>, Vec<B>)` |
+/// | [`WriteVectoredAt<B>`](crate::fs::WriteVectoredAt) | `(io::Result<usize>, Vec<B>)` |
+/// | [`Sync`](crate::fs::Sync) | `io::Result<()>` |
+/// | [`Allocate`](crate::fs::Allocate) | `io::Result<()>` |
+/// | [`ReadMetadata`](crate::fs::ReadMetadata) | `io::Result<Metadata>` |
+/// | [`AnyOp<B>`](crate::AnyOp) | `(io::Result<usize>, Option<B>)`: no buffer of a sync |
+/// | [`Nop`] | `io::Result<()>` |
+///
+/// Opening, closing, truncating and what changes names are calls that block. They can be waited for
+/// and awaited, as their pages say, but are in no batch and no queue.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use inflight::{Operation, fs::File};
+///
+/// /// The result, and how long it took.
+/// fn timed<O: Operation>(op: O) -> (O::Output, Duration) {
+///     let begun = Instant::now();
+///     (op.wait(), begun.elapsed())
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let path = std::env::current_exe()?;
+/// let file = File::open(path)?;
+/// let ((result, buf), took) = timed(file.read_at(vec![0; 4096], 0));
+/// println!("{} bytes of {} in {took:?}", result?, buf.len());
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancellation
 ///
@@ -19,7 +54,8 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 /// dropped; for what is awaited see [`crate::Pending`].
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
-    /// Runs the operation on this thread and blocks until it is over.
+    /// Runs the operation on this thread and blocks until it is over. What it yields is in the
+    /// table above.
     ///
     /// An operation alone mostly takes the plain system call: with one at a time, a ring is hardly
     /// faster. Direct transfers of a device that waits go by this thread's ring, once the thread

@@ -116,8 +116,9 @@ impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
 /// What can be awaited, with a limit in time: every operation whose buffer is `'static`, a
 /// [`Batch`] of them, and the calls on files and names, as [`Open`].
 ///
-/// Code for all of them asks for this trait alone. What they yield is
-/// [`IntoFuture::Output`]; for operations that is what [`wait`](crate::Operation::wait) yields.
+/// Code for all of them asks for this trait alone. What they yield is `Output` of [`IntoFuture`]:
+/// of an operation what [`wait`](crate::Operation::wait) yields, of a batch a vector of that in the
+/// order pushed, and of a call what its page says.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

@@ -34,7 +34,7 @@ pub struct Allocate<'f> {
     pub(super) len: u64,
 }
 
-/// Sets the length of a file. Made by [`File::truncate`].
+/// Sets the length of a file. Made by [`File::truncate`]. It yields `io::Result<()>`.
 ///
 /// It cannot be in a [`crate::Batch`], because it is always a call that blocks: no ring knows it
 /// before Linux 6.9. When it is awaited, a thread of the pool does it; see [`Call`].

@@ -20,7 +20,7 @@ use crate::backend::threads::execute::is_filtered;
 use crate::host::shared::Shared;
 use crate::policy::Short;
 
-/// Opens a file. Made by [`OpenOptions::opening`].
+/// Opens a file. Made by [`OpenOptions::opening`]. It yields `io::Result<File>`.
 ///
 /// # Cancellation
 ///
