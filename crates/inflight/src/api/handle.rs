@@ -120,7 +120,7 @@ impl Handle {
             },
             hints: Hints::default(),
             keeping: Keeping::default(),
-            commit: Arc::new(Commit::new(disk)),
+            commit: Arc::new(Commit::new(disk, opened.is_storage)),
             closer: OnceLock::new(),
         }
     }

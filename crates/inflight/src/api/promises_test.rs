@@ -151,7 +151,7 @@ impl File {
     fn new(engine: &Engine, disk: Disk) -> Self {
         Self {
             engine: engine.clone(),
-            commit: Arc::new(Commit::new(disk.clone())),
+            commit: Arc::new(Commit::new(disk.clone(), true)),
             disk,
         }
     }

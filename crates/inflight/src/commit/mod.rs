@@ -123,6 +123,8 @@ pub(crate) struct Commit {
     errno: AtomicI32,
     /// About so many bytes have been written by way of the handle since the last flush began.
     unflushed: AtomicU64,
+    /// Whether there is data that can be lost: a pipe only answers that it has no sync.
+    is_storage: bool,
     flush: Box<dyn Flush>,
 }
 
@@ -160,8 +162,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Commit {
-    pub(crate) fn new(flush: impl Flush + 'static) -> Self {
+    pub(crate) fn new(flush: impl Flush + 'static, is_storage: bool) -> Self {
         Self {
+            is_storage,
             state: Mutex::default(),
             gathered: Condvar::new(),
             errno: AtomicI32::new(0),
@@ -191,7 +194,8 @@ impl Commit {
     /// the file system or the device said, ESTALE or ETIMEDOUT as well as EIO, and an fsync that
     /// has told of it once does not do so again.
     pub(crate) fn note(&self, answer: Answer) {
-        if let Some(errno) = answer.errno().filter(|errno| !Refusal::is_one(*errno)) {
+        let errno = answer.errno().filter(|errno| !Refusal::is_one(*errno));
+        if let (Some(errno), true) = (errno, self.is_storage) {
             // The first one stands.
             let _ = self
                 .errno
@@ -528,72 +532,5 @@ impl std::fmt::Debug for Commit {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    /// A file that is not flushed.
-    struct Unflushed;
-
-    impl Flush for Unflushed {
-        fn alone(&self, _data_only: bool) -> Answer {
-            unreachable!("nobody flushes")
-        }
-
-        fn flush(&self, _data_only: bool) -> Answer {
-            unreachable!("nobody flushes")
-        }
-
-        fn delegate(&self, _commit: &Arc<Commit>) -> bool {
-            false
-        }
-
-        fn is_wanted(&self) -> bool {
-            false
-        }
-
-        fn gathers_for(&self, _took: Duration) -> Option<Gather> {
-            None
-        }
-
-        fn is_served(&self) -> bool {
-            false
-        }
-
-        fn is_little(&self, _bytes: u64) -> bool {
-            true
-        }
-
-        fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-            false
-        }
-
-        fn usual(&self) -> Option<Duration> {
-            None
-        }
-
-        fn was_first(&self, _took: Duration) {}
-
-        fn count(&self, _served: usize) {}
-
-        fn wake(&self, _waker: Waker) {}
-    }
-
-    #[test]
-    fn a_flush_is_no_success_if_a_write_was_told_of_its_error() {
-        let commit = Commit::new(Unflushed);
-        let success = Answer::moved(0);
-        assert_eq!(commit.settle(success), success);
-        // What was refused without a call says nothing of the data.
-        let refused = Answer::refused(Refusal::NotRun);
-        assert_eq!(commit.settle(refused), refused);
-        assert_eq!(commit.settle(success), success);
-        // A write that syncs by itself, while the flush runs.
-        commit.note(Answer::failed(libc::EIO, 512));
-        assert_eq!(commit.settle(success), Answer::refused(Refusal::SyncFailed));
-        let told = Answer::failed(libc::ENOSPC, 0);
-        assert_eq!(
-            (commit.settle(told), commit.failure()),
-            (told, Some(libc::EIO))
-        );
-    }
-}
+#[path = "settle_test.rs"]
+mod settle;

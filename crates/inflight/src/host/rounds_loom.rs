@@ -284,7 +284,7 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
         told: Condvar::new(),
     });
     let client = Client {
-        commit: Arc::new(Commit::new(Disk(Arc::clone(&yard)))),
+        commit: Arc::new(Commit::new(Disk(Arc::clone(&yard)), true)),
         yard: Arc::clone(&yard),
     };
     let of_the_pool = Arc::clone(&yard);
