@@ -157,6 +157,14 @@ impl fmt::Display for SetupError {
                 )?;
                 f.write_str(match (cause.raw_os_error(), is_filtered) {
                     (Some(libc::EAGAIN), _) => "raise the sysctl fs.aio-max-nr on the host",
+                    (Some(libc::EMFILE), _) => {
+                        "raise RLIMIT_NOFILE (ulimit -n, LimitNOFILE=) or keep fewer files open"
+                    }
+                    (Some(libc::ENFILE), _) => "raise the sysctl fs.file-max on the host",
+                    (Some(libc::ENOMEM), _) => {
+                        "the machine or the memory cgroup is out of memory, or the process of \
+                         addresses (RLIMIT_AS)"
+                    }
                     (Some(libc::EPERM | libc::EACCES), _) | (Some(libc::ENOSYS), true) => {
                         "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp \
                          profile"

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use inflight::{BackendKind, Batch, Direct, Engine, Operation};
+use inflight::{BackendKind, Batch, Direct, Engine, Operation, SetupError};
 
 use super::limits::{drop_privileges, set_limit};
 use super::{PAGE, PAGES, in_own_process};
@@ -95,4 +95,44 @@ fn a_lane_is_told_of_what_the_pool_does_for_it() {
         });
     }
     assert_eq!(given_up(&engine, "has not polled"), []);
+}
+
+/// Takes all descriptors of this process but so many, and keeps them so that nobody else has them.
+fn all_descriptors_but(left: usize) -> Vec<fs::File> {
+    let open = || fs::File::open("/dev/null").ok();
+    let mut taken: Vec<_> = std::iter::from_fn(open).collect();
+    taken.truncate(taken.len() - left);
+    taken
+}
+
+#[test]
+fn want_of_descriptors_is_told_with_the_limit_to_raise_and_not_taken_for_an_old_kernel() {
+    let test = "older_lanes::\
+        want_of_descriptors_is_told_with_the_limit_to_raise_and_not_taken_for_an_old_kernel";
+    if backend_without_rings() != BackendKind::Aio {
+        return skip(test, "there are none");
+    }
+    in_own_process(test, Some("aio"), || {
+        let engine = Engine::new().unwrap();
+        let [runtime, _] = runtimes();
+        set_limit(libc::RLIMIT_NOFILE, 128);
+        let is_told = |refusal: SetupError| {
+            let text = refusal.to_string();
+            assert!(text.contains("RLIMIT_NOFILE"), "{text}");
+            assert!(matches!(refusal, SetupError::NoAio { .. }), "{refusal:?}");
+        };
+        // A lane needs one to be watched by and one for its alarm.
+        for left in 0..2 {
+            let taken = all_descriptors_but(left);
+            let demanded = Engine::builder().backend(BackendKind::Aio).build();
+            assert_eq!(demanded.is_err(), left == 0, "{demanded:?}");
+            demanded.err().into_iter().for_each(is_told);
+            let entered = runtime.enter();
+            is_told(engine.serve_on_tokio().expect_err("there are too few"));
+            drop((entered, taken));
+        }
+        let entered = runtime.enter();
+        engine.serve_on_tokio().expect("there are descriptors");
+        drop(entered);
+    });
 }
