@@ -229,7 +229,7 @@ impl Means {
     pub(super) fn effective(&self) -> Modes {
         let backend = self.engine.backend();
         let fallbacks = self.engine.stats().fallbacks;
-        let mut effective = modes(&[("backend", &format!("{}: {}", backend.kind, backend.reason))]);
+        let mut effective = modes(&[("backend", &backend.to_string())]);
         effective.extend(road::mode(&self.files, &self.work, self.host));
         if !fallbacks.is_empty() {
             let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();

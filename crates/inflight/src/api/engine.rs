@@ -4,6 +4,7 @@ use std::env;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,11 @@ use crate::stats::Stats;
 pub struct Engine {
     shared: Arc<Shared>,
 }
+
+// A panic interrupts nothing that could be seen half done: what is in flight is drained before a
+// call unwinds, and foreign code, which may panic, never runs under a lock.
+impl UnwindSafe for Engine {}
+impl RefUnwindSafe for Engine {}
 
 /// Which backend runs the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,12 @@ pub struct BackendInfo {
     pub refusal: Option<SetupError>,
 }
 
+impl fmt::Display for BackendInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.reason)
+    }
+}
+
 impl Engine {
     /// An engine with the defaults: backend `auto`, queue depth 128.
     ///
@@ -109,7 +121,8 @@ impl Engine {
     /// ```
     /// # fn main() -> Result<(), inflight::SetupError> {
     /// let backend = inflight::Engine::new()?.backend();
-    /// println!("{}: {}", backend.kind, backend.reason);
+    /// println!("{backend}");
+    /// # assert_eq!(backend.to_string(), format!("{}: {}", backend.kind, backend.reason));
     /// # Ok(()) }
     /// ```
     pub fn backend(&self) -> BackendInfo {

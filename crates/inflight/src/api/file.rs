@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -100,6 +101,10 @@ pub struct File {
     handle: Arc<Handle>,
     engine: Engine,
 }
+
+// As of the engine: a panic that unwinds through an operation leaves the file as any error does.
+impl UnwindSafe for File {}
+impl RefUnwindSafe for File {}
 
 impl File {
     /// Opens a file for reading through the page cache, on the global engine.

@@ -1,7 +1,7 @@
 //! What safe code can do with queues, batches and buffers on purpose: nest them, forget them,
 //! panic in them, and try to move them elsewhere.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use inflight::fs::{File, ReadAt, ReadVectoredAt};
@@ -105,6 +105,9 @@ fn a_queue_stays_on_its_thread_and_the_rest_may_move() {
         Batch<ReadVectoredAt<'_, PoolBuf>>,
     )>();
     moves::<(Results<'_, Nop<'_>>, ReadInto<'_>, WriteFrom<'_>)>();
+    // A panic behind which they are used again leaves nothing half done in them.
+    fn outlives_panics<T: UnwindSafe + RefUnwindSafe>() {}
+    outlives_panics::<(Engine, File, BufPool, PoolBuf, AlignedBuf)>();
     is_not!(Queue<'static, 'static, Nop<'static>>: Send);
     is_not!(Queue<'static, 'static, Nop<'static>>: Sync);
     is_not!(ReadVectoredAt<'static, Rc<Yard>>: Send);
