@@ -11,13 +11,14 @@ use super::build::Example;
 const BYTES: usize = (64 << 12) + 1;
 
 /// Every example, whether it is given a file, and what it says among other things.
-const EXAMPLES: [(&str, bool, &str); 8] = [
+const EXAMPLES: [(&str, bool, &str); 9] = [
     ("batch", false, "500 records of 16 files; "),
     (
         "blocking",
         false,
         "32 blocks were written, made durable and read back\n",
     ),
+    ("epoll", false, "32 blocks were served\n"),
     ("local", true, "262145 bytes\n"),
     ("log", false, "800 records are there\n"),
     ("lookup", false, "value 141 of file 3\nvalue 1 of file 0\n"),

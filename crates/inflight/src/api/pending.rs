@@ -77,7 +77,8 @@ impl<B: Send> Kept for Rest<B> {
 /// run loop with nothing else to do what was in the page cache until now ([`crate::local::run`]).
 /// The rest goes to the run loop of this thread, if the operation's engine has one, or to a driver
 /// thread, or to a thread of the pool if it is a plain call. It may be polled and dropped on any
-/// thread, by any runtime.
+/// thread, by any runtime, or by a loop over epoll of one's own, whose waker writes to an eventfd:
+/// `examples/epoll.rs` in the repository.
 ///
 /// # Cancellation
 ///
