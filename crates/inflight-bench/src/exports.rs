@@ -1,10 +1,12 @@
 //! The result in other forms, in files: JSON, CSV, Markdown, HTML.
 
-use std::fs;
-use std::io;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use inflight_report::{Record, csv, html, markdown};
 
@@ -38,25 +40,42 @@ impl Exports {
         if files.iter().filter(|(_, file)| is_stdout(file)).count() > 1 {
             return Err(usage("only one form can go to stdout"));
         }
-        files
-            .iter()
-            .try_for_each(|(flag, file)| check_file(flag, file))
+        let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
+        for (flag, file) in files {
+            check_file(flag, file)?;
+            // What a device or a pipe is given twice is there twice.
+            if is_stdout(file) || is_special(file) {
+                continue;
+            }
+            if let Some(other) = taken.insert(resolved(file), flag) {
+                let file = file.display();
+                return Err(usage(format!(
+                    "{other} and {flag} name the same file, {file}, which holds one form only"
+                )));
+            }
+        }
+        Ok(())
     }
 
-    /// Writes all of them; says whether stdout got one.
-    pub(crate) fn write(&self, record: &Record) -> Result<bool> {
-        let mut stdout_taken = false;
-        for (flag, file) in self.files() {
-            let text = match flag {
-                "--export-json" => serde_json::to_string_pretty(record)? + "\n",
-                "--export-csv" => csv::cells(record),
-                "--report" => html::page(record),
-                _ => markdown::record(record),
-            };
-            write(file, &text)?;
-            stdout_taken |= is_stdout(file);
+    /// What stdout gets instead of the text, if a form was asked for there.
+    pub(crate) fn on_stdout(&self, record: &Record) -> Result<Option<String>> {
+        let mut files = self.files().into_iter();
+        let asked = files.find(|(_, file)| is_stdout(file));
+        asked.map(|(flag, _)| form(flag, record)).transpose()
+    }
+
+    /// Writes all files. One that fails keeps no other from being written.
+    pub(crate) fn write_files(&self, record: &Record) -> Result<()> {
+        let files = self.files().into_iter();
+        let files = files.filter(|(_, file)| !is_stdout(file));
+        let tried = files.map(|(flag, file)| write(file, &form(flag, record)?));
+        let failed: Vec<String> = tried
+            .filter_map(|tried| Some(format!("{:#}", tried.err()?)))
+            .collect();
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(anyhow!(failed.join("; "))),
         }
-        Ok(stdout_taken)
     }
 
     /// Whether any form was asked for.
@@ -88,31 +107,104 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Refuses a file that cannot be made.
-pub(crate) fn check_file(flag: &str, file: &Path) -> Result<()> {
-    let parent = file
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    let of_errno = |errno| Some(io::Error::from_raw_os_error(errno));
-    let error = match fs::metadata(parent) {
-        _ if is_stdout(file) => None,
-        Err(error) => Some(error),
-        Ok(parent) if !parent.is_dir() => of_errno(libc::ENOTDIR),
-        Ok(_) if file.is_dir() => of_errno(libc::EISDIR),
-        Ok(_) => None,
-    };
-    let refused = |error| {
-        let file = file.display();
-        Err(usage(format!("{flag}: {file} cannot be made: {error}")))
-    };
-    error.map_or(Ok(()), refused)
+/// The form that a flag asks for.
+fn form(flag: &str, record: &Record) -> Result<String> {
+    Ok(match flag {
+        "--export-json" => serde_json::to_string_pretty(record)? + "\n",
+        "--export-csv" => csv::cells(record),
+        "--report" => html::page(record),
+        _ => markdown::record(record),
+    })
 }
 
-/// Writes text to a file, or to stdout.
+/// Refuses a file that cannot be made.
+pub(crate) fn check_file(flag: &str, file: &Path) -> Result<()> {
+    let tried = match is_stdout(file) {
+        true => Ok(()),
+        false => try_to_make(file),
+    };
+    tried.map_err(|error| {
+        let file = file.display();
+        usage(format!("{flag}: {file} cannot be made: {error}"))
+    })
+}
+
+/// Makes the file that would be written first, and removes it.
+fn try_to_make(file: &Path) -> io::Result<()> {
+    if file.is_dir() {
+        return Err(io::Error::from_raw_os_error(libc::EISDIR));
+    }
+    // To open a pipe can take as long as nobody reads it.
+    if is_special(file) {
+        return Ok(());
+    }
+    let beside = beside(&resolved(file));
+    match File::create_new(&beside) {
+        Ok(_) => fs::remove_file(beside),
+        Err(error) => {
+            let opened = OpenOptions::new().write(true).open(file);
+            opened.map(drop).map_err(|_| error)
+        }
+    }
+}
+
+/// Writes text to a file, or to stdout. An old file is left as it is if that fails.
 pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
     if is_stdout(file) {
         return show::print(text);
     }
-    fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
+    replace(file, text).with_context(|| format!("{} cannot be written", file.display()))
+}
+
+/// Writes a file under another name, which becomes its own when it is whole.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    if is_special(file) {
+        return fs::write(file, text);
+    }
+    let target = resolved(file);
+    let beside = beside(&target);
+    let made = match File::create_new(&beside) {
+        Ok(made) => made,
+        // A file may be writable in a directory that is not.
+        Err(_) if file.exists() => return fs::write(file, text),
+        Err(error) => return Err(error),
+    };
+    let filled = fill(made, &target, text).and_then(|()| fs::rename(&beside, &target));
+    if filled.is_err() {
+        // That it could not be filled is the error to tell.
+        _ = fs::remove_file(beside);
+    }
+    filled
+}
+
+/// Gives a new file its text, and the permissions of the one that it replaces.
+fn fill(mut made: File, target: &Path, text: &str) -> io::Result<()> {
+    made.write_all(text.as_bytes())?;
+    match fs::metadata(target) {
+        Ok(old) => made.set_permissions(old.permissions()),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The name that a file has until it is whole.
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.{}.part", process::id()))
+}
+
+/// Where a file is, or would be, without symbolic links.
+fn resolved(file: &Path) -> PathBuf {
+    let below_parent = || {
+        let parent = file.parent()?;
+        let here = parent.as_os_str().is_empty().then_some(Path::new("."));
+        let parent = fs::canonicalize(here.unwrap_or(parent)).ok()?;
+        Some(parent.join(file.file_name()?))
+    };
+    let found = fs::canonicalize(file).ok();
+    found.or_else(below_parent).unwrap_or(file.to_owned())
+}
+
+/// Whether this is a device, a pipe or the like: written where it is.
+fn is_special(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

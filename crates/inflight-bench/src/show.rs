@@ -10,12 +10,15 @@ use inflight_report::text::{self, Style};
 use crate::exports::Exports;
 use crate::terminal;
 
-/// Writes what was asked for to files, and shows the record as text unless stdout was asked for.
+/// Shows the record as text, or in the form that was asked for on stdout; then writes the files, so
+/// that one that cannot be written costs nothing of what is shown.
 pub(crate) fn show(record: &Record, exports: &Exports) -> Result<()> {
-    if exports.write(record)? {
-        return Ok(());
-    }
-    print(&text::screen(record, style()))
+    let shown = match exports.on_stdout(record)? {
+        Some(form) => print(&form),
+        None => print(&text::screen(record, style())),
+    };
+    exports.write_files(record)?;
+    shown
 }
 
 /// Writes to stdout; a reader that has seen enough, as `head` does, is no error.

@@ -72,11 +72,11 @@ pub(crate) fn compare(flags: &Flags) -> Result<u8> {
     if newer.is_empty() {
         shown.add_limits(flags, old, &base)?;
     }
-    if let Some(file) = export {
-        write(file, &shown.markdown)?;
-    }
     if !export.is_some_and(is_stdout) {
         print(&shown.text)?;
+    }
+    if let Some(file) = export {
+        write(file, &shown.markdown)?;
     }
     Ok(if shown.worse { exit::WORSE } else { exit::DONE })
 }

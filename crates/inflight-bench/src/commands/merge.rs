@@ -44,11 +44,11 @@ pub(crate) fn merge(flags: &Flags) -> Result<u8> {
         MergeError::DifferentPlans(..) | MergeError::Histogram(..) => refused(why.to_string()),
         _ => usage(why.to_string()),
     })?;
-    if let Some(file) = &flags.export_json {
-        write(file, &(serde_json::to_string_pretty(&merged)? + "\n"))?;
-    }
     if !flags.export_json.as_deref().is_some_and(is_stdout) {
         print(&text::merged(&merged, style()))?;
+    }
+    if let Some(file) = &flags.export_json {
+        write(file, &(serde_json::to_string_pretty(&merged)? + "\n"))?;
     }
     Ok(exit::DONE)
 }

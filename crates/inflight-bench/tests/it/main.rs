@@ -5,6 +5,7 @@
 
 mod confirmed;
 mod doctor;
+mod exports;
 mod interrupts;
 mod open_loop;
 mod pitfalls;

@@ -1,0 +1,114 @@
+//! Files that hold the result in other forms.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::{directory, inflight, run, scratch_files, stderr};
+
+/// The shortest measurement.
+const SHORT: &[&str] = &[
+    "--size",
+    "1m",
+    "--rounds",
+    "1",
+    "--cell-time",
+    "5",
+    "--profile",
+    "cached-random-read",
+    "--strategy",
+    "pread",
+    "--depth",
+    "1",
+];
+
+fn measure(directory: &Path, args: &[&str]) -> Output {
+    run(directory, &[SHORT, args].concat())
+}
+
+#[test]
+fn a_form_that_cannot_be_written_costs_nothing_of_the_screen_and_no_other_form() {
+    let directory = directory();
+    let (json, csv) = (Path::new("/dev/full"), directory.path().join("cells.csv"));
+    let files = ["--export-json", "/dev/full", "--export-csv"];
+    let output = measure(
+        directory.path(),
+        &[&files[..], &[csv.to_str().unwrap()]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let why = format!("{} cannot be written: No space left", json.display());
+    assert!(stderr(&output).contains(&why), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("cached-random-read"), "{text}");
+    assert!(fs::read_to_string(csv).unwrap().contains("pread"));
+}
+
+#[test]
+fn where_no_file_can_be_made_is_told_before_anything_is_measured() {
+    let directory = directory();
+    let output = measure(directory.path(), &["--export-json", "/proc/x.json"]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("/proc/x.json cannot be made"), "{told}");
+    assert!(!told.contains("writing"), "{told}");
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
+fn one_file_for_two_forms_is_refused_however_it_is_spelled() {
+    let directory = directory();
+    let path = directory.path().join("a.json");
+    let again = directory.path().join(".").join("a.json");
+    let (path, again) = (path.to_str().unwrap(), again.to_str().unwrap());
+    for (flag, other) in [("--export-csv", path), ("--report", again)] {
+        let args = ["--export-json", path, flag, other];
+        let output = measure(directory.path(), &args);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("name the same file"), "{told}");
+    }
+    let nowhere = ["--export-json", "/dev/null", "--export-csv", "/dev/null"];
+    assert_eq!(
+        measure(directory.path(), &nowhere).status.code(),
+        Some(0),
+        "nothing is lost there"
+    );
+}
+
+#[test]
+fn an_old_record_survives_a_new_one_that_cannot_be_written_whole() {
+    let directory = directory();
+    let old = directory.path().join("old.json");
+    let output = measure(directory.path(), &["--export-json", old.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let before = fs::read(&old).unwrap();
+    // A file may not become longer than some blocks of 512 or 1,024 bytes.
+    let small = "trap '' XFSZ; ulimit -f 1; exec \"$0\" show \"$1\" --export-json \"$1\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", small])
+        .arg(inflight().get_program())
+        .arg(&old)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("File too large"));
+    assert_eq!(fs::read(&old).unwrap(), before);
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn a_name_that_leads_to_a_file_goes_on_doing_so() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let directory = directory();
+    let (file, link) = (directory.path().join("file"), directory.path().join("link"));
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&file, &link).unwrap();
+    let output = measure(directory.path(), &["--export-csv", link.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(fs::read_to_string(&file).unwrap().contains("pread"));
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
