@@ -9,8 +9,11 @@ use crate::record::{Cell, OpenRound, ProfileSummary, Record};
 use crate::stats::median;
 use crate::truth::out_of_ranking;
 
-/// A rate of which less than this share was done was not kept.
+/// A rate of which less than this share was done was not kept, if the rest waited for a place.
 const LEAST_DONE: f64 = 0.99;
+/// So many may wait for a place when a round is over without being a queue that grows: also where
+/// a rate is kept somebody comes just before somebody else has ended.
+const MAY_WAIT: f64 = 1.0;
 
 /// Whether the operations of a cell begin by the clock.
 #[must_use]
@@ -54,6 +57,8 @@ pub struct Kept {
     pub asked: f64,
     /// Operations completed per second, the median over rounds.
     pub done: f64,
+    /// Operations that were due in a round, the median over rounds.
+    pub due: f64,
     /// Operations that were due and had not begun when a round was over, the median over rounds.
     pub backlog: f64,
     /// Operations that were given up, over all rounds.
@@ -64,10 +69,12 @@ pub struct Kept {
 
 impl Kept {
     /// Whether more was asked for than could be done: latencies then grow as long as it lasts, and
-    /// say how long that was.
+    /// say how long that was. That fewer were done than due is no evidence in a short round, at
+    /// whose end some are in flight; what had not begun because no place was free is.
     #[must_use]
     pub fn is_saturated(&self) -> bool {
-        self.done < self.asked * LEAST_DONE
+        let may_wait = (self.due * (1.0 - LEAST_DONE)).max(MAY_WAIT);
+        self.done < self.asked * LEAST_DONE && self.backlog > may_wait
     }
 }
 
@@ -90,6 +97,7 @@ pub fn kept(cell: &Cell) -> Option<Kept> {
     Some(Kept {
         asked,
         done,
+        due: of_rounds(|open| open.due)?,
         backlog: of_rounds(|open| open.backlog)?,
         unserved: opened.fold(0, |sum, open| sum.saturating_add(open.unserved)),
         lag_ns: of_rounds(|open| open.lag_ns)?,

@@ -117,6 +117,27 @@ fn what_was_kept_and_what_was_not_is_told_with_the_backlog() {
 }
 
 #[test]
+fn what_is_in_flight_when_a_short_round_is_over_saturates_nothing() {
+    // 25 operations are due in each round, of which so many had not begun and so many not ended.
+    let of = |waiting: u64, unfinished: u64| {
+        let mut cell = by_clock("pread", 1_000, 1_000);
+        for round in &mut cell.rounds {
+            round.ops = 25 - unfinished;
+            round.open = Some(OpenRound {
+                due: 25,
+                backlog: waiting,
+                ..OpenRound::default()
+            });
+        }
+        kept(&cell).unwrap().is_saturated()
+    };
+    assert!(!of(0, 1), "one is in flight");
+    assert!(!of(0, 25), "all may be, if there are places for them");
+    assert!(!of(1, 2), "one came just before the end");
+    assert!(of(3, 4), "a queue has grown");
+}
+
+#[test]
 fn other_forms_have_the_open_loop_too() {
     let record = measured(disk(8));
     let markdown = markdown::record(&record);
