@@ -16,7 +16,6 @@ use super::one_by_one::{OneByOne, Perform};
 use super::pread::Pread;
 use super::road::{self, Host};
 use super::tasks::Block;
-use super::threads::Threads;
 use super::{Body, Job, Modes, Road, Shape, Strategy, Unavailable, Way, as_answer, modes};
 use super::{inflight_batch, inflight_queue};
 use crate::measure::calls::Asked;
@@ -33,10 +32,10 @@ impl Strategy for Inflight {
         "inflight"
     }
 
-    /// A queue waits for results and not for the clock, so that each thread has one operation, as
-    /// a server of threads does. Futures are in `inflight_tasks`.
+    /// A queue waits for results and not for the clock: several in flight are left to
+    /// `inflight_threads`, where each thread has one operation, and futures to `inflight_tasks`.
     fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
-        [Pread.shapes(profile, cpus), Threads.shapes(profile, cpus)].concat()
+        Pread.shapes(profile, cpus)
     }
 
     fn road(&self, on: &Road<'_>) -> Option<Result<String>> {

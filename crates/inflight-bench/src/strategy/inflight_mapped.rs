@@ -13,7 +13,9 @@ use ::inflight::Engine;
 use ::inflight::fs::{File, OpenOptions};
 use anyhow::{Context, Result};
 
-use super::inflight::{Inflight, with_files};
+use super::inflight::with_files;
+use super::pread::Pread;
+use super::threads::Threads;
 use super::{Body, Job, Modes, Shape, Strategy, Way, modes};
 use crate::profile::Profile;
 
@@ -45,7 +47,7 @@ impl Strategy for InflightMapped {
 
     /// As the library waited for: one operation in each thread.
     fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
-        Inflight.open_shapes(profile, cpus)
+        [Pread.shapes(profile, cpus), Threads.shapes(profile, cpus)].concat()
     }
 
     fn requested(&self, _job: &Job<'_>) -> Modes {

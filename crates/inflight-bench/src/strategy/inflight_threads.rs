@@ -21,10 +21,6 @@ impl Strategy for InflightThreads {
         Threads.shapes(profile, cpus)
     }
 
-    fn closed_only(&self) -> Option<&'static str> {
-        Some("in an open loop inflight has a thread for each operation itself")
-    }
-
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         Threads.unfit(profile)
     }

@@ -81,6 +81,27 @@ fn check(cell: &Cell) {
 }
 
 #[test]
+fn the_library_on_threads_is_the_same_row_whether_it_is_named_or_not() {
+    let threads_at_4 = |args: &[&str]| {
+        let few = ["--rate", "100", "--rounds", "1", "--cell-time", "20"];
+        let directory = directory();
+        let usual = ["--size", "16m", "--profile", "cached-random-read"];
+        let args = [&usual[..], &few, &["--depth", "4"], args].concat();
+        let (_, record) = record(directory.path(), &args);
+        let library = record.cells.into_iter();
+        let library =
+            library.filter(|cell| cell.threads == 4 && cell.strategy.contains("inflight"));
+        let rows = library.map(|cell| (cell.id, cell.skipped.map(|skipped| skipped.reason)));
+        rows.filter(|(id, _)| !id.contains("mapped"))
+            .collect::<Vec<_>>()
+    };
+    let id = "cached-random-read/inflight-threads/4x4@100".to_owned();
+    let measured = vec![(id, None)];
+    assert_eq!(threads_at_4(&[]), measured);
+    assert_eq!(threads_at_4(&["--strategy", "inflight-threads"]), measured);
+}
+
+#[test]
 fn a_rate_that_cannot_be_kept_is_called_so_and_what_was_given_up_is_counted() {
     let (code, record) = at_rate(&["--rate", "10m,100", "--strategy", "pread,uring"]);
     assert_eq!(code, 0);
