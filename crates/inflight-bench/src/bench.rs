@@ -24,6 +24,7 @@ use crate::progress::{Progress, Rounds};
 use crate::size::human;
 use crate::strategy::{self, FIO_CHECKS, Job, Modes, Strategy};
 use crate::target::{self, Files, Place, TestData};
+use crate::timetable::Timetable;
 use crate::work::{Share, mix};
 use crate::{assemble, exit, explain, leftover, reread, show, signals};
 
@@ -213,13 +214,8 @@ impl Run<'_> {
             device,
             ground: Ground::new(profile, files.handles()),
         };
-        let now = Instant::now();
-        let left = end.saturating_duration_since(now);
-        let until = now + left.mul_f64(plan.share_of(number));
-        // What the others need is left to them, no more.
-        let others = plan.expected_of(&plan.profiles[number + 1..]);
-        let latest = until.max(now + left.saturating_sub(others));
-        let course = Course::new(self.blank, plan, profile, until..latest, self.progress);
+        let table = Timetable { plan, number, end };
+        let course = Course::new(self.blank, table, self.progress);
         course.run(&mut cells, &job, &place, &mut watch)?;
         done.cells.extend(cells.into_iter().chain(unfit));
         Ok(())

@@ -14,7 +14,6 @@
 //! not known whether they are within 3 %, to each in turn.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -22,21 +21,22 @@ use inflight_report::Record;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, ProfileSummary};
 use inflight_report::regret::{MOST_SEARCHES, to_confirm, to_settle};
-use inflight_report::stats::MOST_LOOKS;
+use inflight_report::stats::{FEWEST_ROUNDS, MOST_LOOKS};
 
 use crate::measure::run::{self, Place, Running, Stage, Watch};
 use crate::measure::turns::{self, Ended, IN_STRETCHES};
 use crate::plan::Plan;
-use crate::profile::Profile;
 use crate::progress::Progress;
 use crate::signals;
 use crate::strategy::Job;
+use crate::timetable::Timetable;
 
 /// How the rounds of one profile go.
 pub(crate) struct Course<'a> {
     /// The record without its cells.
     blank: &'a Record,
     plan: &'a Plan,
+    table: Timetable<'a>,
     profile: ProfileSummary,
     /// No rounds are added after this.
     until: Instant,
@@ -46,49 +46,47 @@ pub(crate) struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    /// The rounds of `profile`; none are added after the begin of `end`, and none may be over after
-    /// its end where all must fit.
-    pub(crate) fn new(
-        blank: &'a Record,
-        plan: &'a Plan,
-        profile: &Profile,
-        end: Range<Instant>,
-        progress: &'a Progress,
-    ) -> Self {
+    /// The rounds of a profile, which begin now.
+    pub(crate) fn new(blank: &'a Record, table: Timetable<'a>, progress: &'a Progress) -> Self {
+        let end = table.planned(Instant::now(), progress.pace());
         Self {
             blank,
-            plan,
-            profile: profile.summary(),
-            until: end.start,
-            latest: end.end,
+            plan: table.plan,
+            profile: table.plan.profiles[table.number].profile.summary(),
+            table,
+            until: end,
+            latest: end,
             progress,
         }
     }
 
     /// Runs all rounds. `watch` sees those of all cells.
     pub(crate) fn run(
-        &self,
+        mut self,
         cells: &mut [Running],
         job: &Job<'_>,
         place: &Place<'_>,
         watch: &mut dyn Watch,
     ) -> Result<()> {
-        self.screen(cells, job, place, watch)?;
-        if !self.plan.confirms() || signals::interrupted() {
+        let rounds = self.screen(cells, job, place, watch)?;
+        // Fewer have no verdict that could be confirmed.
+        if (rounds as usize) < FEWEST_ROUNDS || signals::interrupted() {
             return Ok(());
         }
+        let end = self.table.fresh(Instant::now(), self.progress.pace());
+        (self.until, self.latest) = (end.start, end.end);
         let next = self.confirm(cells, job, place)?;
         self.settle(cells, next, job, place)
     }
 
-    /// Runs the rounds of all cells, or as many as there is time for.
+    /// Runs the rounds of all cells, or as many as there is time for. Returns how many it ran.
     pub(crate) fn screen(
         &self,
         cells: &mut [Running],
         job: &Job<'_>,
         place: &Place<'_>,
         watch: &mut dyn Watch,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let begun = Instant::now();
         let mut all: Vec<&mut Running> = cells.iter_mut().collect();
         for block in 0..self.plan.rounds {
@@ -98,10 +96,10 @@ impl<'a> Course<'a> {
             };
             run::run(&mut all, job, place, &stage, watch)?;
             if watch.stopped() || !self.fits(begun.elapsed() / (block + 1)) {
-                break;
+                return Ok(block + 1);
             }
         }
-        Ok(())
+        Ok(self.plan.rounds)
     }
 
     /// Whether there is time for another round that takes so long.
@@ -452,7 +450,12 @@ mod tests {
             ground: Ground::new(profile, &[]),
         };
         let (blank, progress) = (blank(), Progress::new(Form::Auto));
-        let course = Course::new(&blank, plan, profile, until..until, &progress);
+        let table = Timetable {
+            plan,
+            number: 0,
+            end: until,
+        };
+        let course = Course::new(&blank, table, &progress);
         rounds(&course, &job, &place);
     }
 

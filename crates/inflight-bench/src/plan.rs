@@ -203,20 +203,29 @@ impl Plan {
 
     /// How long the rounds of some profiles will take.
     pub(crate) fn expected_of(&self, profiles: &[PlannedProfile]) -> Duration {
+        self.planned_of(profiles) + self.fresh_of(profiles)
+    }
+
+    /// The part of it that the rounds of all cells will take.
+    pub(crate) fn planned_of(&self, profiles: &[PlannedProfile]) -> Duration {
+        let cells = profiles
+            .iter()
+            .flat_map(|planned| planned.runs().map(|cell| (&planned.profile, cell)));
+        let one_round: Duration = cells.map(|(profile, cell)| self.takes(profile, cell)).sum();
+        one_round * self.rounds
+    }
+
+    /// The part of it that fresh rounds will take.
+    pub(crate) fn fresh_of(&self, profiles: &[PlannedProfile]) -> Duration {
+        if !self.confirms() {
+            return Duration::ZERO;
+        }
         let of_one = |planned: &PlannedProfile| {
-            let cells = planned.runs();
             let profile = &planned.profile;
-            let one_round: Duration = cells.map(|cell| self.takes(profile, cell)).sum();
-            let fresh = if self.confirms() {
-                fresh_cells(planned)
-            } else {
-                0
-            };
             // What begins anew each time takes no turns.
             let is_anew = profile.grows() || profile.cold();
             let stretches = if is_anew { 1 } else { IN_STRETCHES };
-            let fresh_round = self.fresh_round(self.warmup(profile), stretches);
-            one_round + fresh_round * fresh
+            self.fresh_round(self.warmup(profile), stretches) * fresh_cells(planned)
         };
         profiles.iter().map(of_one).sum::<Duration>() * self.rounds
     }
@@ -237,14 +246,6 @@ impl Plan {
     /// Whether the cells at the front get fresh rounds: fewer rounds than this confirm nothing.
     pub(crate) fn confirms(&self) -> bool {
         self.rounds as usize >= FEWEST_ROUNDS
-    }
-
-    /// The part of the time that is left for the profile of this number and all after it which is
-    /// for itself.
-    pub(crate) fn share_of(&self, number: usize) -> f64 {
-        let own = self.expected_of(&self.profiles[number..=number]);
-        let all = self.expected_of(&self.profiles[number..]);
-        own.div_duration_f64(all.max(Duration::from_nanos(1)))
     }
 
     /// How long a cell will take in a round.
@@ -463,14 +464,6 @@ mod tests {
         let all = plan(&["--profile", "all"]);
         assert!(all.left(Duration::ZERO) > all.expected() && all.expected() > ALL_DONE);
         assert!(plan(&["--rounds", "6"]).confirms() && !plan(&["--rounds", "5"]).confirms());
-    }
-
-    #[test]
-    fn each_profile_has_its_part_of_what_is_left_and_the_last_one_all() {
-        let plan = plan(&[]);
-        let last = plan.profiles.len() - 1;
-        assert!((plan.share_of(last) - 1.0).abs() < 1e-9);
-        assert!(plan.share_of(0) < 0.5 && plan.share_of(0) > 0.1);
     }
 
     #[test]

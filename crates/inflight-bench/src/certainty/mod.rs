@@ -24,6 +24,7 @@ use crate::plan::{Plan, PlannedCell};
 use crate::progress::{Form, Progress};
 use crate::strategy::{Job, Modes, STRATEGIES, Shape, Strategy};
 use crate::target::{self, TestData};
+use crate::timetable::Timetable;
 use crate::work::Share;
 
 /// Runs the program that the arguments name.
@@ -77,8 +78,12 @@ impl Bench<'_> {
 
     /// The rounds of the profile; none are added after `until`.
     fn course(&self, until: Instant) -> Course<'_> {
-        let profile = &self.plan.profiles[0].profile;
-        Course::new(self.blank, self.plan, profile, until..until, self.progress)
+        let table = Timetable {
+            plan: self.plan,
+            number: 0,
+            end: until,
+        };
+        Course::new(self.blank, table, self.progress)
     }
 
     /// Runs the rounds of some cells.

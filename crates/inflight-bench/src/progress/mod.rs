@@ -26,8 +26,8 @@ use crate::size::human;
 use crate::{exit, signals};
 use event::{Event, Planned, Start};
 use line::Line;
-use pace::Pace;
 
+pub(crate) use pace::Pace;
 pub(crate) use rounds::Rounds;
 
 /// How often a thread that ends the program tries to be the only one that shows something.
@@ -158,6 +158,11 @@ impl Progress {
             expected_ns,
             cells.collect(),
         )));
+    }
+
+    /// How long what is planned takes, going by what is done.
+    pub(crate) fn pace(&self) -> Pace {
+        self.state().pace
     }
 
     /// One line that stays.

@@ -1,0 +1,124 @@
+//! How the time of a run is shared out: planned rounds come first.
+//!
+//! Without all its planned rounds a profile has no verdict, and fresh rounds only make one surer.
+//! So fresh rounds get what the planned rounds of this and of later profiles do not need, going by
+//! how long those that are done really took.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::plan::Plan;
+use crate::progress::Pace;
+
+/// When the rounds of one profile have to be over.
+pub(crate) struct Timetable<'a> {
+    pub(crate) plan: &'a Plan,
+    /// The profile's.
+    pub(crate) number: usize,
+    /// When those of all profiles have to.
+    pub(crate) end: Instant,
+}
+
+impl Timetable<'_> {
+    /// The end of the planned rounds: the others need what theirs take, or their share if there is
+    /// not enough for all.
+    pub(crate) fn planned(&self, now: Instant, pace: Pace) -> Instant {
+        let profiles = &self.plan.profiles;
+        let left = self.end.saturating_duration_since(now);
+        let own = self.plan.planned_of(&profiles[self.number..=self.number]);
+        let others = self.plan.planned_of(&profiles[self.number + 1..]);
+        let share = left.mul_f64(part(own, others));
+        now + share.max(left.saturating_sub(pace.of(others)))
+    }
+
+    /// The end of fresh rounds, after all planned ones of the profile: none are added after the
+    /// begin, and none may be over after the end where all must fit.
+    pub(crate) fn fresh(&self, now: Instant, pace: Pace) -> Range<Instant> {
+        let profiles = &self.plan.profiles;
+        let later = &profiles[self.number + 1..];
+        let left = self.end.saturating_duration_since(now);
+        let spare = left.saturating_sub(pace.of(self.plan.planned_of(later)));
+        let own = self.plan.fresh_of(&profiles[self.number..=self.number]);
+        let others = self.plan.fresh_of(later);
+        let share = spare.mul_f64(part(own, others));
+        // What the others need is left to them, no more.
+        let latest = share.max(spare.saturating_sub(pace.of(others)));
+        now + share..now + latest
+    }
+}
+
+/// The part of both that is for the one.
+fn part(own: Duration, others: Duration) -> f64 {
+    own.div_duration_f64((own + others).max(Duration::from_nanos(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::strategy::STRATEGIES;
+
+    /// What `--quick` plans for the default profiles.
+    fn quick() -> Plan {
+        let cli = Cli::try_parse_from(["inflight", "bench", "--quick"]).unwrap();
+        let Command::Bench(flags) = cli.command else {
+            unreachable!("{:?}", cli.command);
+        };
+        Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
+    }
+
+    /// Runs all profiles at so many times what was planned, fresh rounds for as long as they may;
+    /// says which part of the planned rounds each profile had time for.
+    fn run(plan: &Plan, left: Duration, slower: f64) -> Vec<f64> {
+        let mut now = Instant::now();
+        let end = now + left;
+        let mut pace = Pace::default();
+        let profiles = 0..plan.profiles.len();
+        let parts = profiles.map(|number| {
+            let table = Timetable { plan, number, end };
+            let planned = plan.planned_of(&plan.profiles[number..=number]);
+            let needed = planned.mul_f64(slower);
+            let took = needed.min(table.planned(now, pace).saturating_duration_since(now));
+            pace.ran(planned.mul_f64(took.div_duration_f64(needed)), took);
+            now += took;
+            now = table.fresh(now, pace).end;
+            assert!(now <= end + Duration::from_millis(1), "it ends in time");
+            took.div_duration_f64(needed)
+        });
+        parts.collect()
+    }
+
+    #[test]
+    fn fresh_rounds_leave_time_for_all_planned_rounds_of_later_profiles() {
+        let plan = quick();
+        let left = Duration::from_secs(19);
+        let planned = plan.planned_of(&plan.profiles);
+        for slower in [1.0, 1.3, 0.9 * left.div_duration_f64(planned)] {
+            let parts = run(&plan, left, slower);
+            assert!(parts.iter().all(|part| *part > 0.99), "{slower}: {parts:?}");
+        }
+    }
+
+    #[test]
+    fn where_not_all_fit_each_profile_has_its_share() {
+        let plan = quick();
+        let parts = run(&plan, plan.planned_of(&plan.profiles) / 2, 1.0);
+        assert!(parts.iter().all(|part| *part > 0.45), "{parts:?}");
+    }
+
+    #[test]
+    fn the_last_profile_has_all_that_is_left() {
+        let plan = quick();
+        let (now, number) = (Instant::now(), plan.profiles.len() - 1);
+        let end = now + Duration::from_secs(3);
+        let table = Timetable {
+            plan: &plan,
+            number,
+            end,
+        };
+        assert_eq!(table.planned(now, Pace::default()), end);
+        assert_eq!(table.fresh(now, Pace::default()), end..end);
+    }
+}
