@@ -24,7 +24,7 @@ use crate::progress::{Progress, Rounds};
 use crate::size::human;
 use crate::strategy::{self, FIO_CHECKS, Job, Modes, Strategy};
 use crate::target::{self, Files, Place, TestData};
-use crate::timetable::Timetable;
+use crate::timetable::{self, Timetable};
 use crate::work::{Share, mix};
 use crate::{assemble, exit, explain, leftover, reread, show, signals};
 
@@ -91,10 +91,8 @@ fn announce(plan: &Plan, data: &TestData, progress: &Progress) {
         }
     }
     if expected > Duration::ZERO {
-        progress.say(&format!(
-            "measuring for about {}, after the test data was made",
-            minutes(expected)
-        ));
+        let told = timetable::told(plan, expected);
+        progress.say(&format!("measuring for {told}"));
     }
 }
 
@@ -209,7 +207,7 @@ impl Run<'_> {
         if done.reread.is_none() && refused.is_none() && asks && !signals::interrupted() {
             done.reread = read_twice(profile, &files, &job)?;
         }
-        let mut watch = Rounds::begin(self.progress, plan, number);
+        let mut watch = Rounds::begin(self.progress, plan, number, end);
         let place = run::Place {
             device,
             ground: Ground::new(profile, files.handles()),
@@ -272,14 +270,6 @@ fn begin(
     let (fit, unfit): (Vec<_>, Vec<_>) = cells.partition(|(_, fits)| *fits);
     let running = |cells: Vec<(Running, bool)>| cells.into_iter().map(|(cell, _)| cell).collect();
     (running(fit), running(unfit))
-}
-
-/// As people say it.
-fn minutes(time: Duration) -> String {
-    match time.as_secs() + 1 {
-        seconds @ ..120 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds.div_ceil(60)),
-    }
 }
 
 fn yes_no(value: bool) -> String {

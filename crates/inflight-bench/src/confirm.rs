@@ -216,9 +216,9 @@ impl<'a> Course<'a> {
     fn say(&self, more: &More<'_>, which: &str) {
         let (rounds, cells) = (more.rounds, more.of.len());
         let profile = &self.profile.name;
-        self.progress.say(&format!(
-            "{profile}: {rounds} fresh rounds of the {cells} cells {which}"
-        ));
+        let what = format!("{profile}: {rounds} fresh rounds of the {cells} cells {which}");
+        let left = self.table.end.saturating_duration_since(Instant::now());
+        self.progress.fresh(&what, self.plan.adds().then_some(left));
     }
 
     /// Runs some more fresh rounds of the cells that were chosen, or as many as there is time for.

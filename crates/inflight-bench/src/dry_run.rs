@@ -17,6 +17,7 @@ use crate::show;
 use crate::size::human;
 use crate::strategy::{fio_access, fio_lengths, fio_path, fio_together};
 use crate::target::{self, Place};
+use crate::timetable;
 use crate::work::Work;
 
 /// Prints the plan and returns the exit code.
@@ -57,10 +58,7 @@ fn summary(plan: &Plan, target: &Path, size_bytes: u64) -> String {
             plan.measured.as_millis(),
             plan.warmup.as_millis()
         ),
-        format!(
-            "expected: {} s, and the time to write the data",
-            plan.expected().as_secs() + 1
-        ),
+        format!("expected: {}", timetable::told(plan, plan.expected())),
     ];
     for planned in &plan.profiles {
         lines.push(String::new());

@@ -185,6 +185,22 @@ impl Plan {
         }
     }
 
+    /// Whether fresh rounds are added as long as there is time: none are in open loops.
+    pub(crate) fn adds(&self) -> bool {
+        let mut closed = self.profiles.iter().flat_map(closed_cells);
+        self.limit != Limit::None && self.confirms() && closed.next().is_some()
+    }
+
+    /// How long it will still take at most, if what is planned takes `planned` and rounds may be
+    /// added for so long.
+    pub(crate) fn at_most(&self, planned: Duration, until_end: Duration) -> Duration {
+        match self.limit {
+            _ if !self.adds() => planned,
+            Limit::Promised(_) => until_end,
+            Limit::None | Limit::Asked(_) => planned.max(until_end),
+        }
+    }
+
     /// Whether rounds that do not fit into the time are left out.
     pub(crate) fn leaves_out(&self) -> bool {
         matches!(self.limit, Limit::Promised(_))
@@ -394,13 +410,16 @@ fn overhead(cell: &PlannedCell) -> Duration {
 /// the front, and those that the worst regret rests on. More than once, these do so in the time
 /// that is left.
 fn fresh_cells(planned: &PlannedProfile) -> u32 {
-    let cells = planned.runs().count();
-    let has_library = planned
-        .runs()
-        .any(|cell| is_library(cell.strategy.name()) && cell.rate_per_s.is_none());
+    let cells = closed_cells(planned).count();
+    let has_library = closed_cells(planned).any(|cell| is_library(cell.strategy.name()));
     let of_regret = if has_library { MOST_TO_CONFIRM } else { 0 };
     let fresh = cells.min(MOST_FINALISTS) + cells.min(of_regret);
     u32::try_from(fresh).expect("a few")
+}
+
+/// The cells that can be measured and are compared with each other.
+fn closed_cells(planned: &PlannedProfile) -> impl Iterator<Item = &PlannedCell> {
+    planned.runs().filter(|cell| cell.rate_per_s.is_none())
 }
 
 /// Time for the rounds of so many profiles.
@@ -464,6 +483,24 @@ mod tests {
         let all = plan(&["--profile", "all"]);
         assert!(all.left(Duration::ZERO) > all.expected() && all.expected() > ALL_DONE);
         assert!(plan(&["--rounds", "6"]).confirms() && !plan(&["--rounds", "5"]).confirms());
+    }
+
+    #[test]
+    fn the_time_that_is_left_includes_fresh_rounds_where_they_are_added() {
+        let [short, long] = [3, 9].map(Duration::from_secs);
+        let quick = plan(&["--quick"]);
+        assert_eq!(quick.at_most(short, long), long);
+        assert_eq!(quick.at_most(long, short), short, "rounds are left out");
+        let asked = plan(&["--max-time", "9"]);
+        assert_eq!(asked.at_most(short, long), long);
+        assert_eq!(
+            asked.at_most(long, short),
+            long,
+            "all planned rounds are run"
+        );
+        for none_added in [&["--rounds", "8"][..], &["--quick", "--rate", "1k"]] {
+            assert_eq!(plan(none_added).at_most(short, long), short);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::plan::Plan;
+use crate::plan::{Limit, Plan};
 use crate::progress::Pace;
 
 /// When the rounds of one profile have to be over.
@@ -47,6 +47,31 @@ impl Timetable<'_> {
     }
 }
 
+/// How long a run will take of which so much is planned: what is said before it begins.
+pub(crate) fn told(plan: &Plan, planned: Duration) -> String {
+    let told = format!("about {}, after the test data was made", minutes(planned));
+    match plan.limit {
+        Limit::None => told,
+        _ if !plan.adds() => told,
+        Limit::Asked(limit) => format!(
+            "{told}, and up to {} where fresh rounds can tell more",
+            minutes(limit.max(planned))
+        ),
+        Limit::Promised(limit) => format!(
+            "{told}; where fresh rounds can tell more, they go on until {} from now",
+            minutes(limit)
+        ),
+    }
+}
+
+/// As people say it.
+fn minutes(time: Duration) -> String {
+    match time.as_secs() + 1 {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
 /// The part of both that is for the one.
 fn part(own: Duration, others: Duration) -> f64 {
     own.div_duration_f64((own + others).max(Duration::from_nanos(1)))
@@ -62,7 +87,11 @@ mod tests {
 
     /// What `--quick` plans for the default profiles.
     fn quick() -> Plan {
-        let cli = Cli::try_parse_from(["inflight", "bench", "--quick"]).unwrap();
+        plan(&["--quick"])
+    }
+
+    fn plan(args: &[&str]) -> Plan {
+        let cli = Cli::try_parse_from(["inflight", "bench"].iter().chain(args)).unwrap();
         let Command::Bench(flags) = cli.command else {
             unreachable!("{:?}", cli.command);
         };
@@ -106,6 +135,19 @@ mod tests {
         let plan = quick();
         let parts = run(&plan, plan.planned_of(&plan.profiles) / 2, 1.0);
         assert!(parts.iter().all(|part| *part > 0.45), "{parts:?}");
+    }
+
+    #[test]
+    fn what_is_said_before_it_begins_includes_fresh_rounds() {
+        let of = |args| told(&plan(args), Duration::from_secs(10));
+        let planned = "about 11 s, after the test data was made";
+        assert_eq!(of(&["--rounds", "8"]), planned);
+        assert_eq!(of(&["--quick", "--rate", "1k"]), planned);
+        let until = "; where fresh rounds can tell more, they go on until 24 s from now";
+        let short = ["--quick", "--profile", "durable-append"];
+        assert_eq!(of(&short), format!("{planned}{until}"));
+        let up_to = ", and up to 5 min where fresh rounds can tell more";
+        assert_eq!(of(&["--max-time", "299"]), format!("{planned}{up_to}"));
     }
 
     #[test]

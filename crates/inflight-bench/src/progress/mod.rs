@@ -165,6 +165,13 @@ impl Progress {
         self.state().pace
     }
 
+    /// Fresh rounds of a profile begin; so long do those of all profiles go on at most, where
+    /// anything but their number ends them.
+    pub(crate) fn fresh(&self, what: &str, left: Option<Duration>) {
+        let left = left.map(|left| format!(", at most {}", words::left(nanos(left))));
+        self.say(&format!("{what}{}", left.unwrap_or_default()));
+    }
+
     /// One line that stays.
     pub(crate) fn say(&self, text: &str) {
         self.tell(&Event::Message { text });

@@ -20,11 +20,19 @@ pub(crate) struct Rounds<'a> {
     planned: Duration,
     /// When the last cell ended.
     last: Instant,
+    /// No rounds are added after this.
+    end: Instant,
 }
 
 impl<'a> Rounds<'a> {
-    /// The rounds of the profile of this number, which begin now.
-    pub(crate) fn begin(progress: &'a Progress, plan: &'a Plan, number: usize) -> Self {
+    /// The rounds of the profile of this number, which begin now; none are added to those of any
+    /// profile after `end`.
+    pub(crate) fn begin(
+        progress: &'a Progress,
+        plan: &'a Plan,
+        number: usize,
+        end: Instant,
+    ) -> Self {
         let profile = &plan.profiles[number];
         Self {
             progress,
@@ -33,6 +41,7 @@ impl<'a> Rounds<'a> {
             noun: noun::of(&profile.profile.summary()).many,
             planned: plan.expected_of(&plan.profiles[number..]),
             last: Instant::now(),
+            end,
         }
     }
 
@@ -54,7 +63,9 @@ impl<'a> Rounds<'a> {
     }
 
     fn left_ns(&self) -> u64 {
-        nanos(self.progress.state().pace.of(self.planned))
+        let planned = self.progress.pace().of(self.planned);
+        let until_end = self.end.saturating_duration_since(Instant::now());
+        nanos(self.plan.at_most(planned, until_end))
     }
 }
 
