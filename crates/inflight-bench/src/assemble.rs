@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
-use inflight_report::record::{Cell, Heat, LatencyClock, SCHEMA, Skipped, Tool};
+use inflight_report::record::{Cell, Heat, LatencyClock, SCHEMA, STOPPED, Skipped, Tool};
 use inflight_report::{regret, unsteady};
 
 use crate::cli::Options;
@@ -15,9 +15,6 @@ use crate::measure::run::Running;
 use crate::measure::{host, storage};
 use crate::plan::Plan;
 use crate::target::TestData;
-
-/// Why a cell has no round when the run was stopped.
-pub(crate) const STOPPED: &str = "the run was stopped before its first round";
 
 /// The record before the first measurement.
 pub(crate) fn blank(

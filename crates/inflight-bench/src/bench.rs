@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::open;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::{ProfileSummary, Reread, Skipped};
+use inflight_report::record::{ProfileSummary, Reread, STOPPED, Skipped};
 
 use crate::cli::Options;
 use crate::confirm::Course;
@@ -150,7 +150,7 @@ impl Run<'_> {
         for (number, planned) in self.plan.profiles.iter().enumerate() {
             let profile = &planned.profile;
             if signals::interrupted() {
-                done.cells.extend(all_skipped(planned, assemble::STOPPED));
+                done.cells.extend(all_skipped(planned, STOPPED));
                 continue;
             }
             let refused = data.refusal(profile).map(str::to_owned);

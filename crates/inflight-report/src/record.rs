@@ -401,6 +401,9 @@ pub struct Skipped {
     pub reason: String,
 }
 
+/// The reason of cells that had no round because the run was stopped.
+pub const STOPPED: &str = "the run was stopped before its first round";
+
 /// One measured stretch of one cell.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Round {

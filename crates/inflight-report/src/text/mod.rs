@@ -21,7 +21,7 @@ pub(crate) use notes::{by_reason, names_in, roads};
 
 use crate::figures::{full_rounds, screening_rounds};
 use crate::ranking::Ranking;
-use crate::record::{Cell, Finding, Machine, Record, Regret, Severity};
+use crate::record::{Cell, Finding, Machine, ProfileSummary, Record, Regret, STOPPED, Severity};
 use crate::regret;
 use crate::stats::signed_rank;
 use crate::strategy::{
@@ -174,7 +174,10 @@ fn rounds(record: &Record) -> String {
         let rounds = cell.rounds.iter();
         rounds.filter(|round| round.confirms == confirms).count()
     };
-    let done = most_rounds(record, |cell| of_kind(cell, false));
+    let done = match record.interrupted {
+        true => whole_rounds(record),
+        false => most_rounds(record, |cell| of_kind(cell, false)),
+    };
     let fresh = match most_rounds(record, |cell| of_kind(cell, true)) {
         0 => String::new(),
         fresh => {
@@ -192,6 +195,22 @@ fn rounds(record: &Record) -> String {
         false => "",
     };
     format!("{cut}{planned} shuffled {rounds} of {each}{fresh}")
+}
+
+/// The most rounds of a profile in which all of its cells had their turn.
+fn whole_rounds(record: &Record) -> usize {
+    let took_part = |cell: &&Cell| match &cell.skipped {
+        None => true,
+        Some(skipped) => skipped.reason == STOPPED,
+    };
+    let of_cell = |cell: &Cell| cell.rounds.iter().filter(|round| !round.confirms).count();
+    let of_profile = |profile: &ProfileSummary| {
+        let cells = record.cells.iter().filter(took_part);
+        let cells = cells.filter(|cell| cell.profile == profile.name);
+        cells.map(of_cell).min()
+    };
+    let profiles = record.profiles.iter();
+    profiles.filter_map(of_profile).max().unwrap_or(0)
 }
 
 fn most_rounds(record: &Record, of: impl Fn(&Cell) -> usize) -> usize {

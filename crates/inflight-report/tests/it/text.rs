@@ -1,6 +1,8 @@
 //! The screen, against the files in `snapshots/`; `INFLIGHT_BLESS=1` writes them anew.
 
-use inflight_report::record::{Access, Finding, ProfileSummary, Record, Severity, Sync};
+use inflight_report::record::{
+    Access, Finding, ProfileSummary, Record, STOPPED, Severity, Skipped, Sync,
+};
 use inflight_report::text::{Style, screen};
 use inflight_report::{html, markdown, unsteady};
 
@@ -117,6 +119,34 @@ fn interrupted_before_the_first_round_was_complete() {
     let text = wide(&record);
     assert!(text.contains("interrupted before a round was complete"));
     assert_snapshot("interrupted", &text);
+}
+
+#[test]
+fn a_round_that_was_only_begun_is_not_counted() {
+    let interrupted = |record: &mut Record| {
+        (record.interrupted, record.rounds_planned) = (true, 6);
+        wide(record)
+    };
+    let mut later = disk(5);
+    for cell in later.cells.iter_mut().skip(1) {
+        cell.rounds.pop();
+    }
+    let text = interrupted(&mut later);
+    assert!(
+        text.contains("interrupted after 4 of 6 shuffled rounds"),
+        "{text}"
+    );
+    let mut first = disk(1);
+    for cell in first.cells.iter_mut().skip(1) {
+        cell.rounds.clear();
+        let reason = STOPPED.to_owned();
+        cell.skipped = Some(Skipped { reason });
+    }
+    let text = interrupted(&mut first);
+    assert!(
+        text.contains("interrupted after 0 of 6 shuffled rounds"),
+        "{text}"
+    );
 }
 
 #[test]
