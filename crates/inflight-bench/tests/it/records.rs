@@ -47,7 +47,7 @@ fn records_of_different_plans_are_compared_only_on_demand() {
     assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
     let told = stderr(&output);
     assert!(
-        told.contains("plan: ") && told.contains("--anyway"),
+        told.contains("only in the old record") && told.contains("--anyway"),
         "{told}"
     );
     assert!(output.stdout.is_empty());

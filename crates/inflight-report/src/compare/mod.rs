@@ -5,6 +5,7 @@
 //! [`limit`]; how a comparison looks is in [`crate::text`] and [`crate::markdown`].
 
 pub mod limit;
+mod plan;
 
 use crate::open;
 use crate::ranking::Ranking;
@@ -154,7 +155,7 @@ fn mismatches(old: &Record, new: &Record) -> Vec<String> {
     differ("file system", old.target.fs.clone(), new.target.fs.clone());
     differ("device", device(old), device(new));
     differ("processor", processor(old), processor(new));
-    differ("plan", old.plan_hash.clone(), new.plan_hash.clone());
+    found.extend(plan::differences(old, new));
     found
 }
 
