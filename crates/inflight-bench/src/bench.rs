@@ -51,7 +51,9 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let mut data = TestData::new(place, options, &plan.asked())?;
     announce(&plan, &data, progress);
     let first = plan.profiles.first().context("no profile was asked for")?;
+    let begun = Instant::now();
     let paths = data.make(&first.profile, progress)?;
+    let writing = begun.elapsed();
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
@@ -61,6 +63,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         blank: &record,
         clock,
         progress,
+        writing,
     };
     let measured = run.measure(&mut data)?;
     record.reread = measured.reread;
@@ -130,6 +133,8 @@ struct Run<'a> {
     blank: &'a Record,
     clock: Clock,
     progress: &'a Progress,
+    /// How long it took to write the data: reading it will hardly take longer.
+    writing: Duration,
 }
 
 /// What was measured.
@@ -212,7 +217,14 @@ impl Run<'_> {
             device,
             ground: Ground::new(profile, files.handles()),
         };
-        let table = Timetable { plan, number, end };
+        let later = plan.profiles[number + 1..].iter();
+        let cached = later.filter(|later| later.profile.cached()).count();
+        let table = Timetable {
+            plan,
+            number,
+            end,
+            reading: self.writing * u32::try_from(cached)?,
+        };
         let course = Course::new(self.blank, table, self.progress);
         course.run(&mut cells, &job, &place, &mut watch)?;
         done.cells.extend(cells.into_iter().chain(unfit));

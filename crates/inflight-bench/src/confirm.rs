@@ -454,6 +454,7 @@ mod tests {
             plan,
             number: 0,
             end: until,
+            reading: Duration::ZERO,
         };
         let course = Course::new(&blank, table, &progress);
         rounds(&course, &job, &place);

@@ -17,6 +17,8 @@ pub(crate) struct Timetable<'a> {
     pub(crate) number: usize,
     /// When those of all profiles have to.
     pub(crate) end: Instant,
+    /// What it will take to bring the data of later profiles into the page cache.
+    pub(crate) reading: Duration,
 }
 
 impl Timetable<'_> {
@@ -27,8 +29,9 @@ impl Timetable<'_> {
         let left = self.end.saturating_duration_since(now);
         let own = self.plan.planned_of(&profiles[self.number..=self.number]);
         let others = self.plan.planned_of(&profiles[self.number + 1..]);
-        let share = left.mul_f64(part(own, others));
-        now + share.max(left.saturating_sub(pace.of(others)))
+        let share = left.saturating_sub(self.reading.min(left / 2));
+        let share = share.mul_f64(part(own, others));
+        now + share.max(left.saturating_sub(self.needed(others, pace)))
     }
 
     /// The end of fresh rounds, after all planned ones of the profile: none are added after the
@@ -37,13 +40,19 @@ impl Timetable<'_> {
         let profiles = &self.plan.profiles;
         let later = &profiles[self.number + 1..];
         let left = self.end.saturating_duration_since(now);
-        let spare = left.saturating_sub(pace.of(self.plan.planned_of(later)));
+        let spare = left.saturating_sub(self.needed(self.plan.planned_of(later), pace));
         let own = self.plan.fresh_of(&profiles[self.number..=self.number]);
         let others = self.plan.fresh_of(later);
         let share = spare.mul_f64(part(own, others));
         // What the others need is left to them, no more.
         let latest = share.max(spare.saturating_sub(pace.of(others)));
         now + share..now + latest
+    }
+
+    /// What later profiles need for their planned rounds: a quarter more than it seems, because the
+    /// pace of other profiles is not theirs.
+    fn needed(&self, planned: Duration, pace: Pace) -> Duration {
+        pace.of(planned) * 5 / 4 + self.reading
     }
 }
 
@@ -98,21 +107,28 @@ mod tests {
         Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
     }
 
-    /// Runs all profiles at so many times what was planned, fresh rounds for as long as they may;
-    /// says which part of the planned rounds each profile had time for.
-    fn run(plan: &Plan, left: Duration, slower: f64) -> Vec<f64> {
+    /// Runs all profiles, each at so many times what was planned and the second after a second of
+    /// reading, fresh rounds for as long as they may; says which part of the planned rounds each
+    /// profile had time for.
+    fn run(plan: &Plan, left: Duration, slower: [f64; 4]) -> Vec<f64> {
         let mut now = Instant::now();
         let end = now + left;
         let mut pace = Pace::default();
-        let profiles = 0..plan.profiles.len();
-        let parts = profiles.map(|number| {
-            let table = Timetable { plan, number, end };
+        let profiles = slower.into_iter().enumerate();
+        let parts = profiles.map(|(number, slower)| {
+            let reading = Duration::from_secs(if number == 0 { 1 } else { 0 });
+            let table = Timetable {
+                plan,
+                number,
+                end,
+                reading,
+            };
             let planned = plan.planned_of(&plan.profiles[number..=number]);
             let needed = planned.mul_f64(slower);
             let took = needed.min(table.planned(now, pace).saturating_duration_since(now));
             pace.ran(planned.mul_f64(took.div_duration_f64(needed)), took);
             now += took;
-            now = table.fresh(now, pace).end;
+            now = table.fresh(now, pace).end + reading;
             assert!(now <= end + Duration::from_millis(1), "it ends in time");
             took.div_duration_f64(needed)
         });
@@ -124,16 +140,19 @@ mod tests {
         let plan = quick();
         let left = Duration::from_secs(19);
         let planned = plan.planned_of(&plan.profiles);
-        for slower in [1.0, 1.3, 0.9 * left.div_duration_f64(planned)] {
+        let all = 0.9 * left.div_duration_f64(planned);
+        for slower in [[1.0; 4], [1.3; 4], [all; 4], [1.0, 1.2, 1.2, 1.2]] {
             let parts = run(&plan, left, slower);
-            assert!(parts.iter().all(|part| *part > 0.99), "{slower}: {parts:?}");
+            let whole = parts.iter().all(|part| *part > 0.99);
+            assert!(whole, "{slower:?}: {parts:?}");
         }
     }
 
     #[test]
     fn where_not_all_fit_each_profile_has_its_share() {
         let plan = quick();
-        let parts = run(&plan, plan.planned_of(&plan.profiles) / 2, 1.0);
+        let half = plan.planned_of(&plan.profiles) / 2;
+        let parts = run(&plan, half + Duration::from_secs(1), [1.0; 4]);
         assert!(parts.iter().all(|part| *part > 0.45), "{parts:?}");
     }
 
@@ -159,6 +178,7 @@ mod tests {
             plan: &plan,
             number,
             end,
+            reading: Duration::ZERO,
         };
         assert_eq!(table.planned(now, Pace::default()), end);
         assert_eq!(table.fresh(now, Pace::default()), end..end);

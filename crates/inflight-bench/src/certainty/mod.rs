@@ -6,7 +6,7 @@ mod twins;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -82,6 +82,7 @@ impl Bench<'_> {
             plan: self.plan,
             number: 0,
             end: until,
+            reading: Duration::ZERO,
         };
         Course::new(self.blank, table, self.progress)
     }
