@@ -47,8 +47,6 @@ const ASYNCHRONOUS: u64 = 1 << 59;
 pub(crate) enum Refusal {
     /// The engine was made before a fork, and this is the child.
     Forked = 4001,
-    /// Direct I/O was required, and offset, length or address do not fit.
-    Misaligned = 4002,
     /// An earlier sync of this file failed.
     SyncFailed = 4003,
     /// The backend that was demanded could not be set up on this thread.
@@ -65,6 +63,14 @@ impl Refusal {
         number >= Self::Forked as i32
     }
 }
+
+/// As a [`Refusal`]: direct I/O was required, and what of the transfer does not fit is in the three
+/// lowest bits.
+const MISALIGNED: i32 = 4008;
+const MISALIGNED_MAX: i32 = MISALIGNED | OFFSET | LEN | ADDRESS;
+const OFFSET: i32 = 1;
+const LEN: i32 = 2;
+const ADDRESS: i32 = 4;
 
 impl Answer {
     /// An answer of `bytes` moved, no error.
@@ -119,6 +125,13 @@ impl Answer {
     /// A refusal without a call to the kernel.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         Self::failed(refusal as i32, 0)
+    }
+
+    /// As [`Answer::refused`], of a transfer whose offset, length or address does not fit.
+    pub(crate) fn misaligned(offset: bool, len: bool, address: bool) -> Self {
+        let bit = |does_not_fit, bit| if does_not_fit { bit } else { 0 };
+        let bits = bit(offset, OFFSET) | bit(len, LEN) | bit(address, ADDRESS);
+        Self::failed(MISALIGNED | bits, 0)
     }
 
     /// The answer as a number that [`Answer::from_number`] takes back.
@@ -215,14 +228,21 @@ impl Answer {
         let errno = self.errno().expect("only called for errors");
         let done = self.done();
         const FORKED: i32 = Refusal::Forked as i32;
-        const MISALIGNED: i32 = Refusal::Misaligned as i32;
         const SYNC_FAILED: i32 = Refusal::SyncFailed as i32;
         const SETUP: i32 = Refusal::Setup as i32;
         const NOT_RUN: i32 = Refusal::NotRun as i32;
         const NO_THREAD: i32 = Refusal::NoThread as i32;
         match errno {
             FORKED => io::Error::other(Forked),
-            MISALIGNED => io::Error::new(io::ErrorKind::InvalidInput, explain.misaligned()),
+            MISALIGNED..=MISALIGNED_MAX => {
+                let misaligned = Misaligned {
+                    offset: errno & OFFSET != 0,
+                    len: errno & LEN != 0,
+                    address: errno & ADDRESS != 0,
+                    ..explain.misaligned()
+                };
+                io::Error::new(io::ErrorKind::InvalidInput, misaligned)
+            }
             SYNC_FAILED => io::Error::other(explain.sync_failed()),
             SETUP => io::Error::other(explain.setup()),
             NO_THREAD => explain.no_thread().into(),
@@ -244,6 +264,7 @@ impl Answer {
 
 /// Who can explain a refusal: the file (or engine) that the operation was for.
 pub(crate) trait Explain {
+    /// What direct I/O needs; what does not fit is in the answer.
     fn misaligned(&self) -> Misaligned;
     fn sync_failed(&self) -> SyncFailed;
     fn setup(&self) -> SetupError;

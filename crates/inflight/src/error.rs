@@ -258,16 +258,33 @@ pub struct Misaligned {
     pub memory_bytes: u32,
     /// Offset and length have to be multiples of this, in bytes.
     pub offset_bytes: u32,
+    /// Whether the offset does not fit.
+    pub offset: bool,
+    /// Whether the length does not fit, or that of a buffer of several.
+    pub len: bool,
+    /// Whether the address of a buffer does not fit.
+    pub address: bool,
 }
 
 impl fmt::Display for Misaligned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            (self.offset, "the offset"),
+            (self.len, "the length"),
+            (self.address, "the address of the buffer"),
+        ];
+        let misfits = parts.iter().filter(|(does_not_fit, _)| *does_not_fit);
+        let misfits: Vec<_> = misfits.map(|(_, part)| *part).collect();
+        let remedy = if self.address { "AlignedBuf, " } else { "" };
         write!(
             f,
             "direct I/O on this file needs offset and length in multiples of {} bytes and \
-             buffers aligned to {} bytes; use AlignedBuf, Direct::Auto, or any_range (Reads, or \
-             ReadsAndWrites; not for lists of buffers, read_many and write_many)",
-            self.offset_bytes, self.memory_bytes
+             buffers aligned to {} bytes; what does not fit: {}; use {remedy}Direct::Auto, or \
+             any_range (Reads, or ReadsAndWrites; not for lists of buffers, read_many and \
+             write_many)",
+            self.offset_bytes,
+            self.memory_bytes,
+            misfits.join(", "),
         )
     }
 }

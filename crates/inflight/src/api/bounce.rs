@@ -455,6 +455,9 @@ mod tests {
         let needed = Misaligned {
             memory_bytes: 512,
             offset_bytes: 4096,
+            offset: false,
+            len: false,
+            address: false,
         };
         let span = |address: usize, len| Span {
             start: std::ptr::without_provenance_mut(address),

@@ -56,18 +56,19 @@ impl Alignment {
 
     /// What is needed as far as it is known, else what fits every device in use.
     pub(super) fn or_assumed(self) -> Misaligned {
-        match self {
+        let (memory_bytes, offset_bytes) = match self {
             Self::Known {
                 memory_bytes,
                 offset_bytes,
-            } => Misaligned {
-                memory_bytes,
-                offset_bytes,
-            },
-            Self::Unknown | Self::Refused => Misaligned {
-                memory_bytes: ASSUMED_BYTES,
-                offset_bytes: ASSUMED_BYTES,
-            },
+            } => (memory_bytes, offset_bytes),
+            Self::Unknown | Self::Refused => (ASSUMED_BYTES, ASSUMED_BYTES),
+        };
+        Misaligned {
+            memory_bytes,
+            offset_bytes,
+            offset: false,
+            len: false,
+            address: false,
         }
     }
 }

@@ -313,9 +313,8 @@ impl Handle {
             return Prepared::answered(answer);
         }
         let fits = self.fits(span.start.addr(), span.len, offset);
-        let (fd, facts) = match self.descriptor(fits) {
-            Ok(found) => found,
-            Err(answer) => return Prepared::answered(answer),
+        let Some((fd, facts)) = self.descriptor(fits) else {
+            return self.misaligned(offset, [(span.start.addr(), span.len)]);
         };
         let heard = match *wishes {
             Wishes::NONE => Wishes::NONE,
@@ -357,9 +356,9 @@ impl Handle {
             return Prepared::answered(answer);
         }
         let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
-        let (fd, facts) = match self.descriptor(list.iter().all(fits)) {
-            Ok(found) => found,
-            Err(answer) => return Prepared::answered(answer),
+        let Some((fd, facts)) = self.descriptor(list.iter().all(fits)) else {
+            let bufs = list.iter().map(|buf| (buf.iov_base.addr(), buf.iov_len));
+            return self.misaligned(offset, bufs);
         };
         if self.refuses_sync_after(*wishes) {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
@@ -423,18 +422,31 @@ impl Handle {
         }
     }
 
-    /// The descriptor for a request, which fits direct I/O or not, and what is known of it.
+    /// The descriptor for a request, which fits direct I/O or not, and what is known of it. None if
+    /// it would have to fit.
     #[inline(always)]
-    fn descriptor(&self, fits: bool) -> Result<(RawFd, Facts), Answer> {
+    fn descriptor(&self, fits: bool) -> Option<(RawFd, Facts)> {
         match &self.buffered {
             _ if fits || !self.facts.direct => {}
-            _ if self.refuses_misaligned => return Err(Answer::refused(Refusal::Misaligned)),
+            _ if self.refuses_misaligned => return None,
             Some(buffered) if !self.is_strict => {
-                return Ok((buffered.as_raw_fd(), self.facts.buffered()));
+                return Some((buffered.as_raw_fd(), self.facts.buffered()));
             }
             _ => {}
         }
-        Ok((self.raw_fd(), self.facts))
+        Some((self.raw_fd(), self.facts))
+    }
+
+    /// The refusal of a transfer with these addresses and lengths.
+    #[cold]
+    fn misaligned(&self, offset: u64, bufs: impl IntoIterator<Item = (usize, usize)>) -> Prepared {
+        let (mut len, mut address) = (false, false);
+        for (start, bytes) in bufs.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            len |= bytes as u64 & self.position_bits != 0;
+            address |= start as u64 & self.address_bits != 0;
+        }
+        let offset = offset & self.position_bits != 0;
+        Prepared::answered(Answer::misaligned(offset, len, address))
     }
 
     /// A ring takes an offset of -1 for the current position, and ignores the offset on what has

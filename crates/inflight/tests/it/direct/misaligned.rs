@@ -30,7 +30,15 @@ fn aligned(name: &str, engine: &Engine, path: &Path) -> Option<(File, u32, u32)>
     }
 }
 
-fn assert_misaligned(result: io::Result<usize>, memory_bytes: u32, offset_bytes: u32) {
+/// What does not fit: offset, length, address.
+type Misfit = [bool; 3];
+
+fn assert_misaligned(
+    result: io::Result<usize>,
+    memory_bytes: u32,
+    offset_bytes: u32,
+    misfit: Misfit,
+) {
     let error = result.expect_err("it does not fit");
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     let inner = error.get_ref().expect("it has a cause");
@@ -41,6 +49,12 @@ fn assert_misaligned(result: io::Result<usize>, memory_bytes: u32, offset_bytes:
         (cause.memory_bytes, cause.offset_bytes),
         (memory_bytes, offset_bytes)
     );
+    assert_eq!([cause.offset, cause.len, cause.address], misfit);
+    let text = error.to_string();
+    let parts = ["the offset", "the length", "the address"];
+    let (_, told) = text.split_once("what does not fit: ").expect("it says so");
+    assert_eq!(parts.map(|part| told.contains(part)), misfit, "{text}");
+    assert_eq!(text.contains("AlignedBuf"), misfit[2], "{text}");
     let numbers = [memory_bytes.to_string(), offset_bytes.to_string()];
     assert!(
         numbers
@@ -59,29 +73,34 @@ fn required_refuses_what_is_not_aligned_and_says_what_is_needed() {
             return;
         };
         // Offset, length, and the address of the buffer: each alone.
-        for (at, len) in [(1, 4096), (0, 4097)] {
+        let misfits = [
+            (1, 4096, [true, false, false]),
+            (0, 4097, [false, true, false]),
+            (1, 4097, [true, true, false]),
+        ];
+        for (at, len, misfit) in misfits {
             for (result, buf) in
                 alone_and_batched!(file.read_at(file.aligned_buf(len).unwrap(), at))
             {
-                assert_misaligned(result, memory, offset);
+                assert_misaligned(result, memory, offset, misfit);
                 assert_eq!(buf.len(), len);
             }
             for (result, buf) in
                 alone_and_batched!(file.write_at(file.aligned_buf(len).unwrap(), at))
             {
-                assert_misaligned(result, memory, offset);
+                assert_misaligned(result, memory, offset, misfit);
                 assert_eq!(buf.len(), len);
             }
             let list = || vec![file.aligned_buf(len).unwrap()];
             for (result, bufs) in alone_and_batched!(file.read_vectored_at(list(), at)) {
-                assert_misaligned(result, memory, offset);
+                assert_misaligned(result, memory, offset, misfit);
                 assert_eq!(bufs[0].len(), len);
             }
         }
         if memory > 1 {
             let mut buf = file.aligned_buf(8192).unwrap();
             let (result, part) = file.read_at(&mut buf[1..4097], 0).wait();
-            assert_misaligned(result, memory, offset);
+            assert_misaligned(result, memory, offset, [false, false, true]);
             assert_eq!(part.len(), 4096);
         }
         assert!(
