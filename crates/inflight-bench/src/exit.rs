@@ -9,11 +9,11 @@ use std::fmt;
 pub(crate) const DONE: u8 = 0;
 /// Input, output or internal error.
 pub(crate) const FAILED: u8 = 1;
-/// The command line or a profile is wrong.
+/// The command line or a profile is wrong, or names what is not there.
 pub(crate) const USAGE: u8 = 2;
 /// This machine cannot do what was asked.
 pub(crate) const CANNOT: u8 = 3;
-/// Refused because data could be lost or a disk filled.
+/// Refused because data could be lost or a disk filled, or no file may be made or opened.
 pub(crate) const REFUSED: u8 = 4;
 /// Something is slower than it was, or a limit is not kept.
 pub(crate) const WORSE: u8 = 5;
@@ -28,12 +28,21 @@ pub(crate) const CODES: &str = "\
 Exit codes:
   0    done, also where there is no clear winner
   1    input, output or internal error
-  2    the command line or a profile is wrong
+  2    the command line or a profile is wrong, or names what is not there
   3    this machine cannot do what was asked
-  4    refused, because data could be lost or a disk filled
+  4    refused: data could be lost, a disk filled, or no file may be made or opened; or records
+       measure different things
   5    of `inflight compare`: something is slower than it was, or a limit is not kept
   130  stopped by Ctrl-C, and 128 and its number by another signal (143 by SIGTERM): partial
        results are shown where there are any";
+
+/// Those of `inflight doctor`.
+pub(crate) const DOCTOR_CODES: &str = "\
+Exit codes:
+  0    nothing stands in the way, or only what costs speed
+  1    input, output or internal error
+  2    the command line is wrong, or names what is not there
+  3    something cannot be done here: a line says `problem`";
 
 /// An error that knows its exit code.
 #[derive(Debug)]

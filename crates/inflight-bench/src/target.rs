@@ -52,7 +52,7 @@ pub(crate) fn examine(path: &Path) -> Result<Place> {
             size_of_device(path).map_err(|error| refused_error(path, &error))?
         }
         () => {
-            return Err(refused(format!(
+            return Err(usage(format!(
                 "{shown} is neither a directory, nor an ordinary file, nor a block device"
             )));
         }

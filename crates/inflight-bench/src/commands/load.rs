@@ -1,9 +1,10 @@
 //! Reading what was stored.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use inflight_report::Record;
 use inflight_report::merged::{self, Merged};
 use inflight_report::record::load;
@@ -28,7 +29,10 @@ struct Kind {
 /// Reads a record, from its JSON or from a page that holds it; or a merged one.
 pub(super) fn stored(path: &Path) -> Result<Stored> {
     let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("{shown} cannot be read"))?;
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => usage(format!("{shown} cannot be read: {error}")),
+        _ => anyhow!("{shown} cannot be read: {error}"),
+    })?;
     let kind = serde_json::from_str::<Kind>(&text);
     if kind.is_ok_and(|kind| kind.schema == merged::SCHEMA) {
         let merged = serde_json::from_str(&text);

@@ -46,6 +46,7 @@ pub(crate) use site::Site;
 
 /// The flags of `inflight doctor`.
 #[derive(Args, Debug)]
+#[command(after_long_help = exit::DOCTOR_CODES)]
 pub(crate) struct Flags {
     /// A directory or a file: the disk below it is looked at.
     #[arg(default_value = ".")]

@@ -90,6 +90,17 @@ fn a_help_fits_on_a_screen_and_ends_with_examples() {
 }
 
 #[test]
+fn the_doctor_tells_its_exit_codes_too() {
+    let long = printed(&["doctor", "--help"]);
+    let told = "  3    something cannot be done here";
+    assert!(
+        long.contains("Exit codes:") && long.contains(told),
+        "{long}"
+    );
+    assert!(!printed(&["doctor", "-h"]).contains("Exit codes"));
+}
+
+#[test]
 fn exit_codes_are_in_the_long_help_and_in_the_manual_page() {
     let (short, long) = (printed(&["bench", "-h"]), printed(&["bench", "--help"]));
     assert!(!short.contains("Exit codes"), "{short}");

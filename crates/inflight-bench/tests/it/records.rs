@@ -141,7 +141,7 @@ fn what_is_no_record_or_too_few_is_a_usage_error() {
     assert!(stderr(&output).contains("--assert"), "{}", stderr(&output));
     let nothing = directory.path().join("nothing.json");
     let output = run(&["show"], &[&nothing]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot be read"));
 }
 

@@ -56,9 +56,9 @@ fn a_symbolic_link_is_refused() {
 }
 
 #[test]
-fn what_is_neither_file_nor_disk_is_refused() {
+fn what_is_neither_file_nor_disk_is_a_usage_error() {
     let output = run(Path::new("/dev/null"), &["--quick"]);
-    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("nor a block device"));
 }
 
