@@ -69,9 +69,7 @@ impl Scratch {
         number: u32,
         written: &mut dyn FnMut(u64),
     ) -> Result<Self> {
-        let name = format!("inflight-{}-{seed}{SUFFIX}", std::process::id());
-        let path = directory.join(name);
-        let mut scratch = Self::open(path)?;
+        let mut scratch = Self::open(path_of(directory, seed))?;
         fill(&mut scratch.file, size_bytes, seed, number, written)
             .with_context(|| format!("writing {}", scratch.path.display()))?;
         Ok(scratch)
@@ -122,6 +120,16 @@ impl Drop for Scratch {
     }
 }
 
+fn path_of(directory: &Path, seed: u64) -> PathBuf {
+    directory.join(format!("inflight-{}-{seed}{SUFFIX}", std::process::id()))
+}
+
+/// Makes an empty test file and removes it: what would fail otherwise when it was said already how
+/// long everything takes.
+pub(crate) fn check_that_files_can_be_made(directory: &Path) -> Result<()> {
+    Scratch::open(path_of(directory, 0)).map(drop)
+}
+
 fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let directory = path.parent().unwrap_or(path).display();
     refused(format!("no test file can be made in {directory}: {error}"))
@@ -150,6 +158,17 @@ fn check_room(directory: &Path, space: Space, size_bytes: u64) -> Result<()> {
     let usable_bytes = space.free_bytes.saturating_sub(reserve_bytes);
     if size_bytes <= usable_bytes {
         return Ok(());
+    }
+    if usable_bytes == 0 {
+        return Err(refused(format!(
+            "the file system of {directory} is full: {} of {} are free, of which a tenth \
+             ({}) is left alone, and {} are needed for the test data; make room or name another \
+             place",
+            human(space.free_bytes),
+            human(space.total_bytes),
+            human(reserve_bytes),
+            human(size_bytes),
+        )));
     }
     Err(refused(format!(
         "a test file of {} would leave less than 10 % of the file system free: {} of {} are free, \
@@ -252,10 +271,10 @@ mod tests {
 
     #[test]
     fn what_takes_no_files_is_not_told_to_be_full() {
-        let told = |total_bytes, is_read_only| {
+        let told = |total_bytes: u64, is_read_only| {
             let space = Space {
                 total_bytes,
-                free_bytes: 0,
+                free_bytes: total_bytes / 2,
                 is_read_only,
             };
             let refused = check_room(Path::new("/x"), space, 1 << 30).unwrap_err();
@@ -265,6 +284,26 @@ mod tests {
         assert!(told(1 << 20, true).contains("mounted read-only"));
         assert!(told(0, false).contains("no space for files"));
         assert!(told(1 << 20, false).contains("10 %"));
+    }
+
+    #[test]
+    fn a_full_file_system_is_told_with_what_is_free_and_what_is_needed() {
+        let space = Space {
+            total_bytes: 100 << 30,
+            free_bytes: 9 << 30,
+            is_read_only: false,
+        };
+        let full = check_room(Path::new("/x"), space, 1 << 30).unwrap_err();
+        assert_eq!(crate::exit::code_of(&full), crate::exit::REFUSED);
+        let told = full.to_string();
+        assert!(
+            told.contains("of /x is full: 9 GiB of 100 GiB are free"),
+            "{told}"
+        );
+        assert!(
+            told.contains("(10 GiB) is left alone, and 1 GiB are needed"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl TestData {
         let size_bytes = place.size_for(options, profiles)?;
         if let Place::Directory(directory) = &place {
             scratch::check_space(directory, size_bytes)?;
+            scratch::check_that_files_can_be_made(directory)?;
         }
         Ok(Self {
             place,

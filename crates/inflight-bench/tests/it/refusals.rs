@@ -212,6 +212,24 @@ fn a_place_that_takes_no_files_is_not_told_to_be_full() {
 }
 
 #[test]
+fn where_no_file_can_be_made_is_told_before_how_long_it_takes() {
+    let directory = directory();
+    // The name of a test file is longer than what is left of the longest path.
+    let mut path = directory.path().to_owned();
+    while path.as_os_str().len() < 4_075 {
+        let left = 4_075 - path.as_os_str().len();
+        path.push("d".repeat(left.min(200)));
+    }
+    std::fs::create_dir_all(&path).unwrap();
+    let output = run(&path, &["--quick"]);
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(told.contains("no test file can be made in"), "{told}");
+    assert!(!told.contains("measuring for"), "{told}");
+    assert!(!told.contains("writing"), "{told}");
+}
+
+#[test]
 fn a_profile_that_cannot_be_set_up_costs_nothing_that_was_measured_before() {
     let directory = directory();
     let profiles = "cached-random-read,group-commit,cold-random-read";
