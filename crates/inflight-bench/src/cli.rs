@@ -10,7 +10,7 @@ use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
 use crate::exit::{CODES, usage};
 use crate::exports::Exports;
-use crate::profile::{DEFAULT_SET, check_depths};
+use crate::profile::{self, DEFAULT_SET, check_depths};
 use crate::progress::Form;
 use crate::size;
 use crate::strategy::{self, FIO_CHECKS, Strategy};
@@ -112,7 +112,8 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     size: Option<u64>,
 
-    /// Measured rounds; in each, every cell runs once, in shuffled order [default: 8].
+    /// Measured rounds; in each, every cell runs once, in shuffled order [default: 8, with
+    /// --quick 6].
     ///
     /// From 6 on, the cells that the verdict and the worst regret rest on get as many fresh ones.
     #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
@@ -244,7 +245,12 @@ pub(crate) fn command(known: &[&'static dyn Strategy]) -> clap::Command {
     let (usual, others) = (strategy::names(&usual), strategy::names(&others));
     let help = format!("Ways of doing I/O: {usual}; only when named: {others}");
     Cli::command().mut_subcommand("bench", |bench| {
-        bench.mut_arg("strategy", |strategy| strategy.help(help))
+        let bench = bench.mut_arg("strategy", |strategy| strategy.help(help));
+        bench.mut_arg("profile", |profile| {
+            let told = profile.get_long_help().map(ToString::to_string);
+            let told = told.unwrap_or_default();
+            profile.long_help(format!("{told}\n\n{}", profile::list()))
+        })
     })
 }
 

@@ -71,6 +71,14 @@ pub(super) fn set(name: &str) -> Option<Vec<&'static str>> {
     known.find_map(|(known, members)| (*known == name).then(|| members.to_vec()))
 }
 
+/// All profiles, and what the sets stand for, for the help.
+pub(crate) fn list() -> String {
+    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+    let set = |(name, members): &(&str, &[&str])| format!("`{name}` is {}.", members.join(", "));
+    let sets: Vec<String> = SETS.iter().map(set).collect();
+    format!("Profiles are {}.\n\n{}", names.join(", "), sets.join(" "))
+}
+
 /// All names: of profiles, then of sets.
 pub(super) fn names() -> Vec<&'static str> {
     let profiles = BUILT_IN.iter().map(|(name, _)| *name);

@@ -15,7 +15,7 @@ use crate::exit::usage;
 use crate::size;
 use crate::work::Work;
 
-pub(crate) use built_in::DEFAULT_SET;
+pub(crate) use built_in::{DEFAULT_SET, list};
 
 /// The largest queue depth that is accepted: no device has more requests than this.
 pub(crate) const MAX_DEPTH: u32 = 4096;

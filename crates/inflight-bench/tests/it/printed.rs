@@ -90,6 +90,21 @@ fn a_help_fits_on_a_screen_and_ends_with_examples() {
 }
 
 #[test]
+fn the_long_help_lists_profiles_and_both_defaults_of_rounds() {
+    let long = printed(&["bench", "--help"]);
+    let words: Vec<&str> = long.split_whitespace().collect();
+    let told = words.join(" ");
+    for name in ["cold-range-read,", "group-commit,", "many-files-cold."] {
+        assert!(told.contains(name), "{name}: {told}");
+    }
+    assert!(
+        told.contains("`default` is direct-random-read, cached"),
+        "{told}"
+    );
+    assert!(told.contains("[default: 8, with --quick 6]"), "{told}");
+}
+
+#[test]
 fn the_doctor_tells_its_exit_codes_too() {
     let long = printed(&["doctor", "--help"]);
     let told = "  3    something cannot be done here";
