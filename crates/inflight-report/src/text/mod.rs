@@ -113,10 +113,14 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
         let worst = regret::worst(regrets)?;
         let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
         let (road, reference) = (find(&worst.cell)?, find(&worst.reference)?);
+        let all = regrets.len();
+        let open = match all - within - beyond {
+            0 => String::new(),
+            open => format!(", and {open} need more rounds to tell"),
+        };
         Some(format!(
-            "{who}: {within} of {} cells are at most 3 % behind with their whole interval, and \
-             {beyond} are further with theirs. At worst, in {}: {}.",
-            regrets.len(),
+            "{who}: of {all} cells, {within} certainly keep up with the best of the others (at \
+             most 3 % behind), {beyond} certainly do not{open}. At worst, in {}: {}.",
             worst.profile,
             regret_in_words(worst, road, reference, access_of(road, &record.profiles))
         ))
@@ -285,8 +289,9 @@ fn legend(screen: &mut Screen, record: &Record) {
     let text = format!(
         "depth: how many operations are in flight at a time. {versus}: ratio{ends}; = no real \
          difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
-         of them, took no longer.{regret} disk: share of the bytes that the device served or \
-         took. – not known."
+         of them, took no longer.{regret} disk: bytes that the device served or took, over those \
+         that were asked for; more than 100 % are readahead, or what a file system writes about \
+         files, as its journal. – not known."
     );
     screen.prose(&text, 1, Paint::Plain);
     let known = NAMES.iter().filter(|(name, _)| has(name));

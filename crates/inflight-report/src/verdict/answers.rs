@@ -159,7 +159,10 @@ pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
     (!said.is_empty()).then(|| format!("At worst, {}.", said.join("; ")))
 }
 
-/// A regret by the bad end of its interval, with the rest of it.
+/// Ends of an interval that are so many times apart say nothing.
+const TOO_WIDE: f64 = 2.0;
+
+/// A regret by the bad end of its interval, with the rest of it; or that there is none to tell.
 pub(crate) fn regret_in_words(
     regret: &Regret,
     road: &Cell,
@@ -167,23 +170,38 @@ pub(crate) fn regret_in_words(
     access: Access,
 ) -> String {
     let fresh = match is_confirmed(reference, road) {
-        true => ", on fresh rounds",
-        false => "",
+        true => "measured by fresh rounds",
+        false => "measured",
     };
     let [road, reference] = [road, reference].map(|cell| name_at_depth(cell, access));
-    let in_prose = |percent: f64| signed_percent(percent / 100.0).replace('%', " %");
-    let bad_end = in_prose(regret.percent_at_worst());
-    let (so_far, place) = match bad_end.starts_with('-') {
-        true => ("at least", "ahead of"),
-        false => ("up to", "behind"),
+    let measured = behind(regret.percent());
+    if regret.hi > regret.lo * TOO_WIDE {
+        return format!(
+            "how {road} compares with {reference} cannot be told, because the rounds scatter too \
+             much ({fresh}: {measured})"
+        );
+    }
+    let (worst, best) = (
+        behind(regret.percent_at_worst()),
+        behind(regret.percent_at_best()),
+    );
+    let so_far = match regret.percent_at_worst() < 0.0 {
+        true => "is at least",
+        false => "may be up to",
     };
-    format!(
-        "{road} is {so_far} {} {place} {reference} (the bad end of its interval{fresh}; in the \
-         middle {}, at the good end {})",
-        bad_end.trim_start_matches(['-', '+']),
-        in_prose(regret.percent()),
-        in_prose(regret.percent_at_best())
-    )
+    let of = if worst.ends_with("ahead") { " of" } else { "" };
+    format!("{road} {so_far} {worst}{of} {reference} ({fresh}: {measured}; at best {best})")
+}
+
+/// So many per cent behind, or ahead where they are below zero.
+fn behind(percent: f64) -> String {
+    let text = signed_percent(percent / 100.0).replace('%', " %");
+    let place = if text.starts_with('-') {
+        "ahead"
+    } else {
+        "behind"
+    };
+    format!("{} {place}", text.trim_start_matches(['-', '+']))
 }
 
 /// What costs complexity or latency and brings no speed.

@@ -186,14 +186,29 @@ fn screen_and_page_name_the_same_worst_by_its_bad_end() {
     let words: Vec<&str> = screen.split_whitespace().collect();
     let told = words.join(" ");
     let expected = format!(
-        "2 of 3 cells are at most 3 % behind with their whole interval, and 0 are further with \
-         theirs. At worst, in cached-random-read: inflight at depth 1 is up to {bad_end} behind \
-         pread, 1 thread (the bad end of its interval; in the middle -"
+        "of 3 cells, 2 certainly keep up with the best of the others (at most 3 % behind), 0 \
+         certainly do not, and 1 need more rounds to tell. At worst, in cached-random-read: \
+         inflight at depth 1 may be up to {bad_end} behind pread, 1 thread (measured: "
     );
     assert!(told.contains(&expected), "{expected}: {told}");
     let page = html::page(&record);
     let expected = format!("whichever does better: +{bad_end} (inflight at depth 1");
     assert!(page.contains(&expected), "{expected}");
+}
+
+#[test]
+fn an_interval_that_is_too_wide_is_no_finding() {
+    let mut record = two_profiles();
+    let mut slow = cell("inflight-local", 1, 9_000, 2_000, 8);
+    for (at, round) in slow.rounds.iter_mut().enumerate() {
+        round.ops = round.ops * [10, 900, 20, 300, 15, 700, 12, 500][at] / 100;
+    }
+    record.cells.push(slow);
+    let screen = text::screen(&record, text::Style::default());
+    let words: Vec<&str> = screen.split_whitespace().collect();
+    let told = "inflight, run loop at depth 1 compares with io_uring at depth 1 cannot be told, \
+                because the rounds scatter too much (measured: ";
+    assert!(words.join(" ").contains(told), "{screen}");
 }
 
 #[test]
@@ -213,9 +228,9 @@ fn the_worst_of_what_is_awaited_is_told_too() {
     record.cells.push(slow);
     let local = at(&record, "inflight-local", 1).unwrap();
     let expected = format!(
-        "Awaited, in its run loop or on tokio: 0 of 1 cells are at most 3 % behind with their \
-         whole interval, and 1 are further with theirs. At worst, in direct-random-read: inflight, \
-         run loop at depth 1 is up to {:.1} % behind",
+        "Awaited, in its run loop or on tokio: of 1 cells, 0 certainly keep up with the best of \
+         the others (at most 3 % behind), 1 certainly do not. At worst, in direct-random-read: \
+         inflight, run loop at depth 1 may be up to {:.1} % behind",
         local.percent_at_worst()
     );
     assert!(told(&record).contains(&expected), "{}", told(&record));
@@ -283,7 +298,7 @@ fn a_reference_that_was_lucky_leaves_its_place_to_the_next() {
         let mut lines = lines.filter(|line| line.label == "Regret");
         lines.next().unwrap().text
     };
-    let fresh = "(the bad end of its interval, on fresh rounds; in the middle";
+    let fresh = "(measured by fresh rounds: ";
     assert!(told(&record).contains(fresh), "{}", told(&record));
     assert!(!told(&disk(8)).contains("fresh"));
 }
