@@ -26,7 +26,7 @@ use crate::strategy::{self, FIO_CHECKS, Job, Modes, Strategy};
 use crate::target::{self, Files, Place, TestData};
 use crate::timetable::{self, Timetable};
 use crate::work::{Share, mix};
-use crate::{assemble, exit, explain, leftover, reread, show, signals};
+use crate::{assemble, doctor, exit, explain, leftover, reread, show, signals};
 
 /// Runs the benchmark and returns the exit code.
 pub(crate) fn bench(options: &Options) -> Result<u8> {
@@ -49,6 +49,11 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         clean_up(directory, progress);
     }
     let mut data = TestData::new(place, options, &plan.asked())?;
+    if plan.profiles.iter().any(|planned| planned.profile.direct()) {
+        for unfit in doctor::unfit_place(&options.target)? {
+            progress.say(&format!("Blocker: {unfit}"));
+        }
+    }
     announce(&plan, &data, progress);
     let first = plan.profiles.first().context("no profile was asked for")?;
     let begun = Instant::now();

@@ -29,11 +29,11 @@ mod scheduler;
 mod space;
 mod write_cache;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
-use inflight_report::doctor::{Examination, SCHEMA, Status};
+use inflight_report::doctor::{Examination, Line, SCHEMA, Status};
 use inflight_report::record::Tool;
 use inflight_report::text::doctor::examination;
 
@@ -121,6 +121,22 @@ pub(crate) fn run(flags: &Flags) -> Result<u8> {
         0 => exit::DONE,
         _ => exit::CANNOT,
     })
+}
+
+/// What makes a place unfit for measuring a disk, that it is memory: known before anything is.
+pub(crate) fn unfit_place(named: &Path) -> Result<Vec<String>> {
+    let found = file_system::check(&Site::examine(named)?).into_iter();
+    let unfit = found.filter(|found| found.line.status == Status::Problem);
+    let told = unfit.map(|Found { line, .. }| {
+        let Line {
+            finding,
+            consequence,
+            fix,
+            ..
+        } = line;
+        format!("{finding}. {consequence}. Fix: {fix}")
+    });
+    Ok(told.collect())
 }
 
 /// What the cheap checks have to say against figures that were measured at this place.

@@ -263,6 +263,10 @@ fn a_quick_look_at_memory_says_where_to_look_instead() {
         .args(args)
         .args(SHORT);
     let output = command.args(["--size", "16m"]).output().unwrap();
+    // Before it is measured, and again with the figures.
+    let told = stderr(&output);
+    let (known, measuring) = (told.find("this is memory"), told.find("measuring for"));
+    assert!(known.is_some() && known < measuring, "{told}");
     let text = String::from_utf8(output.stdout).unwrap();
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
