@@ -44,6 +44,7 @@ const SHORTEST_QUICK_CELL: Duration = Duration::from_millis(10);
 const CELL_STEP: Duration = Duration::from_millis(5);
 /// What a strategy learns in its first thousands of operations is not what it goes on with.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(10);
+const SHORTEST_QUICK_WARMUP: Duration = Duration::from_millis(1);
 const LONGEST_WARMUP: Duration = Duration::from_millis(50);
 /// Where files grow by synced writes it is longer. A thread of the kernel writes the journal, and
 /// for 20 to 60 ms after a pause it runs on the processor of whoever waits for it: syncs take half
@@ -57,6 +58,7 @@ pub(crate) struct Plan {
     pub(crate) rounds: u32,
     pub(crate) measured: Duration,
     pub(crate) warmup: Duration,
+    shortest_warmup: Duration,
     /// Where files grow by synced writes, if it is longer.
     journal_warmup: Duration,
     pub(crate) limit: Limit,
@@ -116,6 +118,10 @@ impl Plan {
             let cells = cells(&profile, options, cpus);
             profiles.push(PlannedProfile { profile, cells });
         }
+        let (shortest_warmup, journal_warmup) = match options.quick {
+            true => (SHORTEST_QUICK_WARMUP, QUICK_JOURNAL_WARMUP),
+            false => (SHORTEST_WARMUP, JOURNAL_WARMUP),
+        };
         let mut plan = Self {
             profiles,
             rounds: if options.quick {
@@ -125,10 +131,8 @@ impl Plan {
             },
             measured: Duration::ZERO,
             warmup: Duration::ZERO,
-            journal_warmup: match options.quick {
-                true => QUICK_JOURNAL_WARMUP,
-                false => JOURNAL_WARMUP,
-            },
+            shortest_warmup,
+            journal_warmup,
             limit: Limit::None,
         };
         match options.cell_time {
@@ -148,9 +152,8 @@ impl Plan {
     fn measure_for(&mut self, measured: Duration) {
         self.measured = measured;
         self.warmup = (measured / 6)
-            .clamp(SHORTEST_WARMUP, LONGEST_WARMUP)
-            .min(measured / 2)
-            .max(Duration::from_millis(1));
+            .clamp(self.shortest_warmup, LONGEST_WARMUP)
+            .min(measured / 3);
     }
 
     /// Has the cells measured for as long as lets the rounds fit into the usual time.
