@@ -7,7 +7,7 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
@@ -52,9 +52,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Answers each number with the first byte of that block, until the client is gone.
+/// Answers each number with the first byte of that block, until the client is gone. It waits for a
+/// client that does not take its answers.
 fn serve(file: &File, mut socket: UnixStream) -> Result<(), Box<dyn Error>> {
-    socket.set_nonblocking(true)?;
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let bell = Arc::new(Bell(eventfd(0, flags)?));
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -89,7 +89,6 @@ fn serve(file: &File, mut socket: UnixStream) -> Result<(), Box<dyn Error>> {
                         reads.push(read.into_future());
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.into()),
             }
         }

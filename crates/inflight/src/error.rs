@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// The errno of an error, also of one that says more than an errno.
 ///
 /// An [`io::Error`] has an errno or something more to tell, never both: its
-/// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`] and
-/// [`WishRefused`], in which the errno is a field. This looks there too. `None` for what is not
-/// from the kernel: the end of a file, or a refusal of this library.
+/// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`],
+/// [`WishRefused`] and [`NoThread`], which have it themselves. This looks there too. `None` for
+/// what is not from the kernel: the end of a file, or a refusal of this library.
 ///
 /// ```
 /// use std::io;
@@ -35,7 +35,8 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
         told.downcast_ref()
             .map(|refused: &WishRefused| refused.errno)
     };
-    partial.or_else(sync).or_else(wish)
+    let thread = || told.downcast_ref::<NoThread>()?.cause.raw_os_error();
+    partial.or_else(sync).or_else(wish).or_else(thread)
 }
 
 /// Why an engine could not be opened as it was asked for.
@@ -247,7 +248,8 @@ impl Error for NoThread {
 
 impl From<NoThread> for io::Error {
     fn from(error: NoThread) -> Self {
-        Self::new(error.cause.kind(), error)
+        // Not as its cause, EAGAIN, which adapters take for "not ready yet" and wait.
+        Self::new(io::ErrorKind::ResourceBusy, error)
     }
 }
 

@@ -434,10 +434,14 @@ impl Bounced {
             Step::Write | Step::WriteEnd => {
                 Tells::Write(wishes.without(Wishes::THEN_SYNC), self.cover.len)
             }
-            // A write of nothing, all of which was written.
-            Step::Sync => Tells::Write(Wishes::THEN_SYNC, 0),
+            Step::Sync => Tells::Sync,
             Step::ReadHead | Step::ReadTail => Tells::Nothing,
         }
+    }
+
+    /// Whether the next request of a write is that for the end of the file.
+    pub(super) fn writes_end(&self) -> bool {
+        self.step == Step::WriteEnd
     }
 
     /// What has become of a write, if it has come so far.

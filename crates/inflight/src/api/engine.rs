@@ -14,7 +14,7 @@ use super::timeout::Sleep;
 use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
 use crate::error::{Misaligned, NoThread, SetupError, SyncFailed};
-use crate::fork::PerProcess;
+use crate::fork::{self, PerProcess};
 use crate::host::caller;
 use crate::host::choice::{Kind, Wish};
 use crate::host::driver::Drivers;
@@ -29,7 +29,7 @@ use crate::stats::Stats;
 ///
 /// Each thread that runs batches has a ring of its own in each engine, made when it is first
 /// needed and dropped when the thread ends; one that waits for single direct transfers has one as
-/// well after the first 16, as long as such rings are no more than a sixteenth of the descriptors
+/// well after the first 16, as long as such threads are no more than a sixteenth of the descriptors
 /// that the process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the
 /// child with [`crate::Forked`]; the [global](Engine::global) one is another one there.
 #[derive(Clone)]
@@ -109,6 +109,7 @@ impl Engine {
     /// When `INFLIGHT_BACKEND` demands what cannot be had, or is no backend.
     pub fn global() -> Result<&'static Self, SetupError> {
         static GLOBAL: PerProcess<OnceLock<Result<Engine, SetupError>>> = PerProcess::new();
+        fork::watch();
         let of_this = GLOBAL.get();
         of_this
             .get_or_init(Self::new)

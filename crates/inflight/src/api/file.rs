@@ -149,8 +149,8 @@ impl File {
     }
 
     /// Gives the descriptor back, unless operations whose futures were dropped are still in
-    /// flight on it: of a file with [`Direct::Auto`](crate::Direct::Auto) the one that goes through
-    /// the page cache and takes any transfer.
+    /// flight on it. That of a file with [`Direct::Auto`](crate::Direct::Auto) is no longer direct,
+    /// so that it takes any transfer.
     ///
     /// A second descriptor that the library has of the file is closed, but if somebody may have a
     /// record lock on the file it is left open as long as the process lives: a record lock of this

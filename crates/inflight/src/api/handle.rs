@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
 use super::bounce::AnyRange;
 use super::cached;
 use super::close::Closer;
@@ -125,16 +127,21 @@ impl Handle {
         }
     }
 
-    /// The descriptor alone: that through the page cache, where direct I/O is optional.
+    /// The descriptor alone. Where direct I/O is optional it is no longer direct, so that it takes
+    /// any transfer.
     pub(super) fn into_fd(mut self) -> OwnedFd {
-        let is_strict = self.is_strict;
+        let is_optional = self.buffered.is_some() && !self.is_strict;
         let [owned, buffered, twin] = self.take_fds();
-        let (fd, beside) = match buffered {
-            Some(buffered) if !is_strict => (Some(buffered), owned),
-            buffered => (owned, buffered),
-        };
-        [beside, twin].into_iter().flatten().for_each(close_beside);
-        fd.expect("it is there until the end")
+        [buffered, twin]
+            .into_iter()
+            .flatten()
+            .for_each(close_beside);
+        let fd = owned.expect("it is there until the end");
+        if is_optional && let Ok(flags) = fcntl_getfl(&fd) {
+            // One that cannot be changed is as it was.
+            let _ = fcntl_setfl(&fd, flags & !OFlags::DIRECT);
+        }
+        fd
     }
 
     /// The descriptors, to be closed.
@@ -408,6 +415,13 @@ impl Handle {
         Prepared::run(Road::Backend, self.past_the_cache(op, whole))
     }
 
+    /// As [`Handle::write_past_the_cache`], for the end of the file: it may have to read a page
+    /// first, or to be durable.
+    pub(super) fn write_through_the_cache(&self, op: Op, whole: bool) -> Prepared {
+        let request = Request::simple(op);
+        Prepared::run(Road::Pool, Request { whole, ..request })
+    }
+
     fn past_the_cache(&self, op: Op, whole: bool) -> Request {
         let limit_bytes = match op.span() {
             Some(_) => self.facts.limit_bytes,
@@ -441,7 +455,7 @@ impl Handle {
     #[cold]
     fn misaligned(&self, offset: u64, bufs: impl IntoIterator<Item = (usize, usize)>) -> Prepared {
         let (mut len, mut address) = (false, false);
-        for (start, bytes) in bufs.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        for (start, bytes) in bufs {
             len |= bytes as u64 & self.position_bits != 0;
             address |= start as u64 & self.address_bits != 0;
         }
@@ -490,11 +504,14 @@ impl Handle {
 
     /// Remembers what the answer for a write of `len` bytes tells of the file's syncs.
     pub(super) fn note_write(&self, wishes: Wishes, len: usize, answer: Answer) {
-        // All bytes were taken, so it is the sync behind them that has failed.
-        let was_synced = wishes.has(Wishes::THEN_SYNC) && answer.bytes() == len;
+        let of_device = || answer.errno().is_some_and(is_of_device);
+        // All bytes were taken, so it is the sync behind them that has failed. Where there are none
+        // it may be the write that was refused.
+        let was_taken = answer.bytes() == len && (len > 0 || of_device());
+        let was_synced = wishes.has(Wishes::THEN_SYNC) && was_taken;
         // The write-back that failed may have been that of other writes, and the kernel does not
         // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
-        let was_durable = self.is_durable(wishes) && answer.errno().is_some_and(is_of_device);
+        let was_durable = self.is_durable(wishes) && of_device();
         if was_synced || was_durable {
             self.commit.note(answer);
         }

@@ -139,8 +139,9 @@ impl OpenOptions {
     /// so that whatever is written to the rest of these blocks meanwhile is undone, by this process
     /// or another, also by another write of this kind. It is for ranges that one owner writes one
     /// after the other. What it writes to a last block that the file ends in goes through the page
-    /// cache, by a second descriptor, so that the file never is longer than it is to be. The file
-    /// has to be open for reading too.
+    /// cache, by a second descriptor, so that the file never is longer than it is to be; nobody
+    /// else is to write past the cache to the same page (4 KiB, or what the machine has) meanwhile.
+    /// The file has to be open for reading too.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -232,8 +233,8 @@ impl OpenOptions {
     /// reading as well. With [`Direct::Required`], `Unsupported` where the file system refuses
     /// direct I/O, before it is emptied ([`OpenOptions::truncate`]); with [`OpenOptions::create`]
     /// the file may have been created then, with [`OpenOptions::create_new`] it is removed again.
-    /// `Unsupported` as well where [`AnyRange::ReadsAndWrites`] cannot have its second descriptor,
-    /// because /proc is not mounted. A [`crate::SetupError`] if the global
+    /// With [`AnyRange::ReadsAndWrites`] also those of the second opening, and `Unsupported` where
+    /// /proc is not mounted. A [`crate::SetupError`] if the global
     /// engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = or_global(self.engine.clone())?;
@@ -256,6 +257,10 @@ impl OpenOptions {
 
     /// Refuses what cannot work.
     fn check(&self) -> io::Result<()> {
+        if self.changes.empties && !self.writes {
+            // As the standard library, which is not told where a file has to be direct.
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
         match self.any_range == AnyRange::ReadsAndWrites && self.writes && !self.reads {
             true => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -286,25 +291,20 @@ impl OpenOptions {
         flags: i32,
         statx: &libc::statx,
     ) -> io::Result<Opened> {
-        if self.direct != Direct::Required {
-            return self.finish(fd, flags, statx, is_filtered());
+        let made = match self.direct {
+            Direct::Required => make_direct(&fd, flags, statx),
+            Direct::Off | Direct::Auto => Ok(()),
+        };
+        let opened = made.and_then(|()| self.finish(fd, flags, statx, is_filtered()));
+        if opened.is_err() && self.changes.is_new {
+            // Nobody wants it, and it was not there. What cannot be removed stays.
+            let _ = fs::remove_file(path);
         }
-        if let Err(refusal) = make_direct(&fd, flags, statx) {
-            if self.changes.is_new {
-                // Nobody wants it, and it was not there. What cannot be removed stays.
-                let _ = fs::remove_file(path);
-            }
-            return Err(refusal);
-        }
-        if !self.changes.empties || kind_of(statx) != libc::S_IFREG || statx.stx_size == 0 {
-            return self.finish(fd, flags, statx, is_filtered());
-        }
-        rustix::fs::ftruncate(&fd, 0)?;
-        let statx = self::statx(fd.as_raw_fd())?;
-        self.finish(fd, flags, &statx, is_filtered())
+        opened
     }
 
-    /// How the file is opened at first: one that has to be direct is emptied only when it is.
+    /// How the file is opened at first: one that has to be direct is emptied when nothing can
+    /// refuse it any more.
     fn first(&self) -> fs::OpenOptions {
         let mut inner = self.inner.clone();
         if self.direct == Direct::Required {
@@ -341,8 +341,13 @@ impl OpenOptions {
             false => Wanted::Unfiltered,
         };
         if self.maps {
+            let size = if self.changes.empties {
+                0
+            } else {
+                statx.stx_size
+            };
             // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
-            match unsafe { Mapping::new(opened.fd.as_raw_fd(), statx.stx_size) } {
+            match unsafe { Mapping::new(opened.fd.as_raw_fd(), size) } {
                 Ok(mapping) => opened.mapping = Some(mapping),
                 Err(why) => opened.not_mapped = Some(why),
             }
@@ -350,7 +355,8 @@ impl OpenOptions {
         Ok(opened)
     }
 
-    /// A file that is direct. Ends of writes of any range go through the page cache.
+    /// A file that is direct, which is emptied now if it is to be. Ends of writes of any range go
+    /// through the page cache.
     fn describe_required(
         &self,
         fd: OwnedFd,
@@ -363,6 +369,10 @@ impl OpenOptions {
             false => None,
         };
         let mut opened = describe(fd, flags, statx)?;
+        if self.changes.empties && kind_of(statx) == libc::S_IFREG && opened.len > 0 {
+            rustix::fs::ftruncate(&opened.fd, 0)?;
+            opened.len = 0;
+        }
         opened.buffered = buffered;
         Ok(opened)
     }
@@ -391,11 +401,15 @@ pub(super) fn kind_of(statx: &libc::statx) -> u32 {
 
 #[cold]
 fn not_again(cause: io::Error) -> io::Error {
+    let (kind, remedy) = match cause.kind() {
+        io::ErrorKind::NotFound => (io::ErrorKind::Unsupported, "mount /proc, or "),
+        kind => (kind, ""),
+    };
     let what = format!(
         "any_range(AnyRange::ReadsAndWrites) opens the file a second time, by way of \
-         /proc/thread-self/fd, which failed: {cause}; mount /proc, or use AnyRange::Reads"
+         /proc/thread-self/fd, which failed: {cause}; {remedy}use AnyRange::Reads"
     );
-    io::Error::new(io::ErrorKind::Unsupported, what)
+    io::Error::new(kind, what)
 }
 
 /// Makes an open file direct. Not done when opening: open(2) creates a file before it refuses

@@ -56,14 +56,23 @@ pub(super) enum Tells {
     Nothing,
     /// It is a write of so many bytes.
     Write(Wishes, usize),
+    /// It is a sync behind one.
+    Sync,
 }
 
 impl<B: Send> Kept for Rest<B> {
     fn over(self: Box<Self>, answer: Answer) {
         // A failed sync has to be remembered, also if nobody waits for it.
-        if let (Some(handle), Tells::Write(wishes, len)) = (&self.handle, self.tells) {
-            handle.note_write(wishes, len, answer);
-            handle.leaves_to_flush(wishes, answer);
+        let Some(handle) = &self.handle else {
+            return;
+        };
+        match self.tells {
+            Tells::Nothing => {}
+            Tells::Write(wishes, len) => {
+                handle.note_write(wishes, len, answer);
+                handle.leaves_to_flush(wishes, answer);
+            }
+            Tells::Sync => handle.commit().note(answer),
         }
     }
 }

@@ -172,24 +172,16 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         let span = span_of(&self.buf);
         let handle = self.file.handle();
         let wishes = handle.hints().heard(&mut self.wishes, true);
-        if span.len == 0 {
-            // No block is concerned, so any position will do.
-            let fd = handle.raw_fd();
-            let op = Op::WriteAt {
-                fd,
-                span,
-                offset: 0,
-                wishes,
-            };
-            return handle.write_past_the_cache(op, self.all);
-        }
         let bounced = match aligned(&mut self.bounced, self.file, span, self.offset) {
             Ok(bounced) => bounced,
             Err(answer) => return Prepared::answered(answer),
         };
         // SAFETY: the span is that of our buffer.
         let (op, whole) = unsafe { bounced.write(handle.fds(), span, self.all, wishes) };
-        handle.write_past_the_cache(op, whole)
+        match bounced.writes_end() {
+            true => handle.write_through_the_cache(op, whole),
+            false => handle.write_past_the_cache(op, whole),
+        }
     }
 
     fn is_short(&self) -> bool {

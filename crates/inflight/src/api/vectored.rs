@@ -58,23 +58,19 @@ unsafe impl Send for List {}
 unsafe impl Sync for List {}
 
 impl List {
-    /// One call takes at most so many buffers; the transfer is short if there are more.
-    pub(super) fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
-        self.fill_with(spans.take(usize::try_from(IOVECS_MAX).expect("1024")))
-    }
-
-    /// As [`List::fill`], but a whole transfer has all that hold something: a call with none but
-    /// empty ones would look like the end of the file.
+    /// One call takes at most so many buffers; the transfer is short if there are more, but for a
+    /// whole one, which goes on with the others.
     fn fill_for(&mut self, whole: bool, spans: impl Iterator<Item = Span>) -> Iovecs {
-        match whole {
-            true => self.fill_with(spans.filter(|span| span.len > 0)),
-            false => self.fill(spans),
-        }
+        let most = usize::try_from(IOVECS_MAX).expect("1024");
+        self.fill(spans.take(if whole { usize::MAX } else { most }))
     }
 
-    fn fill_with(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
+    /// Those that hold something: a call with none but empty ones would look like the end of the
+    /// file, and kernels look at the addresses of empty ones too where transfers are direct.
+    pub(super) fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
         self.0.clear();
-        self.0.extend(spans.map(|span| libc::iovec {
+        let full = spans.filter(|span| span.len > 0);
+        self.0.extend(full.map(|span| libc::iovec {
             iov_base: span.start.cast(),
             iov_len: span.len,
         }));

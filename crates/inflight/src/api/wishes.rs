@@ -140,8 +140,11 @@ macro_rules! notes {
             /// tell it again to a sync that begins before the result is looked at.
             #[cold]
             pub(super) fn note_failed(&self, answer: Answer) {
-                if let Tells::Write(wishes, len) = self.tells() {
-                    self.file.handle().note_write(wishes, len, answer);
+                let handle = self.file.handle();
+                match self.tells() {
+                    Tells::Nothing => {}
+                    Tells::Write(wishes, len) => handle.note_write(wishes, len, answer),
+                    Tells::Sync => handle.commit().note(answer),
                 }
             }
         }

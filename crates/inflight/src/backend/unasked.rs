@@ -23,12 +23,11 @@ impl Unasked {
 
     /// A place for another one, if there is room.
     pub(crate) fn take(&'static self) -> Option<Place> {
-        if self.0.load(Ordering::Relaxed) >= most() {
-            return None;
-        }
-        // Of several at a time, one too many does no harm.
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Some(Place(&self.0))
+        let order = Ordering::Relaxed;
+        let next = |open| (open < most()).then_some(open + 1);
+        let taken = self.0.fetch_update(order, order, next);
+        // A place that is made is given back when it is dropped, so it is made only if taken.
+        taken.ok().map(|_| Place(&self.0))
     }
 }
 

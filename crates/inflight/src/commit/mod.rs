@@ -123,7 +123,7 @@ pub(crate) struct Commit {
     errno: AtomicI32,
     /// About so many bytes have been written by way of the handle since the last flush began.
     unflushed: AtomicU64,
-    /// Whether there is data that can be lost: a pipe only answers that it has no sync.
+    /// A regular file or a block device. What others say may be that they have no sync.
     is_storage: bool,
     flush: Box<dyn Flush>,
 }
@@ -194,8 +194,12 @@ impl Commit {
     /// the file system or the device said, ESTALE or ETIMEDOUT as well as EIO, and an fsync that
     /// has told of it once does not do so again.
     pub(crate) fn note(&self, answer: Answer) {
-        let errno = answer.errno().filter(|errno| !Refusal::is_one(*errno));
-        if let (Some(errno), true) = (errno, self.is_storage) {
+        let is_lasting = |errno: &i32| match *errno {
+            // Of a pipe or a device that has no sync: there is nothing to be lost.
+            libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => self.is_storage,
+            errno => !Refusal::is_one(errno),
+        };
+        if let Some(errno) = answer.errno().filter(is_lasting) {
             // The first one stands.
             let _ = self
                 .errno

@@ -69,9 +69,13 @@ fn a_flush_is_no_success_if_a_write_was_told_of_its_error() {
 }
 
 #[test]
-fn what_has_no_data_forgets_that_it_cannot_be_synced() {
+fn what_is_no_storage_forgets_that_it_has_no_sync_and_nothing_else() {
     let commit = Commit::new(Unflushed, false);
     let refused = Answer::failed(libc::EINVAL, 0);
     assert_eq!(commit.settle(refused), refused);
     assert_eq!(commit.failure(), None);
+    // A directory.
+    let failed = Answer::failed(libc::EIO, 0);
+    assert_eq!(commit.settle(failed), failed);
+    assert_eq!(commit.failure(), Some(libc::EIO));
 }

@@ -72,7 +72,7 @@ impl Lease<'_> {
             let at_least = match next == count {
                 // Others wait for these flushes, and must not be told of a success meanwhile if one
                 // has failed.
-                true if this.syncs.leads() => 1,
+                _ if this.syncs.leads() => 1,
                 true => in_flight,
                 false => wait_for(in_flight),
             };

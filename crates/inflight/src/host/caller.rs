@@ -213,12 +213,11 @@ impl Lease<'_> {
         road: Road,
         request: Request,
     ) -> Option<Answer> {
-        let copies = matches!(road, Road::Copy | Road::CopyBlind | Road::CopySlow);
-        let may_wait = matches!(road, Road::Slow | Road::Served | Road::Blind | Road::Ask);
-        if (copies || may_wait || road == Road::Plain) && self.proactor().has_queued() {
-            // The device works while this thread copies, or waits: for a flush of another file
-            // others may wait as well.
-            self.proactor().submit();
+        if matches!(
+            road,
+            Road::Copy | Road::CopyBlind | Road::CopySlow | Road::Plain
+        ) {
+            self.hand_over_queued();
         }
         // A warm read that comes here is a sample.
         let is_blind = matches!(road, Road::Blind | Road::Served);
@@ -248,12 +247,12 @@ impl Lease<'_> {
                     Look::Done(answer) => Some(answer),
                     Look::WouldWait => None,
                     // A ring would hand it to a worker of the kernel.
-                    Look::Refused => Some(time(operation, &request)),
+                    Look::Refused => Some(self.time_here(operation, &request)),
                 }
             }
             (Road::Warm | Road::Memory | Road::Slow, true) | (Road::Blind | Road::Served, true) => {
                 self.proactor().tally().plain_calls.add(1);
-                Some(time(operation, &request))
+                Some(self.time_here(operation, &request))
             }
             (Road::Submit, _) => {
                 request = request.submitted();
@@ -275,6 +274,21 @@ impl Lease<'_> {
             None => unsafe { self.proactor().push(token, &request) },
         }
         answer
+    }
+
+    /// Makes a call that may wait, and learns from how long it takes.
+    fn time_here<O: Prepare>(&mut self, operation: &mut O, request: &Request) -> Answer {
+        self.hand_over_queued();
+        time(operation, request)
+    }
+
+    /// The device works while this thread copies, or waits in a call: others may wait for a flush
+    /// that is queued here.
+    #[inline]
+    fn hand_over_queued(&mut self) {
+        if self.proactor().has_queued() {
+            self.proactor().submit();
+        }
     }
 
     /// True once in [`SAMPLE_EVERY`] reads.
@@ -442,6 +456,9 @@ impl Lease<'_> {
                     // SAFETY: as above.
                     unsafe { self.proactor().push(token, &request) };
                     return Start::InFlight;
+                }
+                if road == Road::Served {
+                    self.hand_over_queued();
                 }
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);

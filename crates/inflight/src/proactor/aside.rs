@@ -130,7 +130,10 @@ impl Proactor {
         let (user_data, op) = (self.slots.user_data(index), self.slots.get(index).op);
         let unserved = &mut self.aside.unserved[op.kind()];
         let is_refused = &mut self.refused[op.kind()];
-        if *unserved > 0 || !*is_refused {
+        // Reads are made by a ring without a worker. One of them was given up because its thread
+        // has ended, which says nothing of others.
+        let is_read = matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
+        if !is_read && (*unserved > 0 || !*is_refused) {
             (*unserved, *is_refused) = (UNSERVED, true);
         }
         self.tally.retries.add(1);

@@ -139,7 +139,7 @@ fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
             read.wait();
             let more = open() - before;
             counted.wait();
-            // A sixteenth, and what several threads took at the same moment.
+            // A sixteenth are rings.
             assert!((1..=20).contains(&more), "{more} descriptors more");
         });
     });

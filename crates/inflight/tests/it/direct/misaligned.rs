@@ -328,6 +328,10 @@ fn a_file_that_can_be_direct_is_emptied() {
         if required("a file that is emptied", engine, path.path()).is_none() {
             return;
         }
+        let only_read = OpenOptions::new().read(true).truncate(true).engine(engine);
+        let refused = only_read.direct(Direct::Required).open(path.path());
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(fs::read(path.path()).unwrap().len(), 5000);
         let options = read_write(engine).truncate(true).direct(Direct::Required);
         for awaits in [false, true] {
             let file = match awaits {
@@ -366,6 +370,13 @@ fn transfers_of_no_bytes_fit_everywhere() {
         };
         for (result, _) in alone_and_batched!(lists()) {
             assert_eq!(result.unwrap(), 4096);
+        }
+        // Its address is aligned to nothing.
+        let mut block = file.aligned_buf(4096).unwrap();
+        for bufs in [vec![&mut [][..], &mut block[..]], vec![&mut [][..]]] {
+            let expected = bufs.iter().map(|buf| buf.len()).sum::<usize>();
+            let (result, _) = file.read_vectored_at(bufs, 0).wait();
+            assert_eq!(result.unwrap(), expected);
         }
         assert!(fs::read(path.path()).unwrap() == pattern(4096));
     });

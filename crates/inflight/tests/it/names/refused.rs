@@ -23,7 +23,7 @@ fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
             let (path, file) = open_file(engine, &folder);
             let failed = pollster::block_on(metadata(ELSEWHERE).on(engine).into_future());
             let error = failed.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
             let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
             let NoThread { cause } = inner.expect("it says why");
             assert_eq!(cause.raw_os_error(), Some(libc::EAGAIN));
