@@ -114,6 +114,9 @@ fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
+    if locked_memory_is_scarce() {
+        return skip(test, "its rings would leave those of other tests no memory");
+    }
     in_own_process(test, None, || {
         set_limit(libc::RLIMIT_NOFILE, 160);
         let engine = Engine::builder().backend(BackendKind::Uring).build();
