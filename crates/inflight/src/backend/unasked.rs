@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::fork::PerProcess;
+
 /// Of the descriptors that the process may have, one in so many at most, of each kind.
 const ONE_IN: u64 = 16;
 
-/// Those of one kind that are open, of the whole process.
-pub(crate) struct Unasked(AtomicU32);
+/// Those of one kind that are open, of the whole process. In a forked child those of threads that
+/// are not there do not count.
+pub(crate) struct Unasked(PerProcess<AtomicU32>);
 
 /// The place of one that is open, or is about to be opened.
 #[derive(Debug)]
@@ -18,16 +21,16 @@ pub(crate) struct Place(&'static AtomicU32);
 
 impl Unasked {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self(PerProcess::new())
     }
 
     /// A place for another one, if there is room.
     pub(crate) fn take(&'static self) -> Option<Place> {
-        let order = Ordering::Relaxed;
+        let (open, order) = (self.0.get(), Ordering::Relaxed);
         let next = |open| (open < most()).then_some(open + 1);
-        let taken = self.0.fetch_update(order, order, next);
+        let taken = open.fetch_update(order, order, next);
         // A place that is made is given back when it is dropped, so it is made only if taken.
-        taken.ok().map(|_| Place(&self.0))
+        taken.ok().map(|_| Place(open))
     }
 }
 
