@@ -14,17 +14,31 @@ use crate::op::{Iovecs, KINDS, Op, Request, Span, Wishes};
 
 const CONTENT: &[u8; 4] = b"abcd";
 
+/// A proactor with a pool, beside such a ring.
+fn beside(faults: Faults) -> Proactor {
+    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
+    Proactor::new(ring, 8, [true; KINDS]).with_pool(Arc::new(Pool::new(1)))
+}
+
 /// Bytes moved by a request for the pool, and how many calls it took there, beside a ring that
 /// refuses everything.
 fn moved(request: &Request) -> (usize, u64) {
-    let faults = Faults::new(1).errors(libc::ECANCELED, 1000);
-    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
-    let mut proactor = Proactor::new(ring, 8, [true; KINDS]).with_pool(Arc::new(Pool::new(1)));
+    let mut proactor = beside(Faults::new(1).errors(libc::ECANCELED, 1000));
     // SAFETY: the caller keeps the memory until this returns, and the answer has come by then.
     unsafe { proactor.push(1, request) };
     let answer = proactor.turn_for_one();
     assert_eq!(answer.errno(), None);
     (answer.bytes(), proactor.tally().pool_calls.get())
+}
+
+/// Has the pool read the content of a file into more than that, all of it if it can.
+fn assert_read_to_the_end(op: Op) {
+    let request = Request {
+        whole: true,
+        ..Request::simple(op).aside()
+    };
+    let all_and_then_the_end = (CONTENT.len(), 2);
+    assert_eq!(moved(&request), all_and_then_the_end);
 }
 
 fn span(buf: &mut [u8]) -> Span {
@@ -89,15 +103,7 @@ fn a_list_that_is_to_be_filled_is_read_on_in_the_pool() {
         offset: 0,
         wishes: Wishes::NONE,
     };
-    let request = Request {
-        whole: true,
-        ..Request::simple(op).aside()
-    };
-    assert_eq!(
-        moved(&request),
-        (CONTENT.len(), 2),
-        "the second found the end"
-    );
+    assert_read_to_the_end(op);
     assert_eq!(bufs, [*b"abc", *b"d\0\0"]);
 }
 
@@ -112,23 +118,13 @@ fn a_short_transfer_of_the_pool_is_resumed_there() {
         offset: 0,
         wishes: Wishes::NONE,
     };
-    let request = Request {
-        whole: true,
-        ..Request::simple(op).aside()
-    };
-    assert_eq!(
-        moved(&request),
-        (CONTENT.len(), 2),
-        "the second found the end"
-    );
+    assert_read_to_the_end(op);
     assert_eq!(&buf, b"abcd\0\0\0\0");
 }
 
 /// A proactor beside a ring that can have no worker for this kind of operation.
 fn unserved(kind: &'static str) -> Proactor {
-    let faults = Faults::new(1).refuse(kind, libc::ECANCELED);
-    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
-    Proactor::new(ring, 8, [true; KINDS]).with_pool(Arc::new(Pool::new(1)))
+    beside(Faults::new(1).refuse(kind, libc::ECANCELED))
 }
 
 #[test]

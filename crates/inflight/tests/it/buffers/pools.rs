@@ -310,22 +310,29 @@ fn kernel_can_clone() -> bool {
         .is_ok()
 }
 
+/// An engine with rings in a process where nobody else pins memory: this test, started again. None
+/// in the one that starts it, or with the reason said.
+fn alone_or_skip(name: &str) -> Option<Engine> {
+    const ALONE: &str = "INFLIGHT_TEST_PINNED";
+    if !is_rerun(ALONE) {
+        let ended = rerun(name, ALONE).status();
+        assert!(ended.is_ok_and(|status| status.success()));
+        return None;
+    }
+    if locked_memory_is_scarce() {
+        skip(
+            name,
+            "locked memory is scarce, so that nothing is registered",
+        );
+        return None;
+    }
+    uring_or_skip(name)
+}
+
 #[test]
 fn the_rings_of_all_threads_share_one_registration() {
     const NAME: &str = "buffers::pools::the_rings_of_all_threads_share_one_registration";
-    const ALONE: &str = "INFLIGHT_TEST_PINNED";
-    if !is_rerun(ALONE) {
-        // Alone in a process: others pin memory too.
-        assert!(rerun(NAME, ALONE).status().unwrap().success());
-        return;
-    }
-    if locked_memory_is_scarce() {
-        return skip(
-            NAME,
-            "locked memory is scarce, so that nothing is registered",
-        );
-    }
-    let Some(engine) = uring_or_skip(NAME) else {
+    let Some(engine) = alone_or_skip(NAME) else {
         return;
     };
     if !kernel_can_clone() {
@@ -389,19 +396,7 @@ async fn has_let_go(file: &File) -> bool {
 #[test]
 fn a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it() {
     const NAME: &str = "buffers::pools::a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it";
-    const ALONE: &str = "INFLIGHT_TEST_LET_GO";
-    if !is_rerun(ALONE) {
-        // Alone in a process: others pin memory too.
-        assert!(rerun(NAME, ALONE).status().unwrap().success());
-        return;
-    }
-    if locked_memory_is_scarce() {
-        return skip(
-            NAME,
-            "locked memory is scarce, so that nothing is registered",
-        );
-    }
-    let Some(engine) = uring_or_skip(NAME) else {
+    let Some(engine) = alone_or_skip(NAME) else {
         return;
     };
     let (_path, file) = file_past_the_cache(&engine);
