@@ -43,8 +43,6 @@ pub struct Handle {
     address_bits: u64,
     /// Whether nothing is to go through the page cache, however it is aligned.
     is_strict: bool,
-    /// Whether a misaligned request is refused before the kernel sees it.
-    refuses_misaligned: bool,
     has_positions: bool,
     /// A regular file or a block device. Others may take writes and have no sync.
     is_storage: bool,
@@ -101,7 +99,6 @@ impl Handle {
         let needed = opened.alignment.or_assumed();
         Self {
             is_strict: opened.required,
-            refuses_misaligned: opened.required && opened.alignment != Alignment::Unknown,
             fd,
             owned: Some(opened.fd),
             buffered: opened.buffered,
@@ -442,7 +439,8 @@ impl Handle {
     fn descriptor(&self, fits: bool) -> Option<(RawFd, Facts)> {
         match &self.buffered {
             _ if fits || !self.facts.direct => {}
-            _ if self.refuses_misaligned => return None,
+            // Else the kernel says what it needs.
+            _ if self.is_strict && self.alignment != Alignment::Unknown => return None,
             Some(buffered) if !self.is_strict => {
                 return Some((buffered.as_raw_fd(), self.facts.buffered()));
             }

@@ -217,7 +217,7 @@ impl Lease<'_> {
             road,
             Road::Copy | Road::CopyBlind | Road::CopySlow | Road::Plain
         ) {
-            self.hand_over_queued();
+            self.proactor().submit_queued();
         }
         // A warm read that comes here is a sample.
         let is_blind = matches!(road, Road::Blind | Road::Served);
@@ -278,17 +278,8 @@ impl Lease<'_> {
 
     /// Makes a call that may wait, and learns from how long it takes.
     fn time_here<O: Prepare>(&mut self, operation: &mut O, request: &Request) -> Answer {
-        self.hand_over_queued();
+        self.proactor().submit_queued();
         time(operation, request)
-    }
-
-    /// The device works while this thread copies, or waits in a call: others may wait for a flush
-    /// that is queued here.
-    #[inline]
-    fn hand_over_queued(&mut self) {
-        if self.proactor().has_queued() {
-            self.proactor().submit();
-        }
     }
 
     /// True once in [`SAMPLE_EVERY`] reads.
@@ -324,10 +315,7 @@ impl Lease<'_> {
             proactor,
             ..
         } = &mut **self.owned;
-        if proactor.has_queued() {
-            // The device works while this thread copies.
-            proactor.submit();
-        }
+        proactor.submit_queued();
         let has_any = Cell::new(false);
         let mut each = |token, came| match came {
             Came::Answer(answer) => {
@@ -458,7 +446,7 @@ impl Lease<'_> {
                     return Start::InFlight;
                 }
                 if road == Road::Served {
-                    self.hand_over_queued();
+                    self.proactor().submit_queued();
                 }
                 let tally = self.proactor().tally();
                 tally.plain_calls.add(1);

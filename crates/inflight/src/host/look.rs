@@ -11,7 +11,7 @@ use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
 /// Makes a transfer without waiting for the device, and lets the operation learn from it.
 #[inline]
 pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
-    if road != Road::Ask || !is_read(&request.op) {
+    if road != Road::Ask || !request.op.is_read() {
         let (seen, look) = try_now(request);
         if let Some(seen) = seen {
             operation.note(SeenOf(seen));
@@ -68,10 +68,6 @@ pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request
     seen == Seen::Refused
 }
 
-fn is_read(op: &Op) -> bool {
-    matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. })
-}
-
 #[inline]
 fn try_now(request: &Request) -> (Option<Seen>, Look) {
     if request.op.has_long_list() {
@@ -85,7 +81,7 @@ fn try_now(request: &Request) -> (Option<Seen>, Look) {
     let wanted = unsafe { wanted_bytes(&request.op) };
     let (seen, look) = match usize::try_from(result) {
         // Nothing is the end of the file, which waiting does not change.
-        Ok(moved) if moved == wanted || (moved == 0 && is_read(&request.op)) => {
+        Ok(moved) if moved == wanted || (moved == 0 && request.op.is_read()) => {
             (Seen::Hit, Look::Done(Answer::moved(moved)))
         }
         Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {

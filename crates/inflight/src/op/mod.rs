@@ -221,6 +221,11 @@ impl Op {
     }
 
     #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::ReadAt { .. } | Self::ReadVectoredAt { .. })
+    }
+
+    #[inline]
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Self::WriteAt { .. } | Self::WriteVectoredAt { .. })
     }

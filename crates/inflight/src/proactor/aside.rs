@@ -132,8 +132,7 @@ impl Proactor {
         let is_refused = &mut self.refused[op.kind()];
         // Reads are made by a ring without a worker. One of them was given up because its thread
         // has ended, which says nothing of others.
-        let is_read = matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. });
-        if !is_read && (*unserved > 0 || !*is_refused) {
+        if !op.is_read() && (*unserved > 0 || !*is_refused) {
             (*unserved, *is_refused) = (UNSERVED, true);
         }
         self.tally.retries.add(1);

@@ -165,11 +165,6 @@ impl Proactor {
         self.slots.in_flight() == 0 && self.unissued.is_empty() && self.early.is_empty()
     }
 
-    /// Whether something has been pushed that the kernel has not been told of.
-    pub(crate) fn has_queued(&self) -> bool {
-        self.queued > 0
-    }
-
     /// Whether [`Proactor::turn`] has something to hand over or to deliver at once.
     pub(crate) fn needs_turn(&self) -> bool {
         self.queued > 0 || !self.early.is_empty()
@@ -422,6 +417,15 @@ impl Proactor {
             self.salvage(broken, deliver);
         }
         self.tally.in_flight.set(u64::from(self.slots.in_flight()));
+    }
+
+    /// Hands over what has been pushed, if anything: the device works while this thread copies, or
+    /// waits in a call, and others may wait for a flush that is queued here.
+    #[inline]
+    pub(crate) fn submit_queued(&mut self) {
+        if self.queued > 0 {
+            self.submit();
+        }
     }
 
     /// Hands over what has been pushed, without a look at what has completed.

@@ -231,10 +231,7 @@ impl Movable {
         let Desk {
             proactor, taken, ..
         } = &mut self.desk;
-        if proactor.has_queued() {
-            // The device works while this thread copies.
-            proactor.submit();
-        }
+        proactor.submit_queued();
         let took = take(&mut self.gathered, waits, |token, came| match came {
             Came::Answer(answer) => self.made.push((token, answer)),
             // Nobody would tell the task of what a thread of the pool has done.

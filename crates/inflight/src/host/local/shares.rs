@@ -182,10 +182,7 @@ impl Loop<'_> {
 
     /// Takes answers that are there, or made by this thread, or waited for. False if there is none.
     fn take_some(&self, lease: &mut Lease<'_>, waits: bool) -> bool {
-        if lease.proactor().has_queued() {
-            // The device works while this thread copies.
-            lease.proactor().submit();
-        }
+        lease.proactor().submit_queued();
         let mut answering = self.answering();
         let mut missed = self.shares.missed.borrow_mut();
         let took = take(lease.gathered(), waits, |token, came| match came {
