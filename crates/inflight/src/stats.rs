@@ -295,9 +295,9 @@ impl Counters {
 /// atomic addition.
 mod place {
     use std::cell::Cell;
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{PLACES, lock};
+    use super::PLACES;
 
     /// Not asked for yet.
     const UNKNOWN: usize = usize::MAX;
@@ -309,23 +309,28 @@ mod place {
         static OWNED: Owned = Owned::new();
     }
 
-    static FREE: Mutex<Option<Vec<usize>>> = Mutex::new(None);
+    /// A bit for each number that belongs to nobody. No lock: a thread that comes or goes while
+    /// another forks would hold it for ever in the child, where it is not.
+    static FREE: AtomicU64 = AtomicU64::new(u64::MAX);
+    const _: () = assert!(PLACES == u64::BITS as usize, "a bit for each");
 
     struct Owned(usize);
 
     impl Owned {
         fn new() -> Self {
-            let mut free = lock(&FREE);
-            let free = free.get_or_insert_with(|| (0..PLACES).rev().collect());
-            Self(free.pop().unwrap_or(NONE))
+            // Who has a number from here on finds what its last owner has counted.
+            let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
+            let without_first = |free: u64| (free != 0).then(|| free & (free - 1));
+            let free = FREE.fetch_update(before, after, without_first);
+            Self(free.map_or(NONE, |free| free.trailing_zeros() as usize))
         }
     }
 
     impl Drop for Owned {
         fn drop(&mut self) {
             PLACE.set(NONE);
-            if let (Some(free), true) = (lock(&FREE).as_mut(), self.0 < PLACES) {
-                free.push(self.0);
+            if self.0 < PLACES {
+                FREE.fetch_or(1 << self.0, Ordering::AcqRel);
             }
         }
     }
@@ -344,5 +349,43 @@ mod place {
         let place = OWNED.try_with(|owned| owned.0).unwrap_or(NONE);
         PLACE.set(place);
         place
+    }
+
+    #[cfg(all(test, not(loom)))]
+    mod tests {
+        use std::collections::BTreeSet;
+        use std::sync::Barrier;
+        use std::thread;
+
+        use super::*;
+
+        /// Numbers of so many threads, all of which are there at the same time.
+        fn of_threads(count: usize) -> Vec<usize> {
+            let all_have_one = Barrier::new(count);
+            thread::scope(|scope| {
+                let ask = || {
+                    let number = of_this_thread();
+                    all_have_one.wait();
+                    number
+                };
+                let threads: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
+                let ended = threads.into_iter().map(|one| one.join());
+                ended.map(|number| number.expect("no panic")).collect()
+            })
+        }
+
+        #[test]
+        fn each_living_thread_has_another_number_and_leaves_it_to_later_ones() {
+            // Other tests have some; far more than there are come and go.
+            for _ in 0..20 {
+                let numbers = of_threads(20);
+                let different: BTreeSet<_> = numbers.iter().copied().collect();
+                assert!(numbers.iter().all(|number| *number < NONE), "{numbers:?}");
+                assert_eq!(different.len(), numbers.len(), "{numbers:?}");
+            }
+            let many = of_threads(2 * PLACES);
+            let without = many.iter().filter(|number| **number == NONE).count();
+            assert!(without >= PLACES, "{many:?}");
+        }
     }
 }
