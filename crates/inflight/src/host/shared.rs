@@ -84,8 +84,8 @@ pub(crate) struct Shared {
     pooled: Option<Arc<Pooled>>,
     /// Started when the first future needs them.
     drivers: OnceLock<Drivers>,
-    /// Held while they are started.
-    starting: Mutex<()>,
+    /// Held while they are started: when there was no thread for one, if that was so.
+    starting: Mutex<Option<Instant>>,
     /// The lanes of tokio's runtimes.
     #[cfg(feature = "tokio")]
     pub(crate) lanes: Arc<Lanes>,
@@ -123,7 +123,7 @@ impl Shared {
             last_refusal: Mutex::new(None),
             no_thread: Mutex::new(None),
             drivers: OnceLock::new(),
-            starting: Mutex::new(()),
+            starting: Mutex::new(None),
             #[cfg(feature = "tokio")]
             lanes: Arc::default(),
         })
@@ -288,10 +288,16 @@ impl Shared {
 
     #[cold]
     fn start_drivers(self: &Arc<Self>) -> Result<&Drivers, Refusal> {
-        let _starting = lock(&self.starting);
+        let mut failed = lock(&self.starting);
         if self.drivers.get().is_none() {
-            let drivers = Drivers::start(self, self.config.drivers);
-            let drivers = drivers.map_err(|why| self.no_driver(why))?;
+            if failed.is_some_and(|failed| failed.elapsed() < START_AGAIN) {
+                return Err(Refusal::NoThread);
+            }
+            let drivers = Drivers::start(self, self.config.drivers).map_err(|why| {
+                let refusal = self.no_driver(why);
+                *failed = matches!(refusal, Refusal::NoThread).then(Instant::now);
+                refusal
+            })?;
             // Nobody else sets it while the lock is held.
             let _ = self.drivers.set(drivers);
         }
@@ -437,6 +443,10 @@ impl Shared {
         refusal.unwrap_or_else(|| probe::explain(io::Error::from_raw_os_error(libc::EAGAIN)))
     }
 }
+
+/// Where a driver could have no thread, the next one to have one is tried after so long: to try
+/// takes as long as many an operation, which a thread of the pool may do.
+const START_AGAIN: Duration = Duration::from_millis(10);
 
 /// So many direct transfers that are awaited on an engine with asynchronous calls are for a driver,
 /// and no longer if there are fewer than so many (`docs/design/backends.md`).

@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::io;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inflight::fs::File;
 use inflight::{Batch, Engine, NoThread};
@@ -78,5 +78,26 @@ fn what_is_awaited_without_a_driver_is_made_by_the_pool_if_that_has_a_thread() {
             assert!(results.into_iter().all(|result| result.is_ok()));
         });
         assert_eq!(engine.stats().in_flight, 0);
+    });
+}
+
+#[test]
+fn a_driver_that_has_no_thread_is_not_tried_for_with_each_operation() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"");
+        let other = read_write(engine).open(path.path()).expect("it is there");
+        let truncated = pollster::block_on(other.truncate(1).into_future());
+        truncated.expect("a thread of the pool has done it");
+        without_threads(engine, |file| {
+            let begun = Instant::now();
+            for _ in 0..1000 {
+                assert_eq!(read(file).0.expect("the pool reads it"), LEN);
+            }
+            let most = 1 + begun.elapsed().as_millis() / 10;
+            let fallbacks = engine.stats().fallbacks.into_iter();
+            let of_drivers = fallbacks.filter(|one| one.reason.starts_with("no driver"));
+            let tries: u64 = of_drivers.map(|one| one.count).sum();
+            assert!(u128::from(tries) <= most, "{tries} tries, at most {most}");
+        });
     });
 }
