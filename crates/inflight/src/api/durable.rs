@@ -123,7 +123,6 @@ impl<'f> Durable<'f> {
 
     /// Takes the answer of a step. True if there is another one.
     pub(super) fn proceed(&mut self, answer: Answer) -> bool {
-        let was_sync = matches!(self.stage, Stage::Sync(_));
         self.stage = match self.stage {
             // What has been written in part is durable as far as it goes.
             Stage::Write if self.begun.durably == Durably::Together && answer.bytes() > 0 => {
@@ -144,14 +143,10 @@ impl<'f> Durable<'f> {
         let Stage::Over(over) = self.stage else {
             return true;
         };
-        let outcome = match (over.errno(), answer.errno()) {
-            (None, _) => Outcome::Durable,
-            (_, Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)) if was_sync => {
-                Outcome::HasNoSync
-            }
-            _ => Outcome::Unknown,
-        };
-        self.end(outcome);
+        self.end(match over.errno() {
+            None => Outcome::Durable,
+            Some(_) => Outcome::Unknown,
+        });
         false
     }
 

@@ -51,8 +51,6 @@ pub(crate) enum Outcome {
     Durable,
     /// It has failed, or nobody has waited for it.
     Unknown,
-    /// It was written, and then the file had no sync for it.
-    HasNoSync,
 }
 
 /// See the module.
@@ -65,8 +63,6 @@ pub(crate) struct Durables {
     /// Which of the choices is that for so many in flight.
     crowd: usize,
     choices: [Choice; CROWDS],
-    /// There is a choice; else each write is kept alone.
-    has_syncs: bool,
     /// The number of the run that is on; it changes with everything that ends a run.
     run: u32,
 }
@@ -246,7 +242,6 @@ impl Default for Durables {
             looks: LOOKS,
             crowd: 0,
             choices: [Choice::NEW; CROWDS],
-            has_syncs: true,
             run: 0,
         }
     }
@@ -262,12 +257,6 @@ impl Durables {
             self.look();
         }
         let (most, in_flight) = (self.most, self.in_flight);
-        if !self.has_syncs {
-            return Begun {
-                durably: Durably::Alone,
-                run: self.run,
-            };
-        }
         let choice = &mut self.choices[self.crowd];
         choice.rest = choice.rest.saturating_sub(1);
         match &mut choice.trial {
@@ -305,7 +294,6 @@ impl Durables {
     /// A write has ended.
     pub(crate) fn end(&mut self, begun: Begun, outcome: Outcome, now_ns: impl FnOnce() -> u64) {
         self.in_flight -= 1;
-        self.has_syncs &= outcome != Outcome::HasNoSync;
         let (most, in_flight) = (self.most, self.in_flight);
         let choice = &mut self.choices[self.crowd];
         let is_of_run = begun.run == self.run;
