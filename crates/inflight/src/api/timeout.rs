@@ -114,7 +114,7 @@ impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
 }
 
 /// What can be awaited, with a limit in time: every operation whose buffer is `'static`, a
-/// [`Batch`] of them, and the calls on files and names, as [`Open`].
+/// [`Batch`] of them, the calls on files and names, as [`Open`], and the futures of all these.
 ///
 /// Code for all of them asks for this trait alone. What they yield is `Output` of [`IntoFuture`]:
 /// of an operation what [`wait`](crate::Operation::wait) yields, of a batch a vector of that in the
@@ -142,6 +142,8 @@ impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
 /// let file = File::open(path)?;
 /// let ((result, buf), took) = timed(file.read_at(vec![0; 4096], 0)).await;
 /// println!("{} bytes of {} in {took:?}", result?, buf.len());
+/// let begun = file.read_at(vec![0; 512], 0).into_future();
+/// assert!(soon(begun).await?.0? <= 512);
 /// let batch: Batch<_> = (0..4).map(|n| file.read_at(vec![0; 512], 512 * n)).collect();
 /// for (result, _buf) in soon(batch).await? {
 ///     result?;
@@ -170,18 +172,6 @@ pub trait Awaited: Limited {
 
 impl<O: Limited> Awaited for O {}
 
-impl<O: Awaited + Detach + IntoFuture<IntoFuture = Self>> Pending<O> {
-    /// As [`Awaited::timeout`].
-    pub fn timeout(self, at_most: Duration) -> Timeout<O> {
-        Timeout::new(self, At::After(at_most))
-    }
-
-    /// As [`Awaited::deadline`].
-    pub fn deadline(self, at: Instant) -> Timeout<O> {
-        Timeout::new(self, At::Instant(at))
-    }
-}
-
 /// Gives what is not an operation of a backend, and its future, the methods of [`Awaited`].
 macro_rules! limited {
     ($([$($generics:tt)*] $operation:ty => $future:ty, |$this:ident| $engine:expr;)*) => {$(
@@ -202,6 +192,7 @@ limited! {
     ['f, T] Call<'f, T> => Call<'f, T>, |call| call.engine();
     [] Close => Closing, |closing| Some(closing.engine());
     [] Closing => Closing, |closing| Some(closing.engine());
+    [O: Detach] Pending<O> => Pending<O>, |pending| Some(pending.engine());
     [O: Detach] Batch<O> => PendingBatch<O>, |batch| batch.engine();
     [O: Detach] PendingBatch<O> => PendingBatch<O>, |batch| batch.engine();
 }
