@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use super::pending::Tells;
+use super::kept::Tells;
 use super::vectored::List;
 use crate::buf::{Bounce, Bounces};
 use crate::completion::Answer;

@@ -15,6 +15,7 @@ pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod file;
 pub(crate) mod handle;
+mod kept;
 #[cfg(all(test, feature = "tokio", not(loom), not(miri)))]
 mod lanes_test;
 pub(crate) mod local;

@@ -12,16 +12,18 @@ use super::any::AnyOp;
 use super::batch::Batch;
 use super::engine::Engine;
 use super::handle::Handle;
+use super::kept::{Foreseen, KeptFor, Rest, Tells};
 use super::operation::{Nop, Sealed};
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::{Allocate, ReadMetadata, Sync};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
-use crate::host::cells::{Kept, Left};
+use crate::host::cells::Left;
 use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
+use crate::host::mail::contain;
 use crate::host::shared::Shared;
-use crate::op::{Prepare, Wishes};
+use crate::op::Prepare;
 
 /// An operation that can be awaited: what it owns can outlive its future.
 ///
@@ -35,46 +37,14 @@ pub unsafe trait Detach: Sealed {
     #[doc(hidden)]
     fn handle(&self) -> Option<&Arc<Handle>>;
 
-    /// What the kernel may still use when the future is gone.
+    /// What its answer tells of the file's syncs. A buffer may panic when it is asked.
     #[doc(hidden)]
-    fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor;
-}
+    fn foresee(&self) -> Foreseen;
 
-/// What an operation leaves behind. Opaque, because it is named in a public trait.
-pub struct KeptFor(pub(super) Box<dyn Kept>);
-
-/// A buffer (or nothing) and the file.
-pub(super) struct Rest<B> {
-    pub(super) _memory: B,
-    pub(super) handle: Option<Arc<Handle>>,
-    pub(super) tells: Tells,
-}
-
-/// What the answer of an operation tells of the file's syncs.
-#[derive(Clone, Copy)]
-pub(super) enum Tells {
-    Nothing,
-    /// It is a write of so many bytes.
-    Write(Wishes, usize),
-    /// It is a sync behind one.
-    Sync,
-}
-
-impl<B: Send> Kept for Rest<B> {
-    fn over(self: Box<Self>, answer: Answer) {
-        // A failed sync has to be remembered, also if nobody waits for it.
-        let Some(handle) = &self.handle else {
-            return;
-        };
-        match self.tells {
-            Tells::Nothing => {}
-            Tells::Write(wishes, len) => {
-                handle.note_write(wishes, len, answer);
-                handle.leaves_to_flush(wishes, answer);
-            }
-            Tells::Sync => handle.commit().note(answer),
-        }
-    }
+    /// What the kernel may still use when the future is gone. Runs no code of the buffer: the
+    /// memory is in use, and whoever keeps it holds a lock.
+    #[doc(hidden)]
+    fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor;
 }
 
 /// An operation that is awaited. Made by `.await`, or `into_future`.
@@ -283,10 +253,13 @@ fn leave<O: Detach>(
     handle: Option<Arc<Handle>>,
     flight: Flight,
 ) {
+    // If that cannot be said, a failure is taken for one of a sync.
+    let mut foreseen = Foreseen(Tells::Sync);
+    contain(|| foreseen = operation.foresee());
     let mut operation = Some(operation);
     let keep = || {
         let operation = operation.take().expect("asked once");
-        operation.into_kept(handle).0
+        operation.into_kept(handle, foreseen).0
     };
     if let (Left::Answered(answer), Some(mut operation)) =
         (flight.abandon(shared, keep), operation.take())
@@ -526,12 +499,6 @@ impl<O: Detach> fmt::Debug for PendingBatch<O> {
     }
 }
 
-impl fmt::Debug for KeptFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeptFor")
-    }
-}
-
 /// Lets an operation be awaited. `$memory` is what the request names.
 macro_rules! awaited {
     ([$($generics:tt)*] $operation:ty, |$this:ident| $memory:expr, $handle:expr, $tells:expr) => {
@@ -544,13 +511,16 @@ macro_rules! awaited {
                 $handle
             }
 
-            fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
-                let tells = $tells(&self);
+            fn foresee(&self) -> Foreseen {
+                Foreseen($tells(self))
+            }
+
+            fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor {
                 let $this = self;
                 KeptFor(Box::new(Rest {
                     _memory: $memory,
                     handle,
-                    tells,
+                    tells: foreseen.0,
                 }))
             }
         }
@@ -567,20 +537,20 @@ macro_rules! awaited {
     };
 }
 
-awaited!(['e] Nop<'e>, |_op| (), None, |_: &Self| Tells::Nothing);
+awaited!(['e] Nop<'e>, |_op| (), None, |_| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] ReadAt<'f, B>,
-    |op| (op.buf, op.bounced), Some(op.file.handle()), |_: &Self| Tells::Nothing);
+    |op| (op.buf, op.bounced), Some(op.file.handle()), |_| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteAt<'f, B>,
-    |op| (op.buf, op.bounced), Some(op.file.handle()), |op: &Self| op.tells());
+    |op| (op.buf, op.bounced), Some(op.file.handle()), Self::tells);
 awaited!(['f, B: IoBufMut + Send + 'static] ReadVectoredAt<'f, B>,
-    |op| (op.bufs, op.list), Some(op.file.handle()), |_: &Self| Tells::Nothing);
+    |op| (op.bufs, op.list), Some(op.file.handle()), |_| Tells::Nothing);
 awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
-    |op| (op.bufs, op.list), Some(op.file.handle()), |op: &Self| op.tells());
-awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
-awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_: &Self| Tells::Nothing);
-awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_: &Self| Tells::Nothing);
+    |op| (op.bufs, op.list), Some(op.file.handle()), Self::tells);
+awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_| Tells::Nothing);
+awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_| Tells::Nothing);
+awaited!(['f] ReadMetadata<'f>, |op| op.out, Some(op.file.handle()), |_| Tells::Nothing);
 awaited!(['f, B: IoBufMut + Send + 'static] AnyOp<'f, B>,
-    |op| op.into_memory(), Some(op.file().handle()), |op: &Self| op.tells());
+    |op| op.into_memory(), Some(op.file().handle()), Self::tells);
 
 impl<O: Detach> IntoFuture for Batch<O> {
     type Output = Vec<O::Output>;

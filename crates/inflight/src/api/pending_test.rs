@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use super::engine::{BackendKind, Engine};
 use super::handle::Handle;
+use super::kept::{Foreseen, KeptFor, Rest, Tells};
 use super::operation::Sealed;
-use super::pending::{Detach, KeptFor, Pending, Rest};
+use super::pending::{Detach, Pending};
 use super::timeout::Awaited;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::Answer;
@@ -80,11 +81,15 @@ unsafe impl Detach for Raw<'_> {
         None
     }
 
-    fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
+    fn foresee(&self) -> Foreseen {
+        Foreseen(Tells::Nothing)
+    }
+
+    fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor {
         KeptFor(Box::new(Rest {
             _memory: self.buf,
             handle,
-            tells: super::pending::Tells::Nothing,
+            tells: foreseen.0,
         }))
     }
 }

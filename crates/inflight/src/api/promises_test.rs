@@ -16,10 +16,11 @@ use pollster::block_on;
 use super::engine::{BackendKind, Engine};
 use super::file;
 use super::handle::Handle;
+use super::kept::{Foreseen, KeptFor, Rest, Tells};
 use super::local;
 use super::many::{WriteFrom, write_many};
 use super::operation::{Operation as _, Sealed};
-use super::pending::{Detach, KeptFor, Pending, Rest, Tells};
+use super::pending::{Detach, Pending};
 use crate::commit::{Commit, Flush, Gather, Keep, Kept};
 use crate::completion::Answer;
 use crate::host::local::without_being_away;
@@ -217,11 +218,15 @@ unsafe impl Detach for Sync<'_> {
         None
     }
 
-    fn into_kept(self, handle: Option<Arc<Handle>>) -> KeptFor {
+    fn foresee(&self) -> Foreseen {
+        Foreseen(Tells::Nothing)
+    }
+
+    fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor {
         KeptFor(Box::new(Rest {
             _memory: (),
             handle,
-            tells: Tells::Nothing,
+            tells: foreseen.0,
         }))
     }
 }

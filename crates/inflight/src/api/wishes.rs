@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::file::File;
-use super::pending::Tells;
+use super::kept::Tells;
 use super::transfer::{ReadAt, WriteAt};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::IoBuf;

@@ -255,6 +255,8 @@ unsafe impl IoBuf for Slow {
 #[cfg(feature = "faulty")]
 pub(super) struct Loud {
     bytes: Vec<u8>,
+    /// Whether it panics when it is asked for its length.
+    pub(super) keeps_its_length: Arc<std::sync::atomic::AtomicBool>,
     then: Option<Box<dyn FnOnce() + Send>>,
 }
 
@@ -266,6 +268,7 @@ impl Loud {
     pub(super) fn new(then: impl FnOnce() + Send + 'static) -> Self {
         Self {
             bytes: vec![Self::BYTE; 8],
+            keeps_its_length: Arc::default(),
             then: Some(Box::new(then)),
         }
     }
@@ -287,6 +290,7 @@ unsafe impl IoBuf for Loud {
         self.bytes.as_ptr()
     }
     fn len(&self) -> usize {
+        assert!(!self.keeps_its_length.load(Ordering::SeqCst), "no length");
         self.bytes.len()
     }
 }

@@ -300,6 +300,36 @@ fn a_task_may_drop_what_another_one_has_in_flight() {
 
 #[cfg(feature = "faulty")]
 #[test]
+fn a_buffer_that_does_not_tell_its_length_is_kept_all_the_same() {
+    on_both_hosts(async |engine, gate| {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let count = || dropped.load(Ordering::SeqCst);
+        let keeps_its_length = Arc::new(AtomicBool::new(false));
+        let file = temp_file(engine, &pattern(32));
+        let write = |at| {
+            let mut buf = loud(&dropped, || ());
+            buf.keeps_its_length = Arc::clone(&keeps_its_length);
+            file.write_at(buf, at)
+        };
+        let mut batch = Batch::on(engine);
+        (1..4).for_each(|n| batch.push(write(8 * n)));
+        let (mut alone, mut batch) = (write(0).into_future(), batch.into_future());
+        assert!(poll_with(&mut alone, Waker::noop()).is_pending());
+        assert!(poll_with(&mut batch, Waker::noop()).is_pending());
+        in_flight(engine, 4).await;
+        keeps_its_length.store(true, Ordering::SeqCst);
+        drop((alone, batch));
+        assert_eq!(count(), 0, "the kernel has them");
+        gate.open();
+        until_turned("dropped", || count() == 4).await;
+        let (result, found) = file.read_exact_at(vec![0; 32], 0).await;
+        result.unwrap();
+        assert_eq!(found, vec![Loud::BYTE; 32]);
+    });
+}
+
+#[cfg(feature = "faulty")]
+#[test]
 fn a_buffer_may_use_the_engine_when_it_is_dropped() {
     let _watchdog = Watchdog::new();
     on_both_hosts(async |engine, gate| {

@@ -1,0 +1,62 @@
+//! What stays of an operation whose future is gone, and what its answer tells then.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::handle::Handle;
+use crate::completion::Answer;
+use crate::host::cells::Kept;
+use crate::op::Wishes;
+
+/// What is known of the answer of an operation. Opaque, because it is named in a public trait.
+#[derive(Clone, Copy)]
+pub struct Foreseen(pub(super) Tells);
+
+/// What an operation leaves behind. Opaque, because it is named in a public trait.
+pub struct KeptFor(pub(super) Box<dyn Kept>);
+
+/// A buffer (or nothing) and the file.
+pub(super) struct Rest<B> {
+    pub(super) _memory: B,
+    pub(super) handle: Option<Arc<Handle>>,
+    pub(super) tells: Tells,
+}
+
+/// What the answer of an operation tells of the file's syncs.
+#[derive(Clone, Copy)]
+pub(super) enum Tells {
+    Nothing,
+    /// It is a write of so many bytes.
+    Write(Wishes, usize),
+    /// It is a sync behind one.
+    Sync,
+}
+
+impl<B: Send> Kept for Rest<B> {
+    fn over(self: Box<Self>, answer: Answer) {
+        // A failed sync has to be remembered, also if nobody waits for it.
+        let Some(handle) = &self.handle else {
+            return;
+        };
+        match self.tells {
+            Tells::Nothing => {}
+            Tells::Write(wishes, len) => {
+                handle.note_write(wishes, len, answer);
+                handle.leaves_to_flush(wishes, answer);
+            }
+            Tells::Sync => handle.commit().note(answer),
+        }
+    }
+}
+
+impl fmt::Debug for Foreseen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Foreseen")
+    }
+}
+
+impl fmt::Debug for KeptFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptFor")
+    }
+}
