@@ -84,8 +84,9 @@ impl Alignment {
 ///   A write beyond the end extends the file.
 /// - A transfer of no bytes yields 0, without an access to the device.
 /// - A transfer may be longer than the 2 GiB that one system call moves: it is split.
-/// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR`; any
-///   transfer on a pipe, socket or terminal is `ESPIPE`.
+/// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR` (of no
+///   bytes, it may yield 0); any transfer on what has no positions is `ESPIPE`: a pipe, socket or
+///   terminal, a descriptor that is not of a file (eventfd(2), epoll(7)) or opened with `O_PATH`.
 ///
 /// Where two threads read cached data of one regular file, on a file system of this machine, the
 /// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by

@@ -325,13 +325,18 @@ impl OpenOptions {
         let mut opened = match self.direct {
             Direct::Off => describe(fd, flags, statx),
             Direct::Required => self.describe_required(fd, direct, statx),
+            // One more descriptor that is then closed would end the program's own record locks on
+            // the file (fcntl(2), "Advisory record locking").
+            Direct::Auto if Alignment::from_statx(statx) == Alignment::Refused => {
+                describe(fd, flags, statx)
+            }
             Direct::Auto => match self.reopen(&fd, statx, libc::O_DIRECT) {
-                Ok((other, statx)) if Alignment::from_statx(&statx) != Alignment::Refused => {
+                Ok((other, statx)) => {
                     let mut opened = describe(other, direct, &statx)?;
                     opened.buffered = Some(fd);
                     Ok(opened)
                 }
-                _ => describe(fd, flags, statx),
+                Err(_) => describe(fd, flags, statx),
             },
         }?;
         opened.required = self.direct == Direct::Required;
@@ -519,8 +524,10 @@ fn has_positions(fd: &OwnedFd, statx: &libc::statx) -> bool {
     let is_regular = kind_of(statx) == libc::S_IFREG;
     // SAFETY: no memory is involved.
     let position = || unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
-    // Those of other file systems may be streams (proc(5), tracefs).
-    is_regular && mounts::is_known(statx) || position() >= 0
+    // Those of other file systems may be streams (proc(5), tracefs). What is no file of a file
+    // system (eventfd(2), epoll(7)) may have a position for lseek(2) all the same, and a ring that
+    // is asked for a transfer there waits as if there were none.
+    is_regular && mounts::is_known(statx) || kind_of(statx) != 0 && position() >= 0
 }
 
 pub(super) fn statx(fd: RawFd) -> io::Result<libc::statx> {

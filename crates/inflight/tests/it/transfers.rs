@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Engine, Operation};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::support::{
     alone_and_batched, chill, directory, on_every_backend, pattern, read_write, skip, temp_file,
@@ -202,8 +203,10 @@ fn what_has_no_positions_is_refused() {
     on_every_backend(|engine| {
         let (reader, writer) = io::pipe().unwrap();
         let (left, right) = UnixStream::pair().unwrap();
-        let fds: [OwnedFd; 4] = [reader.into(), writer.into(), left.into(), right.into()];
-        for fd in fds {
+        // It is ready to be read and written, many times.
+        let counter = eventfd(1000, EventfdFlags::SEMAPHORE).unwrap();
+        let of_streams: [OwnedFd; 4] = [reader.into(), writer.into(), left.into(), right.into()];
+        for fd in of_streams.into_iter().chain([counter]) {
             let file = File::from_std(engine, fd.into()).unwrap();
             for output in alone_and_batched!(file.read_at(vec![0; 16], 0)) {
                 assert_refused(output, libc::ESPIPE);
