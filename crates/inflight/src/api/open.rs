@@ -181,15 +181,15 @@ impl OpenOptions {
     ///
     /// A wish: [`File::is_mapped`] tells whether the file is mapped, and
     /// [`crate::Stats::fallbacks`] why it is not. A file without bytes is not, nor is one on a file
-    /// system without mappings, nor one that belongs to somebody else and may not be written
-    /// to, because the kernel does not tell then what is resident (mincore(2), NOTES). What is
-    /// appended later is read by the other roads, and so are vectored reads.
+    /// system without mappings or on hugetlbfs, nor one that belongs to somebody else and may not
+    /// be written to, because the kernel does not tell then what is resident (mincore(2), NOTES).
+    /// What is appended later is read by the other roads, and so are vectored reads. It takes 24
+    /// bytes of memory for each 64 pages that have been read from.
     ///
     /// Which pages are resident is asked every 100 ms, and up to every 800 ms of those that were
-    /// the last times. If the kernel needs the memory and takes a
-    /// page in between, the thread that reads it waits for the disk once, as it would with any
-    /// mapping; the mapping is then not used for a second. If the disk fails at that moment,
-    /// the process gets SIGBUS.
+    /// the last times. If the kernel needs the memory and takes a page in between, the thread that
+    /// reads it waits for the disk once, as it would with any mapping; the mapping is then not used
+    /// for a second. If the disk fails at that moment, the process gets SIGBUS.
     ///
     /// # Safety
     ///
@@ -352,7 +352,7 @@ impl OpenOptions {
                 statx.stx_size
             };
             // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
-            match unsafe { Mapping::new(opened.fd.as_raw_fd(), size) } {
+            match unsafe { Mapping::new(opened.fd.as_fd(), size) } {
                 Ok(mapping) => opened.mapping = Some(mapping),
                 Err(why) => opened.not_mapped = Some(why),
             }

@@ -6,10 +6,11 @@
 //! is believed for a while ([`FRESH_MS`]). The figures are in `docs/design/mapping.md`.
 #![allow(unsafe_code)]
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::coarse::now_ms;
@@ -39,8 +40,8 @@ const BEYOND_BYTES: usize = 512 << 20;
 const BARREN_AT: u32 = 32;
 const SAMPLE_EVERY: u32 = 16;
 
-/// What is known of [`REGION_PAGES`] pages.
-#[derive(Debug, Default)]
+/// What is known of [`REGION_PAGES`] pages. All zeros where nothing has been asked yet.
+#[derive(Debug)]
 struct Region {
     /// Until when that is believed, in milliseconds of the coarse clock; 0 before it was asked for.
     until_ms: AtomicU64,
@@ -48,6 +49,25 @@ struct Region {
     resident: AtomicU64,
     /// How long what is resident is believed after the next answer, if that is the same.
     fresh_ms: AtomicU64,
+}
+
+impl Region {
+    /// So many of which nothing is known. Of a large file most may never be asked for: what is not
+    /// touched takes no memory.
+    fn unknown(count: usize) -> io::Result<Box<[Self]>> {
+        let layout = Layout::array::<Self>(count).map_err(|_| too_large())?;
+        if layout.size() == 0 {
+            return Ok(Box::default());
+        }
+        // SAFETY: its size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        let all = ptr::slice_from_raw_parts_mut(start.cast::<Self>(), count);
+        // SAFETY: allocated with this layout, and three zeros are a region.
+        Ok(unsafe { Box::from_raw(all) })
+    }
 }
 
 /// See the module.
@@ -81,12 +101,11 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Maps the pages that begin `offset` bytes into a file and have so many bytes.
-    fn new(fd: RawFd, offset: u64, bytes: usize) -> io::Result<Self> {
+    fn new(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
         let offset = i64::try_from(offset).map_err(|_| too_large())?;
-        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        let (fd, protection, flags) = (fd.as_raw_fd(), libc::PROT_READ, libc::MAP_SHARED);
         // SAFETY: a mapping at an address of the kernel's choice touches no other memory.
-        let start =
-            unsafe { libc::mmap64(std::ptr::null_mut(), bytes, protection, flags, fd, offset) };
+        let start = unsafe { libc::mmap64(ptr::null_mut(), bytes, protection, flags, fd, offset) };
         match NonNull::new(start.cast()) {
             Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => Ok(Self { start, bytes }),
             _ => Err(io::Error::last_os_error()),
@@ -113,7 +132,8 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and nobody has an address in it.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        let answer = unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        debug_assert_eq!(answer, 0, "{}", io::Error::last_os_error());
     }
 }
 
@@ -122,6 +142,8 @@ impl Drop for Pages {
 pub(crate) enum NotMapped {
     /// It has no bytes.
     Empty,
+    /// It is on hugetlbfs, where a page is not what it is elsewhere, and all are resident.
+    HugePages,
     /// The kernel refuses: mmap(2).
     Refused(io::Error),
     /// The kernel does not tell this process what is resident. mincore(2): only to the owner of the
@@ -140,6 +162,7 @@ impl fmt::Display for NotMapped {
         f.write_str("a file is not mapped as wished, and read by the other roads: ")?;
         match self {
             Self::Empty => f.write_str("it is empty, or not a regular file"),
+            Self::HugePages => f.write_str("it is on hugetlbfs"),
             Self::Refused(cause) => write!(f, "{cause}"),
             Self::Untold => f.write_str(
                 "the kernel tells what is resident only to the owner of a file, or who may write",
@@ -155,10 +178,14 @@ impl Mapping {
     ///
     /// Until the mapping is dropped, nobody shortens the file below `size_bytes`, or changes these
     /// bytes.
-    pub(crate) unsafe fn new(fd: RawFd, size_bytes: u64) -> Result<Self, NotMapped> {
+    pub(crate) unsafe fn new(fd: BorrowedFd<'_>, size_bytes: u64) -> Result<Self, NotMapped> {
         let size_bytes = usize::try_from(size_bytes).map_err(|_| too_large())?;
         if size_bytes == 0 {
             return Err(NotMapped::Empty);
+        }
+        let kind = rustix::fs::fstatfs(fd).map_err(io::Error::from)?.f_type;
+        if i128::from(kind) == i128::from(libc::HUGETLBFS_MAGIC) {
+            return Err(NotMapped::HugePages);
         }
         let page_bytes = page_bytes();
         let told_of = size_bytes
@@ -180,7 +207,7 @@ impl Mapping {
             pages,
             size_bytes,
             page_shift: page_bytes.trailing_zeros(),
-            regions: (0..regions).map(|_| Region::default()).collect(),
+            regions: Region::unknown(regions)?,
             paused_until_ms: AtomicU64::new(0),
             barren: AtomicU32::new(0),
             looked: AtomicU32::new(0),
@@ -207,7 +234,7 @@ impl Mapping {
         let from = self.pages.start.as_ptr().wrapping_add(offset);
         // SAFETY: the range is in the mapping and nobody changes it (`Mapping::new`); `to` is valid
         // by the contract of this function, and no buffer lies in a mapping of ours.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
+        unsafe { ptr::copy_nonoverlapping(from, to, len) };
         true
     }
 
