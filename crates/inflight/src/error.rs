@@ -204,7 +204,7 @@ impl From<SetupError> for io::Error {
 /// is needed, or with a new [`crate::Engine`].
 ///
 /// As after any fork of a process with threads, a lock that another thread held at that moment
-/// stays locked in the child: [`crate::Engine::stats`] and [`crate::BufPool`] have one each.
+/// stays locked in the child: [`crate::BufPool`] has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 

@@ -182,6 +182,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As [`lock`], but where it may be held for ever it is not waited for.
+fn lock_unless<T>(is_held_for_ever: bool, mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match is_held_for_ever {
+        true => mutex.try_lock().ok(),
+        false => Some(lock(mutex)),
+    }
+}
+
 impl Counters {
     pub(crate) fn new() -> Self {
         Self {
@@ -263,12 +271,15 @@ impl Counters {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Stats {
-        let mut tallies = lock(&self.tallies);
-        tallies.fold();
-        let mut stats = tallies.gone.clone();
-        tallies.living.iter().for_each(|watched| stats.add(watched));
-        drop(tallies);
+    /// What has been counted. In a forked child, of its parent's engine, without what was just
+    /// being entered: the thread that did that is not there and keeps its lock.
+    pub(crate) fn snapshot(&self, is_forked: bool) -> Stats {
+        let mut stats = Stats::default();
+        if let Some(mut tallies) = lock_unless(is_forked, &self.tallies) {
+            tallies.fold();
+            stats = tallies.gone.clone();
+            tallies.living.iter().for_each(|watched| stats.add(watched));
+        }
         let mut plain_calls = self.plain_calls_shared.load(Ordering::Relaxed);
         stats.copied = self.copied_shared.load(Ordering::Relaxed);
         for place in self.alone.iter() {
@@ -286,7 +297,8 @@ impl Counters {
         stats.operations += syncs;
         stats.synced_writes = self.synced_writes.load(Ordering::Relaxed);
         stats.hints_unheard = self.hints_unheard.load(Ordering::Relaxed);
-        stats.fallbacks = lock(&self.fallbacks).clone();
+        let fallbacks = lock_unless(is_forked, &self.fallbacks);
+        stats.fallbacks = fallbacks.map_or_else(Vec::new, |fallbacks| fallbacks.clone());
         stats
     }
 }
@@ -387,5 +399,22 @@ mod place {
             let without = many.iter().filter(|number| **number == NONE).count();
             assert!(without >= PLACES, "{many:?}");
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_forked_child_counts_does_not_wait_for_threads_of_its_parent() {
+        let counters = Counters::new();
+        counters.synced_write();
+        counters.fallback("none".to_owned());
+        let held = (lock(&counters.tallies), lock(&counters.fallbacks));
+        let stats = counters.snapshot(true);
+        assert_eq!((stats.synced_writes, stats.fallbacks.len()), (1, 0));
+        drop(held);
+        assert_eq!(counters.snapshot(true).fallbacks.len(), 1);
     }
 }

@@ -142,9 +142,10 @@ impl Engine {
         }
     }
 
-    /// What the engine has done so far.
+    /// What the engine has done so far. In a forked child, what its parent's had done at the fork;
+    /// what a thread was just entering then may be missing.
     pub fn stats(&self) -> Stats {
-        self.shared.counters.snapshot()
+        self.shared.counters.snapshot(self.shared.is_forked())
     }
 
     /// Most operations in flight on one thread.
