@@ -100,6 +100,7 @@ mod buf;
 mod coarse;
 mod commit;
 mod error;
+mod foreign;
 mod fork;
 mod stats;
 mod sync;

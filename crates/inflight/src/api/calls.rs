@@ -20,8 +20,8 @@ use super::engine::Engine;
 use super::file::File;
 use crate::backend::threads::pool::Run;
 use crate::error::{Forked, NoThread, SetupError};
+use crate::foreign::contain;
 use crate::host::flight::{count_at_once, must_yield};
-use crate::host::mail::contain;
 use crate::host::shared::Shared;
 
 /// A call that is awaited: an operation that blocks, made by a thread of the engine's pool; or

@@ -19,10 +19,10 @@ use super::handle::{Closes, Handle};
 use super::open::close;
 use super::short;
 use crate::backend::threads::pool::{Pool, Run};
+use crate::foreign::contain;
 use crate::fork;
 use crate::host::flight::{count_at_once, must_yield};
 use crate::host::local;
-use crate::host::mail::contain;
 use crate::policy::Short;
 
 /// Closes a file. Made by [`File::close`]. It yields `io::Result<()>`.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use super::timeout::Sleep;
+use crate::foreign::contain;
 use crate::host::local;
-use crate::host::mail::contain;
 
 /// Runs a future to its end on this thread, with the tasks it spawns, on the global engine.
 ///

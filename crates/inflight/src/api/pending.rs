@@ -19,9 +19,9 @@ use super::upkeep::{Allocate, ReadMetadata, Sync};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::host::cells::Left;
 use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
-use crate::host::mail::contain;
 use crate::host::shared::Shared;
 use crate::op::Prepare;
 

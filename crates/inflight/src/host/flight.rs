@@ -14,7 +14,6 @@ use super::crew;
 use super::lane::{self, Lane};
 use super::local::{self, Home, OfLoop};
 use super::look::{Look, look, probe};
-use super::mail::contain;
 use super::reads::Manner;
 use super::shared::Shared;
 use super::shares::Offer;
@@ -24,6 +23,7 @@ use super::timers::TimerKey;
 use crate::backend::threads::execute::{execute_request, wanted_bytes};
 use crate::commit::{Asker, Seat};
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
 use crate::policy::{Else, Samples, Step, in_a_poll};
 

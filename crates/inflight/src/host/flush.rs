@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
 
-use super::mail::contain;
 use super::shared::Shared;
 use crate::backend::threads::execute::execute_request;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::op::{Op, Request};
 use crate::policy::{Device, can_sleep, gather_for, is_little, is_short_flush};
 use crate::stats::SyncTally;

@@ -15,6 +15,7 @@ use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
 use super::timers::{TimerKey, Timers};
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::op::Request;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -450,18 +451,6 @@ impl News {
         for (kept, answer) in self.overs.drain(..) {
             contain(|| kept.over(answer));
         }
-    }
-}
-
-/// Runs foreign code whose panics are not ours to die of; the panic hook has told of them.
-pub(crate) fn contain(foreign: impl FnOnce()) {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    let Err(payload) = catch_unwind(AssertUnwindSafe(foreign)) else {
-        return;
-    };
-    // What was thrown is foreign too, and may panic when it is dropped.
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(again);
     }
 }
 

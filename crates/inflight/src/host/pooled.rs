@@ -11,13 +11,14 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::cells::{Kept, Left, Then, Ticket, Wake};
-use super::mail::{Mailbox, Rouse, contain};
+use super::mail::{Mailbox, Rouse};
 use crate::backend::threads::calls::Calls;
 use crate::backend::threads::execute::{
     Clocked, execute_request, execute_submitted, to_usize, wanted_bytes,
 };
 use crate::backend::threads::pool::{Pool, Serve};
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::fork::in_the_parent;
 use crate::op::{Request, TRANSFER_MAX_BYTES};
 use crate::proactor::Tally;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 use std::time::Instant;
 
-use super::mail::contain;
+use crate::foreign::contain;
 
 /// One timer. Two of the same instant are told apart by a number.
 pub(crate) type TimerKey = (Instant, u64);

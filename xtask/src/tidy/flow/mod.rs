@@ -22,7 +22,7 @@ const FLOW: [(&str, &[&str]); 6] = [
 ];
 
 /// What every module reads; these import only each other.
-const SHARED: [&str; 8] = [
+const SHARED: [&str; 9] = [
     "op",
     "completion",
     "buf",
@@ -31,6 +31,7 @@ const SHARED: [&str; 8] = [
     "sync",
     "coarse",
     "fork",
+    "foreign",
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {

@@ -15,10 +15,11 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::{Lane, Movable};
+use crate::foreign::contain;
 use crate::host::cells::{Ticket, Wake, bytes_of};
 use crate::host::crew;
 use crate::host::driver::Desk;
-use crate::host::mail::{Rouse, Rouser, contain};
+use crate::host::mail::{Rouse, Rouser};
 use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared;
 use crate::host::shares::{Came, Offer, take};

@@ -4,7 +4,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::{Home, Loop, remote, with_current, with_home};
-use crate::host::mail::contain;
+use crate::foreign::contain;
 use crate::host::timers::TimerKey;
 
 /// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.

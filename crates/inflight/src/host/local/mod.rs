@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use super::caller::{Lease, lease};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
-use super::mail::contain;
 use super::pace::{MANY, Pace};
 use super::shared::Shared;
 use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::op::{Prepare, Request};
 use crate::policy::{Away, loop_waits_for};
 use promise::Promise;

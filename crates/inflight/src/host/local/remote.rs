@@ -9,9 +9,9 @@ use std::task::Waker;
 use super::Loop;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::fork::{self, PerProcess};
 use crate::host::cells::{Kept, Left, Ticket, Wake};
-use crate::host::mail::contain;
 use crate::host::timers::TimerKey;
 
 /// The loops that live, and those that are gone while futures that began there are not.
