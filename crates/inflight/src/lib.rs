@@ -132,6 +132,9 @@ pub fn leaked_operations() -> u64 {
 }
 
 /// A run loop of one's own: tasks of one thread, whose idle wait is the wait for completions.
+///
+/// [`run`](local::run) enters it; [`spawn`](local::spawn) adds a task, whose handle waits for its
+/// result or ends it ([`abort`](local::JoinHandle::abort)).
 pub mod local {
     pub use crate::api::local::{JoinHandle, run, sleep, spawn, yield_now};
 }

@@ -80,7 +80,8 @@ pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Engine::global()?.run(future)
 }
 
-/// Adds a task to the run loop of this thread.
+/// Adds a task to the run loop of this thread. It goes on until it is over, the loop ends, or
+/// [`JoinHandle::abort`] is called.
 ///
 /// # Panics
 ///
@@ -96,7 +97,7 @@ where
         teller.tell(Join::Over(output));
     };
     match local::spawn(Box::pin(task)) {
-        Ok(home) => JoinHandle { join, home },
+        Ok(task) => JoinHandle { join, task },
         Err(_) => panic!("spawned outside a run loop: enter one with inflight::local::run"),
     }
 }
@@ -171,11 +172,44 @@ impl<T> Drop for Teller<T> {
 ///
 /// # Cancellation
 ///
-/// Dropping it lets the task go on.
+/// Dropping it lets the task go on; [`JoinHandle::abort`] ends it.
 pub struct JoinHandle<T> {
     join: Rc<RefCell<Join<T>>>,
-    /// The loop of the task.
-    home: local::Home,
+    task: local::TaskKey,
+}
+
+impl<T> JoinHandle<T> {
+    /// Ends the task: its future is dropped before this returns, and never polled again.
+    ///
+    /// If it is being polled, because the task aborts itself or has entered a loop in which it is
+    /// aborted, it goes on to where it next waits, and is dropped there. Operations that it has in
+    /// flight are left behind as by any future that is dropped ([`Pending`](crate::Pending)). Of a
+    /// task that is over the result is dropped; where its loop has ended, that is all.
+    ///
+    /// What the future or the result panics with when it is dropped goes no further.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use std::{future::pending, rc::Rc};
+    /// use inflight::local;
+    ///
+    /// local::run(async {
+    ///     let shared = Rc::new(());
+    ///     let its = Rc::clone(&shared);
+    ///     let task = local::spawn(async move {
+    ///         let _its = its;
+    ///         pending::<()>().await;
+    ///     });
+    ///     local::yield_now().await;
+    ///     task.abort();
+    ///     assert_eq!(Rc::strong_count(&shared), 1); // it has let go
+    /// })
+    /// # }
+    /// ```
+    pub fn abort(self) {
+        local::abort(self.task);
+        contain(|| drop(self.join));
+    }
 }
 
 impl<T> std::fmt::Debug for JoinHandle<T> {
@@ -193,7 +227,7 @@ impl<T> Future for JoinHandle<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         let waiter = matches!(*self.join.borrow(), Join::Running(_)).then(|| Waiter {
             waker: cx.waker().clone(),
-            _barred: local::bars(self.home, cx.waker()),
+            _barred: local::bars(self.task.home, cx.waker()),
         });
         let mut join = self.join.borrow_mut();
         if let Join::Running(place) = &mut *join {

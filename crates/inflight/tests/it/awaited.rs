@@ -1,5 +1,6 @@
 //! Operations that are awaited: on drivers from any runtime, and in a run loop.
 
+mod aborted;
 #[cfg(feature = "faulty")]
 mod bounds;
 #[cfg(feature = "tokio")]

@@ -35,13 +35,14 @@ use crate::policy::{Away, loop_waits_for};
 use promise::Promise;
 use remote::Remote;
 use shares::{Shared as Shares, Taken};
-use tasks::{MAIN, Tasks};
+use tasks::{MAIN, Spawned, Tasks};
 use turn::Until;
 
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, is_entered};
 pub(crate) use promise::{OfLoop, may_promise};
 pub(crate) use shares::share;
+pub(crate) use tasks::{TaskKey, abort};
 pub(crate) use turn::{is_in_time, without_being_away};
 
 thread_local! {
@@ -183,19 +184,15 @@ pub(crate) fn abandon(home: Home, ticket: Ticket, keep: impl FnOnce() -> Box<dyn
 }
 
 /// Adds a task to the loop of this thread. Gives it back where there is none.
-pub(crate) fn spawn(
-    task: Pin<Box<dyn Future<Output = ()>>>,
-) -> Result<Home, Pin<Box<dyn Future<Output = ()>>>> {
+pub(crate) fn spawn(task: Spawned) -> Result<TaskKey, Spawned> {
     let mut task = Some(task);
-    let home = with_current(|current| {
-        let task = current
-            .tasks
-            .borrow_mut()
-            .insert(task.take().expect("given"));
-        current.ready.borrow_mut().push_back(task);
-        current.remote.id
+    let key = with_current(|current| {
+        let task = task.take().expect("given");
+        let key = current.tasks.borrow_mut().insert(task);
+        current.ready.borrow_mut().push_back(key.task);
+        key
     });
-    home.ok_or_else(|| task.expect("not taken"))
+    key.ok_or_else(|| task.expect("not taken"))
 }
 
 /// Runs a future, and the tasks it spawns, on this thread until the future is ready. The tasks
@@ -427,16 +424,14 @@ impl Loop<'_> {
         }
     }
 
-    fn poll_task(
-        &self,
-        task: u32,
-        mut future: Pin<Box<dyn Future<Output = ()>>>,
-        context: &mut Context<'_>,
-    ) {
-        if future.as_mut().poll(context).is_pending() {
-            self.tasks.borrow_mut().put_back(task, future);
-        } else {
+    fn poll_task(&self, task: u32, mut future: Spawned, context: &mut Context<'_>) {
+        if future.as_mut().poll(context).is_ready() {
             self.tasks.borrow_mut().remove(task);
+            return;
+        }
+        let aborted = self.tasks.borrow_mut().put_back(task, future);
+        if aborted.is_some() {
+            contain(|| drop(aborted));
         }
     }
 

@@ -33,6 +33,14 @@ pub(crate) fn is_entered(shared: &Arc<Shared>) -> bool {
     with_current(|current| is_of(current) || current.outers().any(is_of)).unwrap_or(false)
 }
 
+/// Calls `body` with the loop of this number, if this thread is in it, however deep.
+pub(super) fn with_entered<R>(home: Home, body: impl FnOnce(&Loop<'static>) -> R) -> Option<R> {
+    with_current(|current| {
+        let mut entered = std::iter::once(current).chain(current.outers());
+        entered.find(|this| this.remote.id == home).map(body)
+    })?
+}
+
 /// Whether this thread is in a loop, of whatever engine: it then polls nothing else meanwhile.
 #[cfg(feature = "tokio")]
 pub(crate) fn is_in_any() -> bool {

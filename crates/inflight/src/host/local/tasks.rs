@@ -8,23 +8,39 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Wake, Waker};
 
 use super::remote::Remote;
+use super::{Home, nested};
 use crate::backend::threads::execute::to_usize;
+use crate::foreign::contain;
 
 /// The future that the loop was entered with is task 0; it lives on the stack.
 pub(super) const MAIN: u32 = 0;
 
-type Spawned = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type Spawned = Pin<Box<dyn Future<Output = ()>>>;
 
 /// See the module.
 pub(super) struct Tasks {
     tasks: Vec<Task>,
     free: Vec<u32>,
+    /// How many have been spawned.
+    births: u64,
     remote: Arc<Remote>,
+}
+
+/// A task of a loop, as its handle remembers it. Others may have its place later.
+#[derive(Clone, Copy)]
+pub(crate) struct TaskKey {
+    pub(crate) home: Home,
+    pub(super) task: u32,
+    birth: u64,
 }
 
 struct Task {
     /// Absent while it is polled, and when the place is free.
     future: Option<Spawned>,
+    /// Which one it is of all that have been spawned.
+    birth: u64,
+    /// Whether its future is to be dropped when the poll that runs is over.
+    is_aborted: bool,
     waker: Rc<Waker>,
     caller: Arc<Caller>,
     /// Whether it waits to be polled.
@@ -55,12 +71,20 @@ impl Wake for Caller {
     }
 }
 
+/// Drops the future of a task, or has it dropped when the poll of it that runs is over. A task that
+/// is over, or whose loop this thread is no longer in, has none.
+pub(crate) fn abort(key: TaskKey) {
+    let aborted = nested::with_entered(key.home, |this| this.tasks.borrow_mut().abort(key));
+    contain(|| drop(aborted));
+}
+
 impl Tasks {
     /// No task but the main one.
     pub(super) fn new(remote: Arc<Remote>) -> Self {
         let mut tasks = Self {
             tasks: Vec::new(),
             free: Vec::new(),
+            births: 0,
             remote,
         };
         tasks.place();
@@ -83,6 +107,8 @@ impl Tasks {
         });
         self.tasks.push(Task {
             future: None,
+            birth: 0,
+            is_aborted: false,
             waker: Rc::new(Waker::from(Arc::clone(&caller))),
             caller,
             is_ready: false,
@@ -92,12 +118,18 @@ impl Tasks {
     }
 
     /// Adds a task, which is to be polled.
-    pub(super) fn insert(&mut self, future: Spawned) -> u32 {
+    pub(super) fn insert(&mut self, future: Spawned) -> TaskKey {
         let task = self.place();
+        self.births += 1;
         let place = &mut self.tasks[to_usize(task)];
         place.future = Some(future);
+        place.birth = self.births;
         place.is_ready = true;
-        task
+        TaskKey {
+            home: self.remote.id,
+            task,
+            birth: self.births,
+        }
     }
 
     /// Marks a task as to be polled; false when it is already, or is no more.
@@ -129,10 +161,32 @@ impl Tasks {
         self.wake(task)
     }
 
-    /// Puts a task back that is not over.
+    /// Puts a task back that is not over. Returns the future of one that has been aborted in this
+    /// poll, to be dropped outside the borrow; its place is free.
     #[inline]
-    pub(super) fn put_back(&mut self, task: u32, future: Spawned) {
-        self.tasks[to_usize(task)].future = Some(future);
+    pub(super) fn put_back(&mut self, task: u32, future: Spawned) -> Option<Spawned> {
+        let place = &mut self.tasks[to_usize(task)];
+        if !place.is_aborted {
+            place.future = Some(future);
+            return None;
+        }
+        self.remove(task);
+        Some(future)
+    }
+
+    /// Takes a task away that is not over, and returns its future, to be dropped outside the
+    /// borrow. One that is polled right now goes when that poll is over.
+    fn abort(&mut self, key: TaskKey) -> Option<Spawned> {
+        let place = self.tasks.get_mut(to_usize(key.task))?;
+        if !place.lives || place.birth != key.birth {
+            return None;
+        }
+        let future = place.future.take();
+        match future.is_some() {
+            true => self.remove(key.task),
+            false => place.is_aborted = true,
+        }
+        future
     }
 
     /// Frees the place of a task that is over.
@@ -140,6 +194,7 @@ impl Tasks {
         let place = &mut self.tasks[to_usize(task)];
         place.lives = false;
         place.is_ready = false;
+        place.is_aborted = false;
         self.free.push(task);
     }
 
