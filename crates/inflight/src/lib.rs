@@ -29,6 +29,7 @@
 //!   as they come.
 //! - Every operation and every batch can be awaited, on any runtime or in the run loop of
 //!   [`local`]; with a limit in time, see [`Awaited`].
+//! - [`BufPool`] has buffers that a ring knows in advance; threads take them, tasks wait for them.
 //! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
 //!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.
 //!
@@ -116,7 +117,7 @@ pub use api::queue::Queue;
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
-pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare};
+pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare, TakeWhenFree};
 pub use error::{
     Ended, Forked, Misaligned, NoThread, Partial, RefusedBy, SetupError, SyncFailed, WishRefused,
     errno_of,

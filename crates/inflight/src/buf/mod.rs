@@ -12,10 +12,13 @@ mod bytes;
 mod mapping;
 mod registered;
 mod spare;
+mod takers;
+#[cfg(all(test, not(loom)))]
+mod takers_test;
 mod traits;
 
 pub use aligned::AlignedBuf;
-pub use registered::{BufPool, PoolBuf};
+pub use registered::{BufPool, PoolBuf, TakeWhenFree};
 pub use spare::Spare;
 pub use traits::{IoBuf, IoBufMut};
 

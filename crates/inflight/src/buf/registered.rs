@@ -7,14 +7,20 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::future::Future;
 use std::io;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
 
+use super::takers::{Takers, Turn};
 use super::{AlignedBuf, IoBuf};
+use crate::foreign::contain;
 
 /// How many arenas have been dropped in this process. A ring that has seen fewer looks through
 /// its registrations for dead ones.
@@ -33,10 +39,32 @@ pub(crate) struct Arena {
     alive: Arc<Alive>,
     memory: AlignedBuf,
     buf_len: usize,
-    /// Numbers of the buffers that nobody has.
-    free: Mutex<Vec<u32>>,
+    free: Mutex<Free>,
     /// A ring that does nothing but hold the arena's registration, once one has been made.
     source: OnceLock<Option<OwnedFd>>,
+}
+
+struct Free {
+    /// Of the buffers that nobody has. As long as one of the takers waits, there are none.
+    numbers: Vec<u32>,
+    takers: Takers,
+}
+
+impl Free {
+    /// A buffer for a future: one that has been handed to it, or one that nobody has if it does
+    /// not wait for its turn.
+    fn take_for(&mut self, turn: &mut Option<Turn>) -> Option<u32> {
+        let Some(own) = *turn else {
+            return self.numbers.pop();
+        };
+        if self.takers.waker(own).is_some() {
+            return None;
+        }
+        *turn = None;
+        let handed = self.takers.collect(own);
+        // A child that was forked has forgotten it.
+        handed.or_else(|| self.numbers.pop())
+    }
 }
 
 impl Arena {
@@ -65,14 +93,24 @@ impl Arena {
         }
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        lock(&self.free)
+    fn free(&self) -> MutexGuard<'_, Free> {
+        // The data is whole after every statement, so a panic elsewhere does not spoil it.
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.takers.are_of_parent() {
+            let Free { numbers, takers } = &mut *free;
+            numbers.extend(takers.forget());
+        }
+        free
     }
-}
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    fn give_back(&self, number: u32) {
+        let mut free = self.free();
+        let Some(waker) = free.takers.hand(number) else {
+            return free.numbers.push(number);
+        };
+        drop(free);
+        contain(|| waker.wake());
+    }
 }
 
 /// Lives as long as its arena, whose end it counts when nobody can take it for living any more.
@@ -87,17 +125,39 @@ impl Drop for Alive {
 /// A fixed number of equal buffers, aligned for direct I/O, registered with the rings that use
 /// them.
 ///
+/// A thread takes one if there is one ([`BufPool::take`]), a task waits for one
+/// ([`BufPool::take_when_free`]).
+///
 /// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
 /// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next operation or ends.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
-/// let pool = inflight::BufPool::new(32, 4096)?;
+/// use inflight::{BufPool, fs::File, local};
+///
+/// let pool = BufPool::new(32, 4096)?;
 /// let mut buf = pool.take().expect("32 are free");
 /// buf.fill(7);
 /// drop(buf); // back to the pool
 /// assert_eq!(pool.available(), 32);
-/// # Ok(()) }
+///
+/// // More tasks than buffers.
+/// # let path = std::env::current_exe()?;
+/// let file = std::rc::Rc::new(File::open(path)?);
+/// local::run(async {
+///     let task = |block: u64| {
+///         let (file, pool) = (file.clone(), pool.clone());
+///         local::spawn(async move {
+///             let buf = pool.take_when_free().await;
+///             file.read_at(buf, block % 8 * 4096).await.0
+///         })
+///     };
+///     for task in (0..1000).map(task).collect::<Vec<_>>() {
+///         assert!(task.await? > 0);
+///     }
+///     Ok(())
+/// })?
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct BufPool {
@@ -127,7 +187,10 @@ impl BufPool {
             alive: Arc::new(Alive(())),
             memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
             buf_len,
-            free: Mutex::new((0..count).rev().collect()),
+            free: Mutex::new(Free {
+                numbers: (0..count).rev().collect(),
+                takers: Takers::new(),
+            }),
             source: OnceLock::new(),
         };
         Ok(Self {
@@ -135,20 +198,30 @@ impl BufPool {
         })
     }
 
-    /// A buffer that nobody has, whole again, or `None` when all are taken. Its bytes are what the
-    /// last user left there.
+    /// A buffer that nobody has, whole again, or `None` when all are taken, also by those who have
+    /// waited for one ([`BufPool::take_when_free`]) and are yet to be polled. Its bytes are what
+    /// the last user left there.
     pub fn take(&self) -> Option<PoolBuf> {
-        let number = self.arena.free().pop()?;
-        Some(PoolBuf {
+        let number = self.arena.free().numbers.pop()?;
+        Some(PoolBuf::new(&self.arena, number))
+    }
+
+    /// Waits for a buffer: yields what [`BufPool::take`] does, when there is one. On any runtime,
+    /// or none.
+    ///
+    /// Whoever waits is served in the order of the first polls: a buffer that comes back is handed
+    /// to the first of them, and `take` gets none as long as somebody waits. Tasks that wait while
+    /// they have other buffers of the pool may wait for ever, each for the others.
+    pub fn take_when_free(&self) -> TakeWhenFree {
+        TakeWhenFree {
             arena: Arc::clone(&self.arena),
-            number,
-            len: self.arena.buf_len,
-        })
+            turn: None,
+        }
     }
 
     /// Number of buffers that can be taken now.
     pub fn available(&self) -> usize {
-        self.arena.free().len()
+        self.arena.free().numbers.len()
     }
 
     /// Bytes in each buffer.
@@ -163,6 +236,87 @@ impl fmt::Debug for BufPool {
             .field("buf_len", &self.buf_len())
             .field("available", &self.available())
             .finish()
+    }
+}
+
+/// Waits for a buffer of a pool. Made by [`BufPool::take_when_free`].
+///
+/// In a forked child nobody waits any more, as most threads are not there; polled there, it begins
+/// anew.
+///
+/// # Cancellation
+///
+/// Dropping it gives its turn up; a buffer that it has been handed goes to the next who waits. So
+/// it is polled or dropped once it has been woken: until then nobody else gets that buffer.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct TakeWhenFree {
+    arena: Arc<Arena>,
+    /// Its place among those who wait, from the first poll on that found no buffer.
+    turn: Option<Turn>,
+}
+
+impl Future for TakeWhenFree {
+    type Output = PoolBuf;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<PoolBuf> {
+        let this = &mut *self;
+        let mut cloned = None;
+        loop {
+            let mut free = this.arena.free();
+            if let Some(number) = free.take_for(&mut this.turn) {
+                drop(free);
+                let buf = PoolBuf::new(&this.arena, number);
+                if cloned.is_some() {
+                    contain(|| drop(cloned));
+                }
+                return Poll::Ready(buf);
+            }
+            let known = this.turn.and_then(|turn| free.takers.waker(turn));
+            if known
+                .as_ref()
+                .is_some_and(|known| known.will_wake(cx.waker()))
+            {
+                return Poll::Pending;
+            }
+            let Some(waker) = cloned.take() else {
+                // Foreign code. A buffer may come back meanwhile, so it looks again.
+                drop(free);
+                cloned = Some(cx.waker().clone());
+                continue;
+            };
+            let before = match known {
+                Some(known) => Some(mem::replace(known, waker)),
+                None => {
+                    this.turn = Some(free.takers.join(waker));
+                    None
+                }
+            };
+            drop(free);
+            contain(|| drop(before));
+            return Poll::Pending;
+        }
+    }
+}
+
+impl Drop for TakeWhenFree {
+    fn drop(&mut self) {
+        let Some(turn) = self.turn else {
+            return;
+        };
+        let mut free = self.arena.free();
+        let waker = free.takers.leave(turn);
+        let handed = free.takers.collect(turn);
+        drop(free);
+        contain(|| drop(waker));
+        if let Some(number) = handed {
+            self.arena.give_back(number);
+        }
+    }
+}
+
+impl fmt::Debug for TakeWhenFree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TakeWhenFree")
     }
 }
 
@@ -194,6 +348,14 @@ pub struct PoolBuf {
 }
 
 impl PoolBuf {
+    fn new(arena: &Arc<Arena>, number: u32) -> Self {
+        Self {
+            arena: Arc::clone(arena),
+            number,
+            len: arena.buf_len,
+        }
+    }
+
     /// Bytes that the buffer can have: [`BufPool::buf_len`] of its pool.
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -231,7 +393,7 @@ impl PoolBuf {
 
 impl Drop for PoolBuf {
     fn drop(&mut self) {
-        self.arena.free().push(self.number);
+        self.arena.give_back(self.number);
     }
 }
 

@@ -27,6 +27,7 @@ mod shared;
 mod shared_lanes;
 mod shared_lists;
 mod steady;
+mod takers;
 mod threadless;
 #[cfg(feature = "faulty")]
 mod timers;

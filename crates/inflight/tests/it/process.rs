@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod global;
+mod pools;
 
 use std::cell::RefCell;
 use std::fs;
