@@ -64,9 +64,12 @@ impl<'a> Ranking<'a> {
         let cells: Vec<&Cell> = record.cells.iter().filter(of_profile).collect();
         let mut ranked = Vec::new();
         let mut out = Vec::new();
+        let most = most_rounds(&cells);
         for cell in cells.iter().copied().filter(|cell| iops(cell).is_some()) {
             let skipped = cell.skipped.as_ref().map(|skipped| skipped.reason.clone());
-            match skipped.or_else(|| out_of_ranking(cell, profile, &record.target)) {
+            let not_true = || out_of_ranking(cell, profile, &record.target);
+            let behind = || rests(cell, most).filter(|_| !record.interrupted);
+            match skipped.or_else(not_true).or_else(behind) {
                 Some(why) => out.push((cell, why)),
                 None if strategy::only_shown(&cell.strategy) => {}
                 None => ranked.push(cell),
@@ -129,6 +132,38 @@ impl<'a> Ranking<'a> {
         finalists
     }
 
+    /// The cells that were measured, those first without which a verdict says least: the plain loop,
+    /// those at the front, the fastest ring, plain calls and library, the same one at a time, and
+    /// then the others by their speed. Where there is not time for all, the first of these have it.
+    #[must_use]
+    pub fn by_need(&self) -> Vec<&'a Cell> {
+        let is_ring = |cell: &Cell| strategy::is_ring(&cell.strategy);
+        let is_plain =
+            |cell: &Cell| [strategy::PREAD, strategy::THREADS].contains(&cell.strategy.as_str());
+        let is_library = |cell: &Cell| cell.strategy == strategy::INFLIGHT;
+        let alone = |is_of_it: &dyn Fn(&Cell) -> bool| {
+            self.best(|cell| cell.depth == 1 && cell.threads <= 1 && is_of_it(cell))
+        };
+        let kinds = [
+            self.best(is_ring),
+            self.best(is_plain),
+            self.best(is_library),
+        ];
+        let alone = [alone(&is_ring), alone(&is_library)];
+        let needed = self.baseline.into_iter().chain(self.finalists());
+        let needed = needed.chain(kinds.into_iter().flatten());
+        let needed = needed.chain(alone.into_iter().flatten());
+        let measured = self.cells.iter().copied();
+        let measured = measured.filter(|cell| iops(cell).is_some());
+        let mut order: Vec<&Cell> = Vec::new();
+        for cell in needed.chain(self.ranked.iter().copied()).chain(measured) {
+            if order.iter().all(|known| known.id != cell.id) {
+                order.push(cell);
+            }
+        }
+        order
+    }
+
     /// The leader and whom more fresh rounds may tell it from; none where nothing is open.
     #[must_use]
     pub fn open(&self) -> Vec<&'a Cell> {
@@ -147,6 +182,11 @@ impl<'a> Ranking<'a> {
         let others = self.ranked.iter().copied().filter(may_tell);
         let open: Vec<&Cell> = [leader].into_iter().chain(others).collect();
         if open.len() < 2 { Vec::new() } else { open }
+    }
+
+    /// Whether a cell does not count because there was no time for enough rounds of it.
+    pub(crate) fn rests(&self, cell: &Cell) -> bool {
+        rests(cell, most_rounds(&self.cells)).is_some()
     }
 
     /// The fastest cell that counts and of which `wanted` is true.
@@ -179,6 +219,33 @@ impl<'a> Ranking<'a> {
 fn simplest(cells: Vec<&Cell>) -> Option<&Cell> {
     let cost = |cell: &&Cell| (simplicity(&cell.strategy), cell.depth, cell.threads);
     cells.into_iter().min_by_key(cost)
+}
+
+/// Before anything is known: those of a strategy with a lower number come first where there may not
+/// be time for all. Without the plain loop there is nothing to compare with.
+#[must_use]
+pub fn need(strategy: &str) -> u32 {
+    match strategy {
+        strategy::PREAD => 0,
+        strategy::THREADS | strategy::URING | strategy::URING_TUNED | strategy::INFLIGHT => 1,
+        _ => 2,
+    }
+}
+
+/// The most rounds of a cell in which all that were to run did, also those without a rate.
+fn most_rounds(cells: &[&Cell]) -> usize {
+    let of_cell = |cell: &&Cell| cell.rounds.iter().filter(|round| !round.confirms).count();
+    cells.iter().map(of_cell).max().unwrap_or(0)
+}
+
+/// Why a cell is compared with none that has `most` rounds, if so: others were more needed for the
+/// verdict, and there was not time for all.
+fn rests(cell: &Cell, most: usize) -> Option<String> {
+    let done = most_rounds(&[cell]);
+    let were = if done == 1 { "was" } else { "were" };
+    (done < FEWEST_ROUNDS && most >= FEWEST_ROUNDS).then(|| {
+        format!("only {done} of {most} rounds {were} run, as there was not time for all cells")
+    })
 }
 
 /// Whether even the widest interval of the rounds of this cell does not reach the level.

@@ -93,7 +93,8 @@ pub struct Record {
     pub argv: Vec<String>,
     /// A hash of everything that must agree before two records may be compared.
     pub plan_hash: String,
-    /// Rounds that were asked for; a cell may have fewer when the run was interrupted.
+    /// Rounds that were planned; a cell may have fewer when the run was interrupted, or when there
+    /// was not time for all.
     pub rounds_planned: u32,
     /// Measured time of one cell in one round, warm-up not included.
     pub cell_duration_ns: u64,
@@ -403,6 +404,9 @@ pub struct Skipped {
 
 /// The reason of cells that had no round because the run was stopped.
 pub const STOPPED: &str = "the run was stopped before its first round";
+
+/// The reason of cells that had no round because the run was to end in time.
+pub const NO_TIME: &str = "no time was left for its first round";
 
 /// One measured stretch of one cell.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]

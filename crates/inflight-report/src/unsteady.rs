@@ -3,7 +3,7 @@
 //! tied to the rows that they spoil.
 
 use crate::ranking::Ranking;
-use crate::record::{Cell, Finding, ProfileSummary, Record, Severity};
+use crate::record::{Cell, Finding, NO_TIME, ProfileSummary, Record, Severity};
 use crate::stats::{Drift, drift, rate, steady};
 use crate::strategy::NULL;
 use crate::units::percent;
@@ -52,35 +52,34 @@ fn drifted(ranking: &Ranking<'_>, slower: bool) -> Option<Finding> {
     })
 }
 
-/// Rounds for which there was no time.
+/// Rounds for which there was no time: of all cells, or of those that the verdict needs least.
 fn left_out(record: &Record) -> Option<Finding> {
     let of_screening = |cell: &Cell| {
         let rounds = cell.rounds.iter();
         rounds.filter(|round| !round.confirms).count()
     };
     let planned = usize::try_from(record.rounds_planned).unwrap_or(usize::MAX);
-    let (mut affects, mut most) = (Vec::new(), 0);
-    for profile in &record.profiles {
-        let cells = record.cells.iter();
-        let cells: Vec<&Cell> = cells.filter(|cell| cell.profile == profile.name).collect();
-        let done = cells.iter().map(|cell| of_screening(cell)).max();
-        if let Some(done) = done.filter(|done| (1..planned).contains(done)) {
-            most = most.max(planned - done);
-            affects.extend(ids(&cells));
-        }
-    }
-    (most > 0 && !record.interrupted).then(|| Finding {
+    let ran = |cell: &&Cell| match &cell.skipped {
+        Some(skipped) => skipped.reason == NO_TIME,
+        None => !cell.rounds.is_empty(),
+    };
+    let cells = record.cells.iter().filter(ran);
+    let fewer: Vec<&Cell> = cells.filter(|cell| of_screening(cell) < planned).collect();
+    let least = fewer.iter().map(|cell| of_screening(cell)).min();
+    let most = planned - least.filter(|_| !record.interrupted)?;
+    Some(Finding {
         id: LEFT_OUT.to_owned(),
         severity: Severity::Warning,
         what: format!(
             "{most} of {planned} rounds were left out: they took longer than planned, and the run \
              was to end in time"
         ),
-        why_it_matters: "Fewer rounds tell less".to_owned(),
+        why_it_matters: "Fewer rounds tell less, and cells with too few are not compared"
+            .to_owned(),
         fix: format!(
             "measure when nothing else runs, or take the time that it needs: --rounds {planned}"
         ),
-        affects,
+        affects: ids(&fewer),
     })
 }
 

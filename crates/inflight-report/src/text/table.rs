@@ -181,7 +181,9 @@ fn is_about_calls(profile: &ProfileSummary) -> bool {
 }
 
 fn paint(ranking: &Ranking<'_>, cell: &Cell) -> Paint {
-    if ranking.out.iter().any(|(out, _)| out.id == cell.id) {
+    let is_out = ranking.out.iter().any(|(out, _)| out.id == cell.id);
+    // What is red is the share of the device, which is right where rounds are missing.
+    if is_out && !ranking.rests(cell) {
         Paint::RedEnd
     } else if is_pick(ranking, cell) {
         Paint::Bold

@@ -1,5 +1,6 @@
 //! The screen, against the files in `snapshots/`; `INFLIGHT_BLESS=1` writes them anew.
 
+use inflight_report::ranking::Ranking;
 use inflight_report::record::{
     Access, Finding, ProfileSummary, Record, STOPPED, Severity, Skipped, Sync,
 };
@@ -415,6 +416,49 @@ fn rounds_for_which_there_was_no_time_are_told() {
     assert!(found.affects.len() > 5);
     record.interrupted = true;
     assert!(left_out(&record).is_none(), "somebody wanted it so");
+}
+
+#[test]
+fn cells_that_rested_for_lack_of_time_are_not_compared_and_told() {
+    let mut record = disk(6);
+    // The fastest in the only round that it had, and first among the simple.
+    for (strategy, depth) in [("threads", 4), ("uring", 64)] {
+        let cell = find(&mut record, strategy, depth);
+        cell.rounds.truncate(1);
+        cell.rounds[0].ops *= 9;
+    }
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    let out: Vec<&str> = ranking.out.iter().map(|(cell, _)| &*cell.id).collect();
+    let rested = [
+        "direct-random-read/threads/4",
+        "direct-random-read/uring/64",
+    ];
+    assert_eq!(out, rested);
+    assert!(!ranking.tentative, "the others have enough");
+    let found = unsteady::findings(&record);
+    let found = found.iter().find(|found| found.id == unsteady::LEFT_OUT);
+    assert_eq!(found.unwrap().affects, rested);
+    let screen = wide(&record);
+    let told = "not ranked pread, 4 threads; io_uring (depth 64): only 1 of 6 rounds was run";
+    assert!(screen.contains(told), "{screen}");
+    assert!(!screen.contains("No verdict yet"), "{screen}");
+    record.interrupted = true;
+    let stopped = Ranking::new(&record, &record.profiles[0]);
+    assert!(stopped.out.is_empty(), "nobody was left out on purpose");
+}
+
+#[test]
+fn what_a_verdict_needs_most_comes_first() {
+    let record = disk(6);
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    let order = ranking.by_need();
+    assert_eq!(order[0].id, "direct-random-read/pread/1");
+    let strategies: Vec<&str> = order[..5].iter().map(|cell| &*cell.strategy).collect();
+    for needed in ["uring-tuned", "inflight"] {
+        assert!(strategies.contains(&needed), "{strategies:?}");
+    }
+    let measured = record.cells.iter().filter(|cell| !cell.rounds.is_empty());
+    assert_eq!(order.len(), measured.count(), "nobody is forgotten");
 }
 
 #[test]
