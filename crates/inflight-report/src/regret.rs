@@ -29,6 +29,10 @@ pub const MOST_SEARCHES: u32 = 4;
 /// Most references that a road is held against at a time, to settle whether it is within 3 %.
 pub const MOST_REFERENCES: usize = 3;
 
+/// An interval that does not say whether the library keeps up, and whose ends are more than this
+/// apart, is told in words: it does not even tell half as fast from just as fast.
+pub const TOO_WIDE: f64 = 2.0;
+
 /// The regret of every road of the library in every cell that counts, in the order of the cells.
 #[must_use]
 pub fn regrets(record: &Record) -> Vec<Regret> {
@@ -199,7 +203,35 @@ pub fn worst<'r>(regrets: &[&'r Regret]) -> Option<&'r Regret> {
     regrets.max_by(|a, b| a.hi.total_cmp(&b.hi))
 }
 
+/// The same of those that are known, and how many are not.
+#[must_use]
+pub fn worst_known<'r>(regrets: &[&'r Regret]) -> (Option<&'r Regret>, usize) {
+    let (known, unknown): (Vec<&Regret>, Vec<&Regret>) = regrets
+        .iter()
+        .copied()
+        .partition(|regret| regret.is_known());
+    (worst(&known), unknown.len())
+}
+
+/// What can tell more of a record in which some regrets are not known, as a sentence.
+pub(crate) fn what_tells(record: &Record) -> String {
+    // Intervals are half as wide with four times the rounds.
+    let minutes = (record.took_ns / 1_000_000_000 * 4).div_ceil(60);
+    let seconds = (minutes * 60).clamp(120, LONGEST_RUN_S);
+    format!("A run of four times the length can tell more (--max-time {seconds}).")
+}
+
+/// The most that `--max-time` takes.
+const LONGEST_RUN_S: u64 = 86_400;
+
 impl Regret {
+    /// Whether its interval says anything. One that is wide says enough where all of it is on one
+    /// side of 3 %.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.is_within() || self.is_beyond() || self.hi <= self.lo * TOO_WIDE
+    }
+
     /// Whether the road is one that is awaited: in the library's run loop, or on tokio.
     #[must_use]
     pub fn is_awaited(&self) -> bool {

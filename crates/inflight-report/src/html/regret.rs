@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::markup::{esc, put};
 use super::view::series_name;
 use crate::record::{Record, Regret};
-use crate::regret::{blocking_and_others, regrets, worst};
+use crate::regret::{blocking_and_others, regrets, what_tells, worst_known};
 use crate::stats::SAME_ZONE;
 use crate::strategy::{INFLIGHT, access_of};
 
@@ -16,23 +16,44 @@ use crate::strategy::{INFLIGHT, access_of};
 pub(super) fn section(record: &Record) -> Option<String> {
     let all = regrets(record);
     let (blocking, others) = blocking_and_others(&all);
-    let worst = worst(&blocking).or_else(|| worst(&others))?;
+    let told = if blocking.is_empty() {
+        others
+    } else {
+        blocking
+    };
+    if told.is_empty() {
+        return None;
+    }
     let cell = |regret: &Regret| record.cells.iter().find(|cell| cell.id == regret.cell);
     let road = |regret: &Regret| {
         let named = |cell| series_name(cell, access_of(cell, &record.profiles));
         cell(regret).map_or_else(|| regret.strategy.clone(), named)
     };
+    let (worst, unknown) = worst_known(&told);
+    let known = worst.map_or_else(String::new, |worst| {
+        format!(
+            " Worst of its blocking calls, by a queue or by as many threads, whichever does \
+             better: {} ({} at depth {}, {}; in the middle of its interval {}).",
+            percent(worst.percent_at_worst()),
+            esc(&road(worst)),
+            worst.depth,
+            esc(&worst.profile),
+            percent(worst.percent())
+        )
+    });
+    let not_known = match unknown {
+        0 => String::new(),
+        _ => format!(
+            " Not known of {unknown} of {} of these, because the rounds scatter too much. {}",
+            told.len(),
+            what_tells(record)
+        ),
+    };
     let mut html = format!(
         "<section id=\"regret\" aria-labelledby=\"regret-t\"><h2 id=\"regret-t\">Regret</h2>\
          <p class=\"lead\">How far the library may be behind the best strategy that copies and \
          reports errors with as many operations in flight or fewer, in per cent: the bad end of \
-         the interval. Worst of its blocking calls, by a queue or by as many threads, \
-         whichever does better: {} ({} at depth {}, {}; in the middle of its interval {}).</p>",
-        percent(worst.percent_at_worst()),
-        esc(&road(worst)),
-        worst.depth,
-        esc(&worst.profile),
-        percent(worst.percent())
+         the interval.{known}{not_known}</p>"
     );
     html += "<div class=\"regrets\">";
     for (strategy, title) in roads(&all, road) {
@@ -42,7 +63,8 @@ pub(super) fn section(record: &Record) -> Option<String> {
     html += "</div><p class=\"key\"><span class=\"step\"><i class=\"r-ahead\"></i>ahead</span>\
              <span class=\"step\"><i class=\"r-same\"></i>within 3 %</span>\
              <span class=\"step\"><i class=\"r-little\"></i>up to 10 % behind</span>\
-             <span class=\"step\"><i class=\"r-much\"></i>more</span></p></section>\n";
+             <span class=\"step\"><i class=\"r-much\"></i>more</span>\
+             <span class=\"step\">? not known</span></p></section>\n";
     Some(html)
 }
 
@@ -95,17 +117,24 @@ fn map(record: &Record, title: &str, found: &[&Regret]) -> String {
 }
 
 fn cell(regret: &Regret) -> String {
-    let said = format!(
-        "in the middle {}, at the good end {}, against {}",
-        percent(regret.percent()),
-        percent(regret.percent_at_best()),
-        regret.reference
-    );
-    let class = class(regret.hi);
+    let (middle, good) = (regret.percent(), regret.percent_at_best());
+    let [middle, good, bad] = [middle, good, regret.percent_at_worst()].map(percent);
+    let against = &regret.reference;
+    let (class, shown, said) = match regret.is_known() {
+        true => (
+            class(regret.hi),
+            bad.as_str(),
+            format!("in the middle {middle}, at the good end {good}, against {against}"),
+        ),
+        false => (
+            "none",
+            "?",
+            format!("not known: {good} to {bad}, in the middle {middle}, against {against}"),
+        ),
+    };
     format!(
-        "<td class=\"{class}\" title=\"{}\">{}</td>",
-        esc(&said),
-        percent(regret.percent_at_worst())
+        "<td class=\"{class}\" title=\"{}\">{shown}</td>",
+        esc(&said)
     )
 }
 

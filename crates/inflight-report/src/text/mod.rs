@@ -105,31 +105,48 @@ fn worst_regret(screen: &mut Screen, record: &Record) {
         ),
         ("Awaited, in its run loop or on tokio", awaited),
     ];
-    let said = of.iter().filter_map(|(who, regrets)| {
-        let (within, beyond) = (
-            regrets.iter().filter(|regret| regret.is_within()).count(),
-            regrets.iter().filter(|regret| regret.is_beyond()).count(),
-        );
-        let worst = regret::worst(regrets)?;
-        let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
-        let (road, reference) = (find(&worst.cell)?, find(&worst.reference)?);
-        let all = regrets.len();
-        let open = match all - within - beyond {
-            0 => String::new(),
-            open => format!(", and {open} need more rounds to tell"),
-        };
-        Some(format!(
-            "{who}: of {all} cells, {within} certainly keep up with the best of the others (at \
-             most 3 % behind), {beyond} certainly do not{open}. At worst, in {}: {}.",
-            worst.profile,
-            regret_in_words(worst, road, reference, access_of(road, &record.profiles))
-        ))
-    });
-    let said: Vec<String> = said.collect();
+    let said = of
+        .iter()
+        .filter_map(|(who, regrets)| of_roads(record, who, regrets));
+    let mut said: Vec<String> = said.collect();
+    if all.iter().any(|regret| !regret.is_known()) {
+        said.push(regret::what_tells(record));
+    }
     if record.profiles.len() > 1 && !said.is_empty() {
         screen.blank();
         screen.statement("Worst regret", &said.join(" "), Paint::Bold);
     }
+}
+
+/// How many cells of some roads keep up, and the worst of those of which that is known.
+fn of_roads(record: &Record, who: &str, regrets: &[&Regret]) -> Option<String> {
+    let all = regrets.len();
+    let within = regrets.iter().filter(|regret| regret.is_within()).count();
+    let beyond = regrets.iter().filter(|regret| regret.is_beyond()).count();
+    let (worst, unknown) = regret::worst_known(regrets);
+    let because = match unknown {
+        0 => String::new(),
+        _ => format!(", {unknown} of them because the rounds scatter too much"),
+    };
+    let open = match all - within - beyond {
+        0 => String::new(),
+        open => format!(", and {open} need more rounds to tell{because}"),
+    };
+    let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
+    let at_worst = worst.and_then(|worst| {
+        let (road, reference) = (find(&worst.cell)?, find(&worst.reference)?);
+        let of = if unknown > 0 { " of the others" } else { "" };
+        let access = access_of(road, &record.profiles);
+        let said = regret_in_words(worst, road, reference, access);
+        Some(format!(" At worst{of}, in {}: {said}.", worst.profile))
+    });
+    (all > 0).then(|| {
+        format!(
+            "{who}: of {all} cells, {within} certainly keep up with the best of the others (at \
+             most 3 % behind), {beyond} certainly do not{open}.{}",
+            at_worst.unwrap_or_default()
+        )
+    })
 }
 
 fn title(ranking: &Ranking<'_>) -> String {
@@ -274,7 +291,8 @@ fn legend(screen: &mut Screen, record: &Record) {
     let regret = match has(INFLIGHT) {
         true => {
             " regret: how far the library may be behind the best of the others with as many in \
-             flight or fewer (the bad end of the interval)."
+             flight or fewer (the bad end of the interval); ? not known, because the rounds scatter \
+             too much."
         }
         false => "",
     };

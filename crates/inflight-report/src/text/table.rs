@@ -213,12 +213,13 @@ pub(super) fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
 }
 
 /// How far a road of the library may be behind the best of the others, which is the bad end of the
-/// interval; nothing for those.
+/// interval, or that it is not known; nothing for those.
 fn behind(ranking: &Ranking<'_>, cell: &Cell) -> String {
-    let found = regret::of_cell(ranking, cell);
-    found.map_or_else(String::new, |found| {
-        signed_percent(found.percent_at_worst() / 100.0)
-    })
+    match regret::of_cell(ranking, cell) {
+        Some(found) if found.is_known() => signed_percent(found.percent_at_worst() / 100.0),
+        Some(_) => "?".to_owned(),
+        None => String::new(),
+    }
 }
 
 /// The ratio to the plain loop, or its interval; the plain loop itself is 1 by definition.

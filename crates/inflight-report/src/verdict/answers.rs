@@ -6,7 +6,7 @@
 use crate::figures::{cpu_ns_per_op, iops};
 use crate::noun;
 use crate::ranking::Ranking;
-use crate::record::{Access, Cell, Regret};
+use crate::record::{Access, Cell, Record, Regret};
 use crate::regret;
 use crate::stats::{Word, compare, is_confirmed, word};
 use crate::strategy::{self, is_ring, name, name_at_depth, plain_call};
@@ -136,33 +136,35 @@ pub(super) fn in_words(word: Word) -> &'static str {
 }
 
 /// The worst regret of the library's blocking calls, and of its other roads.
-pub(super) fn regret(ranking: &Ranking<'_>) -> Option<String> {
+pub(super) fn regret(record: &Record, ranking: &Ranking<'_>) -> Option<String> {
     let all = regret::of_profile(ranking);
     let (blocking, others) = regret::blocking_and_others(&all);
-    let said: Vec<String> = [blocking, others]
-        .iter()
-        .filter_map(|roads| {
-            let worst = regret::worst(roads)?;
-            let road = ranking.cells.iter().find(|cell| cell.id == worst.cell)?;
-            let reference = ranking
-                .cells
-                .iter()
-                .find(|cell| cell.id == worst.reference)?;
-            Some(regret_in_words(
-                worst,
-                road,
-                reference,
-                ranking.profile.access,
-            ))
-        })
-        .collect();
-    (!said.is_empty()).then(|| format!("At worst, {}.", said.join("; ")))
+    let told = [blocking, others].map(|roads| regret::worst_known(&roads));
+    let find = |id: &str| ranking.cells.iter().find(|cell| cell.id == id);
+    let in_words = |worst: &Regret| {
+        let (road, reference) = (find(&worst.cell)?, find(&worst.reference)?);
+        let access = ranking.profile.access;
+        Some(regret_in_words(worst, road, reference, access))
+    };
+    let known = told.iter().filter_map(|(worst, _)| in_words((*worst)?));
+    let known: Vec<String> = known.collect();
+    let unknown: usize = told.iter().map(|(_, unknown)| unknown).sum();
+    let mut said = Vec::new();
+    if !known.is_empty() {
+        let of = if unknown > 0 { " of what is known" } else { "" };
+        said.push(format!("At worst{of}, {}.", known.join("; ")));
+    }
+    if unknown > 0 {
+        said.push(format!(
+            "Not known of {unknown} of {} cells, because the rounds scatter too much. {}",
+            all.len(),
+            regret::what_tells(record)
+        ));
+    }
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
-/// Ends of an interval that are so many times apart say nothing.
-const TOO_WIDE: f64 = 2.0;
-
-/// A regret by the bad end of its interval, with the rest of it; or that there is none to tell.
+/// A regret that is known by the bad end of its interval, with the rest of it.
 pub(crate) fn regret_in_words(
     regret: &Regret,
     road: &Cell,
@@ -175,12 +177,6 @@ pub(crate) fn regret_in_words(
     };
     let [road, reference] = [road, reference].map(|cell| name_at_depth(cell, access));
     let measured = behind(regret.percent());
-    if regret.hi > regret.lo * TOO_WIDE {
-        return format!(
-            "how {road} compares with {reference} cannot be told, because the rounds scatter too \
-             much ({fresh}: {measured})"
-        );
-    }
     let (worst, best) = (
         behind(regret.percent_at_worst()),
         behind(regret.percent_at_best()),

@@ -57,7 +57,7 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
         ("io_uring", answers::io_uring(ranking)),
         ("Library", answers::library(ranking)),
         ("Mapped", mapped::mapped(ranking)),
-        ("Regret", answers::regret(ranking)),
+        ("Regret", answers::regret(record, ranking)),
         ("Not worth", answers::not_worth(ranking)),
         ("But", answers::one_at_a_time(ranking)),
         ("Check", answers::outside_check(ranking)),

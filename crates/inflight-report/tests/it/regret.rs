@@ -7,7 +7,7 @@ use inflight_report::regret::{
     to_settle, worst,
 };
 use inflight_report::verdict::verdicts;
-use inflight_report::{html, text};
+use inflight_report::{html, markdown, text};
 use oorandom::Rand64;
 
 use crate::builder::{cached, cell, confirm, disk, empty, find, into_tmpfs};
@@ -204,11 +204,48 @@ fn an_interval_that_is_too_wide_is_no_finding() {
         round.ops = round.ops * [10, 900, 20, 300, 15, 700, 12, 500][at] / 100;
     }
     record.cells.push(slow);
+    let found = at(&record, "inflight-local", 1).unwrap();
+    assert!(found.lo < 1.0 && found.hi > 2.0 && !found.is_known());
     let screen = text::screen(&record, text::Style::default());
+    let row = screen
+        .lines()
+        .find(|line| line.contains("  inflight, run loop "));
+    let shown = row.unwrap().split_whitespace().rev().nth(1);
+    assert_eq!(shown, Some("?"), "{screen}");
     let words: Vec<&str> = screen.split_whitespace().collect();
-    let told = "inflight, run loop at depth 1 compares with io_uring at depth 1 cannot be told, \
-                because the rounds scatter too much (measured: ";
-    assert!(words.join(" ").contains(told), "{screen}");
+    let told = [
+        "Not known of 1 of 3 cells, because the rounds scatter too much. A run of four times the \
+         length can tell more (--max-time 300).",
+        "1 need more rounds to tell, 1 of them because the rounds scatter too much.",
+        "? not known, because the rounds scatter too much",
+    ];
+    for told in told {
+        assert!(words.join(" ").contains(told), "{told}: {screen}");
+    }
+    let bad_end = format!("{:.0}", found.percent_at_worst());
+    assert!(!screen.contains(&bad_end), "{bad_end}: {screen}");
+    let in_markdown = markdown::record(&record);
+    assert!(in_markdown.contains(" | ? | ") && !in_markdown.contains(&bad_end));
+    let page = html::page(&record);
+    let cell = page
+        .split_once("not known: ")
+        .and_then(|(_, end)| end.split_once("</td>"));
+    assert!(
+        cell.unwrap().0.ends_with(">?"),
+        "with its figures where one asks"
+    );
+}
+
+#[test]
+fn a_wide_interval_on_one_side_of_3_percent_is_known() {
+    let of = |lo, hi| Regret {
+        lo,
+        hi,
+        ..regrets(&disk(8))[0].clone()
+    };
+    assert!(of(1.5, 9.0).is_known(), "slower, however much");
+    assert!(of(0.2, 1.0).is_known(), "no slower");
+    assert!(of(0.8, 1.5).is_known() && !of(0.8, 1.7).is_known());
 }
 
 #[test]
