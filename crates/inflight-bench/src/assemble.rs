@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use inflight_report::Record;
-use inflight_report::record::{Cell, Heat, LatencyClock, SCHEMA, STOPPED, Skipped, Tool};
+use inflight_report::record::{Cell, Heat, LatencyClock, NO_TIME, SCHEMA, STOPPED, Skipped, Tool};
 use inflight_report::{regret, unsteady};
 
 use crate::cli::Options;
@@ -80,7 +80,7 @@ pub(crate) fn finish(record: &mut Record, measured: Vec<Running>) -> Result<()> 
         cell.latency = latencies.store(sample_every.unwrap_or(1), clock)?;
         cell.heat = (!heat.is_empty()).then_some(Heat { rounds: heat });
         if cell.rounds.is_empty() && cell.skipped.is_none() {
-            let reason = STOPPED.to_owned();
+            let reason = if record.interrupted { STOPPED } else { NO_TIME }.to_owned();
             cell.skipped = Some(Skipped { reason });
         }
         if let (Some(fix), Some(skipped)) = (denied, &cell.skipped) {

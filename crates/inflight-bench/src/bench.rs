@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::open;
 use inflight_report::ranking::Ranking;
-use inflight_report::record::{ProfileSummary, Reread, STOPPED, Skipped};
+use inflight_report::record::{NO_TIME, ProfileSummary, Reread, STOPPED, Skipped};
 
 use crate::cli::Options;
-use crate::confirm::Course;
+use crate::confirm::{Course, GRACE};
 use crate::measure::clock::{Clock, utc_now};
 use crate::measure::ground::Ground;
 use crate::measure::run::{self, Running};
@@ -59,6 +59,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     let begun = Instant::now();
     let paths = data.make(&first.profile, progress)?;
     let writing = begun.elapsed();
+    tell_if_short(&plan, clock, writing, progress);
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
     record.started_utc = started_utc;
     let patience = signals::Patience::begin();
@@ -101,6 +102,18 @@ fn announce(plan: &Plan, data: &TestData, progress: &Progress) {
     if expected > Duration::ZERO {
         let told = timetable::told(plan, expected);
         progress.say(&format!("measuring for {told}"));
+    }
+}
+
+/// Says that writing the data has taken what the rounds would need, if so.
+fn tell_if_short(plan: &Plan, clock: Clock, writing: Duration, progress: &Progress) {
+    let since = Duration::from_nanos(clock.now_ns());
+    if plan.is_short(since) && writing > since / 2 {
+        let (writing, left) = (writing.as_secs_f64(), plan.left(since).as_secs_f64());
+        progress.say(&format!(
+            "the test data took {writing:.1} s to write, which leaves {left:.1} s for rounds: not \
+             all cells will have enough; --size makes it smaller, --max-time gives more time"
+        ));
     }
 }
 
@@ -161,6 +174,10 @@ impl Run<'_> {
             let profile = &planned.profile;
             if signals::interrupted() {
                 done.cells.extend(all_skipped(planned, STOPPED));
+                continue;
+            }
+            if self.plan.leaves_out() && Instant::now() >= end + GRACE {
+                done.cells.extend(all_skipped(planned, NO_TIME));
                 continue;
             }
             let refused = data.refusal(profile).map(str::to_owned);

@@ -13,6 +13,8 @@
 //! while there is time it is its turn. What is left then goes to all of its cells of which it is
 //! not known whether they are within 3 %, to each in turn.
 
+mod screen;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -30,6 +32,8 @@ use crate::progress::Progress;
 use crate::signals;
 use crate::strategy::Job;
 use crate::timetable::Timetable;
+
+pub(crate) use screen::GRACE;
 
 /// How the rounds of one profile go.
 pub(crate) struct Course<'a> {
@@ -75,50 +79,22 @@ impl<'a> Course<'a> {
         }
         let end = self.table.fresh(Instant::now(), self.progress.pace());
         (self.until, self.latest) = (end.start, end.end);
-        let next = self.confirm(cells, job, place)?;
+        let next = self.confirm(cells, rounds, job, place)?;
         self.settle(cells, next, job, place)
-    }
-
-    /// Runs the rounds of all cells, or as many as there is time for. Returns how many it ran.
-    pub(crate) fn screen(
-        &self,
-        cells: &mut [Running],
-        job: &Job<'_>,
-        place: &Place<'_>,
-        watch: &mut dyn Watch,
-    ) -> Result<u32> {
-        let begun = Instant::now();
-        let mut all: Vec<&mut Running> = cells.iter_mut().collect();
-        for block in 0..self.plan.rounds {
-            let stage = Stage {
-                blocks: block..block + 1,
-                confirms: false,
-            };
-            run::run(&mut all, job, place, &stage, watch)?;
-            if watch.stopped() || !self.fits(begun.elapsed() / (block + 1)) {
-                return Ok(block + 1);
-            }
-        }
-        Ok(self.plan.rounds)
-    }
-
-    /// Whether there is time for another round that takes so long.
-    fn fits(&self, takes: Duration) -> bool {
-        !self.plan.leaves_out() || Instant::now() + takes <= self.latest
     }
 
     /// Runs fresh rounds of the cells at the front, and of those that the worst regret rests on. So
     /// that looking often does not spoil the words, each look is at half as many rounds more as the
-    /// one before. Returns the number of the next round.
+    /// one before. `first` is the number of the first one. Returns that of the next round.
     pub(crate) fn confirm(
         &self,
         cells: &mut [Running],
+        first: u32,
         job: &Job<'_>,
         place: &Place<'_>,
     ) -> Result<u32> {
         let mut chosen = self.choose(cells, |ranking| ranking.finalists());
-        let first = self.plan.rounds;
-        if chosen.is_empty() {
+        if chosen.is_empty() || !self.has_time_for(chosen.len(), job, place) {
             return Ok(first);
         }
         let mut fresh = Fresh::after(first);
@@ -126,7 +102,10 @@ impl<'a> Course<'a> {
         for look in 0..MOST_LOOKS {
             let begun = fresh.next;
             let more = More {
-                rounds: if look == 0 { first } else { (done / 2).max(1) },
+                rounds: match look {
+                    0 => self.plan.rounds,
+                    _ => (done / 2).max(1),
+                },
                 of: &chosen,
                 are_added: look > 0,
             };
@@ -196,6 +175,7 @@ impl<'a> Course<'a> {
         for search in 0..MOST_SEARCHES {
             let chosen = self.choose(cells, to_confirm);
             let is_late = search > 0 && Instant::now() >= until;
+            let is_late = is_late || !self.has_time_for(chosen.len(), job, place);
             if chosen.is_empty() || is_late || signals::interrupted() {
                 break;
             }
@@ -211,6 +191,18 @@ impl<'a> Course<'a> {
             next = fresh.next;
         }
         Ok(next)
+    }
+
+    /// Whether a first fresh round of so many cells is likely to be over in time.
+    fn has_time_for(&self, cells: usize, job: &Job<'_>, place: &Place<'_>) -> bool {
+        let stretches = if place.ground.stays() {
+            IN_STRETCHES
+        } else {
+            1
+        };
+        let cells = u32::try_from(cells).unwrap_or(u32::MAX);
+        let planned = self.plan.fresh_round(job.warmup, stretches) * cells;
+        self.fits(self.progress.pace().of(planned))
     }
 
     fn say(&self, more: &More<'_>, which: &str) {
@@ -402,7 +394,7 @@ mod tests {
     }
 
     /// One profile, and how it is measured.
-    fn plan(args: &[&str]) -> Plan {
+    pub(super) fn plan(args: &[&str]) -> Plan {
         let usual = [
             "inflight",
             "bench",
@@ -420,7 +412,10 @@ mod tests {
     }
 
     /// Cells of a profile, not yet measured.
-    fn begin<'a>(plan: &Plan, planned: impl IntoIterator<Item = &'a PlannedCell>) -> Vec<Running> {
+    pub(super) fn begin<'a>(
+        plan: &Plan,
+        planned: impl IntoIterator<Item = &'a PlannedCell>,
+    ) -> Vec<Running> {
         let profile = &plan.profiles[0].profile.name;
         let begun = |cell: &PlannedCell| {
             // Nobody asks a file how fast it is: there is none.
@@ -433,7 +428,7 @@ mod tests {
     }
 
     /// Runs some rounds of a profile, of which none are added after `until`.
-    fn measure(
+    pub(super) fn measure(
         plan: &Plan,
         until: Instant,
         rounds: impl FnOnce(&Course<'_>, &Job<'_>, &Place<'_>),
@@ -460,27 +455,10 @@ mod tests {
         rounds(&course, &job, &place);
     }
 
-    /// How many rounds a profile is given that has no time left.
-    fn rounds_without_time(args: &[&str]) -> usize {
-        let plan = plan(args);
-        let mut cells = begin(&plan, &plan.profiles[0].cells);
-        measure(&plan, Instant::now(), |course, job, place| {
-            course.screen(&mut cells, job, place, &mut Quiet).unwrap();
-        });
-        cells[0].cell.rounds.len()
-    }
-
-    #[test]
-    fn rounds_that_do_not_fit_are_left_out_where_an_end_was_promised() {
-        assert_eq!(rounds_without_time(&[]), 1, "one is always run");
-        assert_eq!(rounds_without_time(&["--rounds", "7"]), 7);
-        assert_eq!(rounds_without_time(&["--max-time", "1"]), 8);
-    }
-
     /// Does nothing, and says that it has done so much in each round.
-    struct Pretended {
-        name: &'static str,
-        measure: fn(&Job<'_>) -> Result<Stretch>,
+    pub(super) struct Pretended {
+        pub(super) name: &'static str,
+        pub(super) measure: fn(&Job<'_>) -> Result<Stretch>,
     }
 
     impl Strategy for Pretended {
@@ -493,7 +471,7 @@ mod tests {
         }
     }
 
-    fn done(ops: u64) -> Result<Stretch> {
+    pub(super) fn done(ops: u64) -> Result<Stretch> {
         Ok(Stretch {
             start_ns: 0,
             duration_ns: 1_000_000,

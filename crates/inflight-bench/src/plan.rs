@@ -179,13 +179,18 @@ impl Plan {
     }
 
     /// How long the rounds may go on, `since` the command was begun. Where writing the data has
-    /// taken nearly all of it, half of what is expected is left all the same.
+    /// taken nearly all of it, an eighth is left all the same: it was written for something.
     pub(crate) fn left(&self, since: Duration) -> Duration {
         match self.limit {
             Limit::None => Duration::ZERO,
             Limit::Asked(limit) => limit,
-            Limit::Promised(limit) => limit.saturating_sub(since).max(self.expected() / 2),
+            Limit::Promised(limit) => limit.saturating_sub(since).max(limit / 8),
         }
+    }
+
+    /// Whether there will hardly be time for all that is planned, `since` the command was begun.
+    pub(crate) fn is_short(&self, since: Duration) -> bool {
+        self.leaves_out() && self.left(since) < self.planned_of(&self.profiles)
     }
 
     /// Whether fresh rounds are added as long as there is time: none are in open loops.
@@ -305,6 +310,15 @@ impl PlannedProfile {
 }
 
 impl PlannedCell {
+    /// What was planned of a cell that is measured.
+    pub(crate) fn of(running: &Running) -> Self {
+        Self {
+            strategy: running.strategy,
+            shape: running.shape,
+            rate_per_s: running.cell.rate_per_s,
+        }
+    }
+
     /// What names the cell in records.
     pub(crate) fn id(&self, profile: &str) -> String {
         let Shape { depth, threads } = self.shape;
@@ -473,7 +487,7 @@ mod tests {
         // Writing the data takes from it, but never all.
         let (written, slowly) = (Duration::from_secs(10), Duration::from_secs(900));
         assert_eq!(usual.left(written), ALL_DONE - written);
-        assert_eq!(usual.left(slowly), usual.expected() / 2);
+        assert_eq!(usual.left(slowly), ALL_DONE / 8);
         let asked = plan(&["--rounds", "8"]);
         assert_eq!(
             (asked.limit, asked.left(written)),

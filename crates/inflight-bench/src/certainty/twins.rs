@@ -247,7 +247,7 @@ fn confirm(bench: &Bench<'_>, cells: &mut [Running], seed: u64, turns: bool) -> 
     };
     let began = Instant::now();
     let course = bench.course(began + LIMIT);
-    course.confirm(cells, &job, bench.place)?;
+    course.confirm(cells, bench.plan.rounds, &job, bench.place)?;
     let found = print(cells, seed, began.elapsed())?;
     if turns {
         print_turns(cells, seed);

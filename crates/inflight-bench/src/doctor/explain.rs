@@ -54,10 +54,12 @@ const OF_RUNS: &[Topic] = &[
         id: LEFT_OUT,
         text: "Without --rounds and --max-time a run is done in time: two minutes, with --quick 25 \
             seconds, or a quarter more than planned where that is longer, the writing of its data \
-            included. Each profile has its part of what the clock has left, and where a round \
+            included. Each profile has its part of what the clock has left. Where not all cells \
+            have time for the 6 rounds below which no verdict is sure, those that it needs least \
+            rest from the first round on, or a later one, and are not ranked; and where a round \
             takes so long that another would not fit, none is begun. The figures are right, there \
-            are fewer of them: below 6 rounds no verdict is sure. Other programs on this machine, \
-            and a disk that takes long to write the data, do that.",
+            are fewer of them. Other programs on this machine, and a disk that takes long to write \
+            the data, do that.",
     },
     Topic {
         id: UNSETTLED,

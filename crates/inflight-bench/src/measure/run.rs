@@ -121,6 +121,11 @@ pub(crate) trait Watch {
     fn cell_done(&mut self, block: u32, running: &Running);
     fn block_done(&mut self, block: u32);
     fn stopped(&self) -> bool;
+
+    /// Those with a lower one come before the others, in a round that may be stopped.
+    fn rank(&self, _cell: &Cell) -> u32 {
+        0
+    }
 }
 
 /// Some rounds of a run.
@@ -146,6 +151,7 @@ pub(crate) fn run(
     for block in stage.blocks.clone() {
         let mut order: Vec<usize> = (0..cells.len()).collect();
         shuffle(&mut order, &mut random);
+        order.sort_by_key(|index| watch.rank(&cells[*index].cell));
         for (order, index) in (0u32..).zip(order) {
             if watch.stopped() {
                 return Ok(());

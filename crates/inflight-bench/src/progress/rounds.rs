@@ -47,11 +47,7 @@ impl<'a> Rounds<'a> {
 
     /// Takes a cell that had its turn from what is left.
     fn account(&mut self, running: &Running, ran: bool) {
-        let cell = PlannedCell {
-            strategy: running.strategy,
-            shape: running.shape,
-            rate_per_s: running.cell.rate_per_s,
-        };
+        let cell = PlannedCell::of(running);
         let planned = self.plan.takes(&self.profile.profile, &cell);
         let now = Instant::now();
         if ran {
