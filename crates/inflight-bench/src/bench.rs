@@ -26,7 +26,7 @@ use crate::strategy::{self, FIO_CHECKS, Job, Modes, Strategy};
 use crate::target::{self, Files, Place, TestData};
 use crate::timetable::{self, Timetable};
 use crate::work::{Share, mix};
-use crate::{assemble, doctor, exit, explain, leftover, reread, show, signals};
+use crate::{assemble, doctor, exit, explain, exports, leftover, reread, show, signals};
 
 /// Runs the benchmark and returns the exit code.
 pub(crate) fn bench(options: &Options) -> Result<u8> {
@@ -83,7 +83,11 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         }
     }
     drop(data);
-    show::show(&record, &options.exports)?;
+    let shown = show::show(&record, &options.exports);
+    if shown.is_err() {
+        exports::rescue(&record, progress);
+    }
+    shown?;
     drop(patience);
     Ok(exit_code(&record, options, measured.refused))
 }
@@ -139,6 +143,13 @@ fn clean_up(directory: &Path, progress: &Progress) {
         };
         progress.say(&format!(
             "left over from a run that was killed: {shown} ({size}), {done}"
+        ));
+    }
+    if let Some(pid) = leftover::neighbour(directory) {
+        progress.say(&format!(
+            "another run works in {} (process {pid}): each slows the other down, so that figures \
+             of neither are those of the disk",
+            directory.display()
         ));
     }
 }

@@ -3,19 +3,19 @@
 //! Measures nothing. The library decides by the file, so that it is asked about one: the file that
 //! was named, or a small one that is made and removed.
 
-use std::io::{Write, stdout};
+use std::iter;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use inflight_report::record::Cell;
-use inflight_report::text::names;
+use inflight_report::text::{self, names};
 
 use crate::cli::Options;
-use crate::exit;
 use crate::plan::{Plan, PlannedProfile};
 use crate::scratch::Scratch;
 use crate::strategy::{Modes, Road};
 use crate::target::{self, Place};
+use crate::{exit, show};
 
 /// Blocks of the file that is made.
 const BLOCKS: u64 = 4;
@@ -25,11 +25,10 @@ pub(crate) fn print(options: &Options, plan: &Plan) -> Result<u8> {
     let place = target::examine(&options.target)?;
     for planned in &plan.profiles {
         let told = planned.profile.summary();
-        writeln!(stdout(), "{}: {}", told.name, told.title)?;
-        writeln!(stdout(), "    {}", told.reason)?;
-        for line in roads(&place, planned) {
-            writeln!(stdout(), "    {line}")?;
-        }
+        let about = iter::once(told.reason).chain(roads(&place, planned));
+        let about: Vec<String> = about.collect();
+        let title = format!("{}: {}", told.name, told.title);
+        show::print(&text::paragraphs(&title, &about, show::style()))?;
     }
     Ok(exit::DONE)
 }

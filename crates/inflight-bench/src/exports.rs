@@ -1,8 +1,10 @@
 //! The result in other forms, in files: JSON, CSV, Markdown, HTML.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -11,6 +13,7 @@ use clap::Args;
 use inflight_report::{Record, csv, html, markdown};
 
 use crate::exit::usage;
+use crate::progress::Progress;
 use crate::show;
 
 /// The flags for files, the same for every command that has a record.
@@ -154,6 +157,25 @@ pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
         return show::print(text);
     }
     replace(file, text).with_context(|| format!("{} cannot be written", file.display()))
+}
+
+/// Keeps a record that could not be written where it was to go: measuring it took minutes. Where
+/// that fails too, the first error is the one to tell.
+pub(crate) fn rescue(record: &Record, progress: &Progress) {
+    let path = env::temp_dir().join(format!("inflight-{}.json", process::id()));
+    let mut new = OpenOptions::new();
+    new.write(true).create_new(true).mode(0o600);
+    let made = new.open(&path).ok();
+    let Some((mut file, text)) = made.zip(form("--export-json", record).ok()) else {
+        return;
+    };
+    let shown = path.display();
+    match file.write_all(text.as_bytes()) {
+        Ok(()) => progress.say(&format!(
+            "the record is kept in {shown}: inflight show {shown}"
+        )),
+        Err(_) => _ = fs::remove_file(&path),
+    }
 }
 
 /// Writes a file under another name, which becomes its own when it is whole.

@@ -38,6 +38,14 @@ pub(crate) fn find(directory: &Path) -> Vec<Leftover> {
     entries.filter_map(|entry| examine(&entry.path())).collect()
 }
 
+/// Another process that has a test file in a directory, if one has.
+pub(crate) fn neighbour(directory: &Path) -> Option<libc::pid_t> {
+    let own = libc::pid_t::try_from(std::process::id()).ok();
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut pids = entries.filter_map(|entry| pid_in(entry.file_name().to_str()?));
+    pids.find(|pid| Some(*pid) != own && process_exists(*pid))
+}
+
 fn examine(path: &Path) -> Option<Leftover> {
     let pid = pid_in(path.file_name()?.to_str()?)?;
     if process_exists(pid) {
@@ -123,6 +131,18 @@ mod tests {
         for (name, content) in wrong {
             let (directory, _) = with_file(name, content);
             assert!(find(directory.path()).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_run_in_the_directory_is_found_by_its_process() {
+        // The first process is always there, and is none of ours.
+        let (directory, _) = with_file("inflight-1-7.inflight-scratch", MAGIC);
+        assert_eq!(neighbour(directory.path()), Some(1));
+        let own = format!("inflight-{}-7{SUFFIX}", std::process::id());
+        for name in [&own, NAME, "inflight-1-7.data"] {
+            let (directory, _) = with_file(name, MAGIC);
+            assert_eq!(neighbour(directory.path()), None, "{name}");
         }
     }
 

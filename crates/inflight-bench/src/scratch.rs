@@ -1,7 +1,7 @@
 //! The test files that the command makes itself: their creation, and removal on every way out.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -132,7 +132,15 @@ pub(crate) fn check_that_files_can_be_made(directory: &Path) -> Result<()> {
 
 fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let directory = path.parent().unwrap_or(path).display();
-    refused(format!("no test file can be made in {directory}: {error}"))
+    let remedy = match error.kind() {
+        ErrorKind::PermissionDenied => {
+            "; name a directory that you may write to, or a file that is there, which is only read"
+        }
+        _ => "",
+    };
+    refused(format!(
+        "no test file can be made in {directory}: {error}{remedy}"
+    ))
 }
 
 /// Refuses to leave less than a tenth of the file system free.

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Write, stdout};
 
 use anstream::{AutoStream, ColorChoice};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::text::{self, Style};
 
@@ -25,7 +25,7 @@ pub(crate) fn show(record: &Record, exports: &Exports) -> Result<()> {
 pub(crate) fn print(text: &str) -> Result<()> {
     match stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        other => other.context("stdout cannot be written"),
     }
 }
 

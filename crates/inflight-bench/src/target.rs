@@ -35,8 +35,12 @@ pub(crate) enum Place {
 /// Examines what was named.
 pub(crate) fn examine(path: &Path) -> Result<Place> {
     let shown = path.display();
-    let metadata = fs::symlink_metadata(path)
-        .map_err(|error| usage(format!("{shown} cannot be examined: {error}")))?;
+    let metadata = fs::symlink_metadata(path).map_err(|error| {
+        usage(format!(
+            "{shown} cannot be examined: {error}; name a directory, a file or a block device \
+                 that is there"
+        ))
+    })?;
     if metadata.is_symlink() && !path.is_dir() {
         return Err(refused(format!(
             "{shown} is a symbolic link: name the file itself"

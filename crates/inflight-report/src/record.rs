@@ -38,10 +38,15 @@ impl fmt::Display for LoadError {
             Self::OtherSchema(schema) => {
                 write!(
                     f,
-                    "the record is `{schema}`, and only `{SCHEMA}` can be read"
+                    "the record is `{schema}`, and only `{SCHEMA}` can be read: show it with the \
+                     `inflight` that wrote it"
                 )
             }
-            Self::Broken(why) => write!(f, "this is no record: {why}"),
+            Self::Broken(why) => write!(
+                f,
+                "this is no record, or not a whole one: {why}; name a file that --export-json or \
+                 --report wrote"
+            ),
         }
     }
 }

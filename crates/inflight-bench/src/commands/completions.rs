@@ -1,13 +1,12 @@
 //! `inflight completions SHELL`: what a shell needs to complete the flags.
 
-use std::io::{Write, stdout};
-
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use clap_complete::aot;
 
 use crate::cli;
 use crate::exit;
+use crate::show;
 use crate::strategy::Strategy;
 
 /// The flags of `inflight completions`.
@@ -33,6 +32,6 @@ pub(crate) fn print(flags: &Flags, known: &[&'static dyn Strategy]) -> Result<u8
     };
     let mut text = Vec::new();
     aot::generate(shell, &mut cli::command(known), "inflight", &mut text);
-    stdout().write_all(&text)?;
+    show::print(&String::from_utf8(text)?)?;
     Ok(exit::DONE)
 }

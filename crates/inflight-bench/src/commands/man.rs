@@ -1,13 +1,12 @@
 //! `inflight man [COMMAND]`: the manual pages, made of the flags and their help.
 
-use std::io::{Write, stdout};
-
 use anyhow::{Context, Result};
 use clap::Args;
 use clap_mangen::Man;
 
 use crate::cli;
 use crate::exit::{self, usage};
+use crate::show;
 use crate::strategy::Strategy;
 
 /// The flags of `inflight man`.
@@ -34,6 +33,6 @@ pub(crate) fn print(flags: &Flags, known: &[&'static dyn Strategy]) -> Result<u8
     let mut text = Vec::new();
     let source = concat!("inflight ", env!("CARGO_PKG_VERSION"));
     Man::new(page).source(source).render(&mut text)?;
-    stdout().write_all(&text)?;
+    show::print(&String::from_utf8(text)?)?;
     Ok(exit::DONE)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use crate::support::{directory, inflight, run, scratch_files, stderr};
+use crate::support::{bench, directory, inflight, run, scratch_files, stderr};
 
 /// The shortest measurement.
 const SHORT: &[&str] = &[
@@ -24,6 +24,21 @@ const SHORT: &[&str] = &[
 
 fn measure(directory: &Path, args: &[&str]) -> Output {
     run(directory, &[SHORT, args].concat())
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_kept_elsewhere() {
+    let (directory, elsewhere) = (directory(), directory());
+    let args = [SHORT, &["--export-json", "/dev/full"]].concat();
+    let mut command = bench(directory.path(), &args);
+    let output = command.env("TMPDIR", elsewhere.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let kept = fs::read_dir(elsewhere.path()).unwrap().next().unwrap();
+    let kept = kept.unwrap().path();
+    let told = format!("the record is kept in {}", kept.display());
+    assert!(stderr(&output).contains(&told), "{}", stderr(&output));
+    let again = inflight().arg("show").arg(&kept).output().unwrap();
+    assert_eq!(again.stdout, output.stdout, "{}", stderr(&again));
 }
 
 #[test]

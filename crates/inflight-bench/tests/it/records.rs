@@ -143,6 +143,74 @@ fn what_is_no_record_or_too_few_is_a_usage_error() {
     let output = run(&["show"], &[&nothing]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot be read"));
+    let cut = directory.path().join("cut.json");
+    let whole = std::fs::read_to_string(old()).unwrap();
+    for (written, told) in [
+        (whole[..whole.len() / 2].to_owned(), "not a whole one"),
+        (
+            whole.replace("inflight.bench/1", "inflight.bench/2"),
+            "that wrote it",
+        ),
+    ] {
+        std::fs::write(&cut, written).unwrap();
+        let output = run(&["show"], &[&cut]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(told), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn what_is_not_read_by_a_terminal_has_the_columns_that_the_environment_tells() {
+    let longest = |columns: &str| {
+        let mut command = inflight();
+        let shown = command
+            .arg("show")
+            .arg(new())
+            .env("COLUMNS", columns)
+            .output();
+        let text = stdout(&shown.unwrap());
+        text.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    assert!(longest("80") <= 80, "{}", longest("80"));
+    assert!(longest("nonsense") > 80);
+}
+
+#[test]
+fn who_does_not_want_to_read_all_of_it_makes_no_error() {
+    for args in [
+        &["show"][..],
+        &["man", "bench"],
+        &["bench", "--explain"],
+        &["--help"],
+    ] {
+        let mut command = inflight();
+        command.args(args);
+        if args == ["show"] {
+            command.arg(new());
+        }
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).output().unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+    }
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = inflight()
+        .arg("show")
+        .arg(new())
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    assert!(
+        told.contains("stdout cannot be written: No space"),
+        "{told}"
+    );
 }
 
 #[test]

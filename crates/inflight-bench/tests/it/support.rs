@@ -26,7 +26,7 @@ pub(crate) fn directory() -> TempDir {
 /// The command, without arguments.
 pub(crate) fn inflight() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_inflight"));
-    command.stdin(Stdio::null());
+    command.stdin(Stdio::null()).env_remove("COLUMNS");
     command
 }
 

@@ -89,6 +89,17 @@ pub fn screen(record: &Record, style: Style) -> String {
     screen.finish()
 }
 
+/// A title, and what is said about it below.
+#[must_use]
+pub fn paragraphs(title: &str, about: &[String], style: Style) -> String {
+    let mut screen = Screen::new(style);
+    screen.prose(title, 0, Paint::Bold);
+    for text in about {
+        screen.prose(text, 4, Paint::Plain);
+    }
+    screen.finish()
+}
+
 /// Over all profiles, where there are several: of the library waited for, and of it awaited.
 fn worst_regret(screen: &mut Screen, record: &Record) {
     // As the tables have them, also of a record that was made when they were found another way.
