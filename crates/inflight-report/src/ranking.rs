@@ -132,9 +132,9 @@ impl<'a> Ranking<'a> {
         finalists
     }
 
-    /// The cells that were measured, those first without which a verdict says least: the plain loop,
-    /// those at the front, the fastest ring, plain calls and library, the same one at a time, and
-    /// then the others by their speed. Where there is not time for all, the first of these have it.
+    /// The cells that were measured, those first without which a verdict says least: the plain
+    /// loop, those at the front, the fastest ring, plain calls and library, the same one at a time,
+    /// and then the others by their speed. Where there is not time for all, the first have it.
     #[must_use]
     pub fn by_need(&self) -> Vec<&'a Cell> {
         let is_ring = |cell: &Cell| strategy::is_ring(&cell.strategy);

@@ -302,8 +302,8 @@ fn legend(screen: &mut Screen, record: &Record) {
     let regret = match has(INFLIGHT) {
         true => {
             " regret: how far the library may be behind the best of the others with as many in \
-             flight or fewer (the bad end of the interval); ? not known, because the rounds scatter \
-             too much."
+             flight or fewer (the bad end of the interval); ? not known, because the rounds \
+             scatter too much."
         }
         false => "",
     };
