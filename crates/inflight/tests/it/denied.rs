@@ -14,22 +14,22 @@ use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
-use std::process::Output;
+use std::process::Command;
 use std::task::Poll;
 
 use inflight::fs::File;
 use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy, SetupError};
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
+use crate::support::own::{in_process_of, is_rerun, rerun};
 use crate::support::{
-    backend_without_rings, chill, engine_with_memory, is_rerun, pattern, rerun, skip, temp_file,
-    uring_or_skip, with_memory,
+    backend_without_rings, chill, engine_with_memory, pattern, skip, temp_file, uring_or_skip,
+    with_memory,
 };
 
 const PAGE: usize = 4096;
 const PAGES: usize = 32;
 
-const CHILD: &str = "INFLIGHT_DENIED_CHILD";
 const BACKEND: &str = "INFLIGHT_BACKEND";
 
 const SETUP: i64 = libc::SYS_io_uring_setup;
@@ -43,30 +43,23 @@ const AIO_TAKE: i64 = libc::SYS_io_getevents;
 const AIO_END: i64 = libc::SYS_io_destroy;
 
 /// Runs `body` in a process of its own with this `INFLIGHT_BACKEND`, and wants it to pass.
-fn in_own_process(test: &str, backend: Option<&str>, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        return body();
-    }
-    let output = run_again(test, backend);
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
+fn in_own_process(module: &str, test: &str, backend: Option<&str>, body: impl FnOnce()) {
+    in_process_of(rerun_with(module, test, backend), body);
 }
 
-fn run_again(test: &str, backend: Option<&str>) -> Output {
-    let mut command = rerun(&format!("denied::{test}"), CHILD);
+fn rerun_with(module: &str, test: &str, backend: Option<&str>) -> Command {
+    let mut command = rerun(module, test);
     match backend {
         Some(backend) => command.env(BACKEND, backend),
         None => command.env_remove(BACKEND),
     };
-    command.output().expect("this binary can be started")
+    command
 }
 
 /// With `INFLIGHT_BACKEND=threads` this process may be under a filter that kills, so that asking
 /// for a ring is not even tried.
 fn rings_may_be_tried(test: &str) -> bool {
-    let may = is_rerun(CHILD) || env::var_os(BACKEND).is_none_or(|backend| backend != "threads");
+    let may = is_rerun() || env::var_os(BACKEND).is_none_or(|backend| backend != "threads");
     if !may {
         skip(
             test,
@@ -172,7 +165,7 @@ fn falls_back_and_says_so(to: BackendKind) {
 
 fn refused_at_setup(test: &str, calls: &[i64], errno: i32) {
     if rings_may_be_tried(test) {
-        in_own_process(test, None, || {
+        in_own_process(module_path!(), test, None, || {
             // A thread of its own: who refuses must not be asked of the main thread.
             let thread = std::thread::scope(|scope| {
                 let run = || {
@@ -221,7 +214,7 @@ fn a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over() {
             "locked memory is scarce, so that there may be no ring at first",
         );
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         let engine = Engine::new().unwrap();
         everything_works(&engine);
         let before = engine.stats();
@@ -252,7 +245,7 @@ fn a_ring_that_takes_nothing_any_more_keeps_no_operation_of_a_loop_from_being_do
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         const DEPTH: u32 = 8;
         let engine = Engine::builder().queue_depth(DEPTH).build().unwrap();
         engine.nop().wait().expect("a no-op cannot fail");
@@ -289,7 +282,7 @@ fn a_thread_that_is_refused_a_demanded_ring_has_typed_errors() {
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         let builder = Engine::builder().backend(BackendKind::Uring);
         let engine = builder.build().unwrap();
         refuse(&[SETUP], libc::EPERM);
@@ -315,7 +308,7 @@ fn expect_setup_error(error: &io::Error) {
 #[test]
 fn with_threads_demanded_a_filter_that_kills_never_fires() {
     let test = "with_threads_demanded_a_filter_that_kills_never_fires";
-    if is_rerun(CHILD) {
+    in_own_process(module_path!(), test, Some("threads"), || {
         let older = [AIO_SETUP, AIO_SUBMIT, AIO_TAKE, AIO_END];
         let calls = [SETUP, ENTER, REGISTER].into_iter().chain(older);
         filter(&calls.collect::<Vec<_>>(), SeccompAction::KillProcess);
@@ -327,18 +320,19 @@ fn with_threads_demanded_a_filter_that_kills_never_fires() {
         });
         let path = env::current_exe().unwrap();
         assert!(File::open(path).unwrap().metadata().wait().unwrap().len > 0);
-        return;
+    });
+    if !is_rerun() {
+        // The same without the demand is killed, so the filter works.
+        let ended = rerun_with(module_path!(), test, Some("auto")).output();
+        let status = ended.expect("this binary can be started").status;
+        assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
     }
-    in_own_process(test, Some("threads"), || {});
-    // The same without the demand is killed, so the filter works.
-    let status = run_again(test, Some("auto")).status;
-    assert_eq!(status.signal(), Some(libc::SIGSYS), "{status}");
 }
 
 #[test]
 fn an_unknown_backend_in_the_environment_is_an_error_that_names_it() {
     let test = "an_unknown_backend_in_the_environment_is_an_error_that_names_it";
-    in_own_process(test, Some("nonsense"), || {
+    in_own_process(module_path!(), test, Some("nonsense"), || {
         let refusal = Engine::new().unwrap_err();
         let SetupError::UnknownBackend { value } = &refusal else {
             panic!("{refusal:?}");
@@ -354,7 +348,7 @@ fn an_unknown_backend_in_the_environment_is_an_error_that_names_it() {
 #[test]
 fn the_environment_has_the_last_word_over_the_builder() {
     let test = "the_environment_has_the_last_word_over_the_builder";
-    in_own_process(test, Some("threads"), || {
+    in_own_process(module_path!(), test, Some("threads"), || {
         let builder = Engine::builder().backend(BackendKind::Uring);
         let backend = builder.build().unwrap().backend();
         assert_eq!(backend.kind, BackendKind::Threads);

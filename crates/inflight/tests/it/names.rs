@@ -21,33 +21,12 @@ use inflight::fs::{File, OpenOptions};
 use inflight::{Direct, Engine, Operation};
 use tempfile::TempDir;
 
-use crate::support::{
-    directory, is_rerun, on_every_backend, open, read_write, rerun, say, temp_path,
-};
-
-const CHILD: &str = "INFLIGHT_NAMES_CHILD";
+use crate::support::own::in_own_process;
+use crate::support::{directory, on_every_backend, open, read_write, temp_path};
 
 /// A folder on a file system that is not known to answer by itself, so that a thread of the pool
 /// asks for its metadata where that is awaited.
 const ELSEWHERE: &str = "/proc";
-
-/// Runs `body` in a process of its own, where nobody else has descriptors.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        return body();
-    }
-    let output = rerun(&format!("names::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
-    err.lines()
-        .filter(|line| line.starts_with("skipped:"))
-        .for_each(say);
-}
 
 fn folder() -> TempDir {
     TempDir::new_in(directory()).expect("the test directory can be written")
@@ -272,7 +251,8 @@ fn errors_are_those_of_the_system_calls() {
 
 #[test]
 fn a_thousand_opens_at_once_share_two_threads() {
-    in_own_process("a_thousand_opens_at_once_share_two_threads", || {
+    let test = "a_thousand_opens_at_once_share_two_threads";
+    in_own_process(module_path!(), test, || {
         on_every_backend_with_two_threads(|engine| {
             let (folder, file) = (folder(), temp_path(b"abc"));
             let path = link_to(&file, folder.path());

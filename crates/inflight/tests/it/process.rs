@@ -1,7 +1,6 @@
 //! Forks, threads that come and go, programs that are executed, signals.
 //!
-//! Whatever changes the whole process runs in a process of its own: this binary, started again
-//! for one test. A child that hangs is ended by an alarm, so that it fails.
+//! Whatever changes the whole process runs in a process of its own.
 #![allow(unsafe_code)]
 
 mod global;
@@ -12,12 +11,11 @@ use std::fs;
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Waker};
 use std::thread;
@@ -26,59 +24,13 @@ use std::time::Duration;
 use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
 
+use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
-    alarm_seconds, chill, engine_with_memory, is_rerun, on_every_backend, pattern, rerun, skip,
-    temp_file, uring_or_skip,
+    chill, engine_with_memory, on_every_backend, pattern, skip, temp_file, uring_or_skip,
 };
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
-
-const CHILD: &str = "INFLIGHT_PROCESS_CHILD";
-
-/// Runs `body` in a process of its own, which is this test started again.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        set_alarm();
-        return body();
-    }
-    let output = rerun(&format!("process::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
-}
-
-fn set_alarm() {
-    // SAFETY: no memory is involved.
-    unsafe { libc::alarm(alarm_seconds()) };
-}
-
-/// Forks. `body` runs in the child, which ends with 0 if it did not panic; it is waited for.
-fn in_forked_child(body: impl FnOnce()) -> ExitStatus {
-    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", io::Error::last_os_error());
-    if pid == 0 {
-        set_alarm();
-        let panicked = catch_unwind(AssertUnwindSafe(body)).is_err();
-        // SAFETY: ends the child without the exit handlers, which belong to the parent.
-        unsafe { libc::_exit(i32::from(panicked)) }
-    }
-    let mut status = 0;
-    loop {
-        // SAFETY: `status` is ours to be filled.
-        let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        if answer == pid {
-            return ExitStatus::from_raw(status);
-        }
-        let cause = io::Error::last_os_error();
-        assert_eq!(cause.kind(), io::ErrorKind::Interrupted, "{cause}");
-    }
-}
 
 /// Whether the error says that the engine is the parent's.
 fn is_forked(error: &io::Error) -> bool {
@@ -130,13 +82,13 @@ fn everything_is_refused(engine: &Engine, file: &File) {
 #[test]
 fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
     let test = "a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let default = engine_with_memory().backend().kind;
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
             reads_rightly(engine, &file);
-            let status = in_forked_child(|| {
+            in_forked_child(|| {
                 everything_is_refused(engine, &file);
                 let own = engine_with_memory();
                 assert_eq!(own.backend().kind, default);
@@ -150,7 +102,6 @@ fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
                 drop((same, own));
                 everything_is_refused(engine, &file);
             });
-            assert!(status.success(), "the child: {status}");
             for _ in 0..10 {
                 reads_rightly(engine, &file);
             }
@@ -162,7 +113,7 @@ fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
 #[test]
 fn a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_results() {
     let test = "a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_results";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
@@ -172,8 +123,7 @@ fn a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_result
                 (0..8).for_each(|page| queue.push(page as u64, read(&file, page)).unwrap());
                 let first = queue.next().expect("8 are in flight");
                 assert_eq!(first.1.0.unwrap(), PAGE);
-                let status = in_forked_child(|| child_within(engine, &file, queue));
-                assert!(status.success(), "the child: {status}");
+                in_forked_child(|| child_within(engine, &file, queue));
                 assert!(queue.push(8, read(&file, 8)).is_ok());
                 let mut seen = 1;
                 while let Some((page, (result, buf))) = queue.next() {
@@ -226,7 +176,7 @@ fn child_runs_loops_of_its_own(engine: &Engine, file: &File) {
 #[test]
 fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
     let test = "a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
@@ -239,8 +189,7 @@ fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
                         nop
                     };
                     let begun: Vec<_> = (0..in_flight).map(|_| begin()).collect();
-                    let status = in_forked_child(|| child_runs_loops_of_its_own(engine, &file));
-                    assert!(status.success(), "the child: {status}");
+                    in_forked_child(|| child_runs_loops_of_its_own(engine, &file));
                     for nop in begun {
                         nop.await.expect("the parent goes on");
                     }
@@ -256,30 +205,28 @@ fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
 #[test]
 fn a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own() {
     let test = "a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         // Without rings: a hundred children would keep all locked memory from other tests.
         let make = || Engine::builder().backend(BackendKind::Threads).build();
-        let (is_over, engine) = (AtomicBool::new(false), make().unwrap());
+        let engine = &make().unwrap();
         thread::scope(|scope| {
-            let enter = || {
-                while !is_over.load(Ordering::Relaxed) {
-                    engine.run(async {}).unwrap();
-                }
-            };
-            scope.spawn(enter);
-            scope.spawn(enter);
+            // A panic drops it too, and so ends the threads.
+            let goes_on = Arc::new(());
+            for _ in 0..2 {
+                let stays = Arc::downgrade(&goes_on);
+                scope.spawn(move || {
+                    while stays.strong_count() > 0 {
+                        engine.run(async {}).unwrap();
+                    }
+                });
+            }
             for _ in 0..100 {
-                let status = in_forked_child(|| {
+                in_forked_child(|| {
                     let own = make().expect("nothing is demanded");
                     let answer = own.run(async { own.nop().await });
                     answer.expect("a loop can be had").expect("it is done");
                 });
-                if !status.success() {
-                    is_over.store(true, Ordering::Relaxed);
-                    panic!("the child: {status}");
-                }
             }
-            is_over.store(true, Ordering::Relaxed);
         });
     });
 }
@@ -302,7 +249,7 @@ fn gathered<'f>(engine: &Engine, file: &'f File, queue: &mut Queue<'_, '_, ReadA
 #[test]
 fn a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_results() {
     let test = "a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_results";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         if thread::available_parallelism().map_or(1, usize::from) == 1 {
             return skip(test, "there is one processor");
         }
@@ -311,7 +258,7 @@ fn a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_result
             let content = pattern(PAGES * PAGE);
             let seen = engine.queue(8, |queue| {
                 gathered(engine, &file, queue);
-                let status = in_forked_child(|| {
+                in_forked_child(|| {
                     assert!(queue.push(99, read(&file, 0)).is_err());
                     for _ in 0..8 {
                         let (_, (result, buf)) = queue.next().expect("8 were pushed");
@@ -321,7 +268,6 @@ fn a_fork_with_reads_gathered_gives_the_child_refusals_and_the_parent_its_result
                     assert!(queue.next().is_none());
                     everything_is_refused(engine, &file);
                 });
-                assert!(status.success(), "the child: {status}");
                 let mut seen = 0;
                 while let Some((page, (result, buf))) = queue.next() {
                     let page = usize::try_from(page).unwrap();
@@ -357,7 +303,7 @@ fn stay_here() -> io::Result<()> {
 #[test]
 fn a_thread_with_one_processor_copies_alone() {
     let test = "a_thread_with_one_processor_copies_alone";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = content_file(engine);
             let run = || {
@@ -381,7 +327,7 @@ fn a_thread_with_one_processor_copies_alone() {
 #[test]
 fn a_thread_that_has_helped_ends_with_the_engine() {
     let test = "a_thread_that_has_helped_ends_with_the_engine";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let before = entries("/proc/self/task");
         for _ in 0..10 {
             let engine = Engine::new().unwrap();
@@ -424,7 +370,7 @@ fn own_descriptors() -> String {
 #[test]
 fn an_executed_program_inherits_no_ring() {
     let test = "an_executed_program_inherits_no_ring";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let Some(engine) = uring_or_skip(test) else {
             return;
         };
@@ -451,7 +397,7 @@ fn comes_back_to(folder: &str, expected: usize) {
 #[test]
 fn a_thread_that_ends_leaves_no_descriptor_and_no_thread_behind() {
     let test = "a_thread_that_ends_leaves_no_descriptor_and_no_thread_behind";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
@@ -480,7 +426,7 @@ fn harness_threads() -> usize {
 #[test]
 fn a_thousand_threads_that_read_come_and_go() {
     let test = "a_thousand_threads_that_read_come_and_go";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = content_file(engine);
             chill(&file);
@@ -584,7 +530,7 @@ fn storm() {
 #[test]
 fn a_thousand_signals_a_second_are_not_noticed() {
     let test = "a_thousand_signals_a_second_are_not_noticed";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         storm();
         on_every_backend(|engine| {
             let file = content_file(engine);

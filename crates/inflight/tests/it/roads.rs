@@ -8,9 +8,10 @@ use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Stats, Way};
 use tempfile::NamedTempFile;
 
+use super::support::own::in_own_process;
 use super::support::{
-    copies_are_fast, directory, given_up, is_rerun, on_every_backend, on_every_faultless_backend,
-    open, pattern, read_write, rerun, say, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
+    copies_are_fast, directory, given_up, on_every_backend, on_every_faultless_backend, open,
+    pattern, read_write, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -92,20 +93,6 @@ fn uring_with_earned_ring_or_skip(name: &str) -> Option<Engine> {
     Some(engine)
 }
 
-const CHILD: &str = "INFLIGHT_ROADS_CHILD";
-
-/// Runs `body` in a process of its own, in which no other test makes workers of the kernel.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        return body();
-    }
-    let output = rerun(&format!("roads::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    say(String::from_utf8_lossy(&output.stderr).trim_end());
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}\n{text}", output.status);
-}
-
 /// Workers that the kernel has made for the rings of this process.
 fn workers() -> usize {
     let tasks = fs::read_dir("/proc/self/task").expect("it is there");
@@ -185,7 +172,7 @@ fn use_every_way(engine: &Engine, file: &File) {
 fn nothing_through_the_page_cache_or_in_memory_needs_a_worker_of_the_kernel() {
     let name = "workers of the kernel";
     let test = "nothing_through_the_page_cache_or_in_memory_needs_a_worker_of_the_kernel";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let Some(engine) = uring_or_skip(name) else {
             return;
         };
@@ -218,7 +205,7 @@ fn nothing_through_the_page_cache_or_in_memory_needs_a_worker_of_the_kernel() {
 fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
     let name = "raw devices in memory";
     let test = "a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let Some(engine) = uring_or_skip(name) else {
             return;
         };

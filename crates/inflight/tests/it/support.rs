@@ -1,11 +1,12 @@
-//! What the tests share: engines of every kind, files, skips, and this binary as a child.
+//! What the tests share: engines of every kind, files, skips, and, in [`own`], processes.
+
+pub(crate) mod own;
 
 use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -115,11 +116,6 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(begun.elapsed() < patience(), "still not: {what}");
         thread::yield_now();
     }
-}
-
-/// After so many a child that hangs is ended; longer than any takes on a slow machine.
-pub(crate) fn alarm_seconds() -> u32 {
-    u32::try_from(2 * patience().as_secs()).expect("some minutes")
 }
 
 /// Numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -396,20 +392,6 @@ pub(crate) fn chill(file: &File) {
     for (result, _) in batch.wait() {
         assert_eq!(result.expect("there is a last byte"), 1);
     }
-}
-
-/// This binary, to run the one test of this full name (`errors::a_test`) in a process of its own,
-/// with `variable` set so that the test knows.
-pub(crate) fn rerun(test: &str, variable: &str) -> Command {
-    let mut command = Command::new(env::current_exe().expect("this binary has a path"));
-    command.args([test, "--exact", "--test-threads=1", "--nocapture"]);
-    command.env(variable, "1");
-    command
-}
-
-/// Whether this is the child that [`rerun`] has started.
-pub(crate) fn is_rerun(variable: &str) -> bool {
-    env::var_os(variable).is_some()
 }
 
 /// Drops what the page cache has of a file, and has it read from then on what is asked for only.

@@ -10,9 +10,10 @@ use inflight::{BackendKind, BufPool, Direct, Engine};
 
 use super::hands::{Gate, drained, in_flight, on_both_hosts_with, poll_once, until_turned};
 use crate::steady::allocations::live_bytes;
+use crate::support::own::in_own_process;
 use crate::support::{
-    direct_file_or_skip, is_rerun, on_every_backend, pattern, read_write, rerun, say, share_of,
-    skip, temp_file, temp_path, until,
+    direct_file_or_skip, on_every_backend, pattern, read_write, say, share_of, skip, temp_file,
+    temp_path, until,
 };
 
 const PAGE: usize = 4096;
@@ -136,24 +137,6 @@ fn a_large_direct_transfer_is_split_and_put_together() {
     });
 }
 
-const CHILD: &str = "INFLIGHT_BOUNDS_CHILD";
-
-/// Runs `body` in a process of its own.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        return body();
-    }
-    let output = rerun(&format!("awaited::bounds::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
-    err.lines()
-        .filter(|line| line.starts_with("awaited:") || line.starts_with("skipped:"))
-        .for_each(say);
-}
-
 /// Rings of this process that have registered buffers.
 fn rings_with_buffers() -> usize {
     let infos = fs::read_dir("/proc/self/fdinfo").expect("procfs is there");
@@ -171,7 +154,7 @@ fn rings_with_buffers() -> usize {
 #[test]
 fn buffers_of_a_pool_are_registered_on_drivers_and_in_loops_and_dead_pools_forgotten() {
     let test = "buffers_of_a_pool_are_registered_on_drivers_and_in_loops_and_dead_pools_forgotten";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let engine = Engine::new().unwrap();
         if engine.backend().kind != BackendKind::Uring {
             return skip(test, &engine.backend().reason);
@@ -301,7 +284,8 @@ fn bytes_for_each(engine: &Engine, count: usize) -> i64 {
 
 #[test]
 fn a_waiting_future_costs_little_memory() {
-    in_own_process("a_waiting_future_costs_little_memory", || {
+    let test = "a_waiting_future_costs_little_memory";
+    in_own_process(module_path!(), test, || {
         const COUNT: usize = 100_000;
         let (gate, engine) = Gate::closed(|builder| builder);
         let on_a_driver = bytes_for_each(&engine, COUNT);
@@ -318,7 +302,7 @@ fn a_waiting_future_costs_little_memory() {
         let read = size_of_val(&temp_file(&engine, b"").read_at(vec![0], 0).into_future());
         say(&format!(
             "awaited: a waiting future takes {on_a_driver} bytes on a driver, {in_a_loop} in a \
-             loop; the future of a no-op itself {future}, of a read {read}"
+         loop; the future of a no-op itself {future}, of a read {read}"
         ));
         // A vector grows by doubling, so up to twice the size of a cell.
         assert!(on_a_driver <= 256 && in_a_loop <= 256);
@@ -328,7 +312,7 @@ fn a_waiting_future_costs_little_memory() {
 #[test]
 fn engines_leave_no_descriptor_thread_or_memory_behind() {
     let test = "engines_leave_no_descriptor_thread_or_memory_behind";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let count = |folder: &str| fs::read_dir(folder).unwrap().count();
         let left = || (count("/proc/self/fd"), count("/proc/self/task"));
         let use_them = || {

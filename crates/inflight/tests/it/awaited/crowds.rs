@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 use super::hands::{Read, begun, check, drained};
 use super::lanes::{drivers_end, run_nops, runtimes, served, threads_named};
-use super::refused::in_own_process_of;
+use crate::support::own::in_own_process;
 use crate::support::{given_up, pattern, skip, temp_file, uring_or_skip};
 
 /// Has the two workers of a runtime wait while `then` runs.
@@ -29,7 +29,7 @@ fn while_workers_wait<R>(runtime: &Runtime, then: impl FnOnce() -> R) -> R {
 
 #[test]
 fn a_crowd_needs_no_driver_either() {
-    in_own_process_of("awaited::crowds", "a_crowd_needs_no_driver_either", || {
+    in_own_process(module_path!(), "a_crowd_needs_no_driver_either", || {
         let Some(engine) = uring_or_skip("a crowd") else {
             return;
         };
@@ -60,7 +60,7 @@ fn a_crowd_needs_no_driver_either() {
 #[test]
 fn of_several_lanes_the_one_that_nobody_polls_is_taken_over() {
     let this = "of_several_lanes_the_one_that_nobody_polls_is_taken_over";
-    in_own_process_of("awaited::crowds", this, || {
+    in_own_process(module_path!(), this, || {
         let Some(engine) = uring_or_skip("several lanes") else {
             return;
         };
@@ -102,7 +102,7 @@ fn descriptors() -> usize {
 #[test]
 fn engines_and_runtimes_that_come_and_go_leave_nothing_open() {
     let this = "engines_and_runtimes_that_come_and_go_leave_nothing_open";
-    in_own_process_of("awaited::crowds", this, || {
+    in_own_process(module_path!(), this, || {
         let mut open = Vec::new();
         for round in 0..8 {
             let Some(engine) = uring_or_skip("what is left") else {

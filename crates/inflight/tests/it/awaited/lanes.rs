@@ -14,7 +14,8 @@ use inflight::{BackendKind, BufPool, Engine, SetupError, local};
 use tokio::runtime::{Builder, Runtime};
 
 use super::hands::{Read, begun, check, drained, poll_once};
-use super::refused::{in_forked_child, in_own_process_of, is_forked};
+use super::refused::is_forked;
+use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
     direct_file_or_skip, given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip,
     with_memory,
@@ -90,7 +91,7 @@ pub(super) fn run_nops(runtime: &Runtime, engine: &Engine, tasks: u32) {
 
 #[test]
 fn a_lane_needs_no_driver() {
-    in_own_process_of("awaited::lanes", "a_lane_needs_no_driver", || {
+    in_own_process(module_path!(), "a_lane_needs_no_driver", || {
         for runtime in runtimes() {
             let Some(engine) = uring_or_skip("a lane") else {
                 return;
@@ -347,31 +348,28 @@ fn a_runtime_without_io_is_a_mistake_that_harms_nobody() {
 
 #[test]
 fn a_forked_child_leaves_the_lanes_of_its_parent_alone() {
-    in_own_process_of(
-        "awaited::lanes",
-        "a_forked_child_leaves_the_lanes_of_its_parent_alone",
-        || {
-            for runtime in runtimes() {
-                let Some(engine) = uring_or_skip("a fork") else {
-                    return;
-                };
-                let content = pattern(64);
-                let file = temp_file(&engine, &content);
-                let runtime = served(&engine, runtime);
-                let mut reads = runtime.block_on(async { begun(&file, 64) });
-                in_forked_child(|| {
-                    for read in &mut reads[..10] {
-                        assert!(is_forked(poll_once(read).map(|(result, _)| result)));
-                    }
-                    drop(std::mem::take(&mut reads));
-                    let _entered = runtime.enter();
-                    assert!(is_forked(poll_once(&mut engine.nop().into_future())));
-                    engine.serve_on_tokio().expect_err("it is the parent's");
-                });
-                runtime.block_on(check(reads, &content));
-            }
-        },
-    );
+    let test = "a_forked_child_leaves_the_lanes_of_its_parent_alone";
+    in_own_process(module_path!(), test, || {
+        for runtime in runtimes() {
+            let Some(engine) = uring_or_skip("a fork") else {
+                return;
+            };
+            let content = pattern(64);
+            let file = temp_file(&engine, &content);
+            let runtime = served(&engine, runtime);
+            let mut reads = runtime.block_on(async { begun(&file, 64) });
+            in_forked_child(|| {
+                for read in &mut reads[..10] {
+                    assert!(is_forked(poll_once(read).map(|(result, _)| result)));
+                }
+                drop(std::mem::take(&mut reads));
+                let _entered = runtime.enter();
+                assert!(is_forked(poll_once(&mut engine.nop().into_future())));
+                engine.serve_on_tokio().expect_err("it is the parent's");
+            });
+            runtime.block_on(check(reads, &content));
+        }
+    });
 }
 
 /// Waits until no driver thread is left, which is bounded.
@@ -388,7 +386,7 @@ pub(super) fn drivers_end() -> bool {
 #[test]
 fn a_lane_reads_more_parts_than_its_ring_has_places() {
     let this = "a_lane_reads_more_parts_than_its_ring_has_places";
-    in_own_process_of("awaited::lanes", this, || {
+    in_own_process(module_path!(), this, || {
         for runtime in runtimes() {
             let narrow = Engine::builder().queue_depth(2).build();
             let engine = narrow.expect("nothing is demanded");
@@ -422,7 +420,7 @@ fn a_lane_reads_more_parts_than_its_ring_has_places() {
 #[test]
 fn a_task_may_block_on_what_its_lane_was_about_to_hand_over() {
     let this = "a_task_may_block_on_what_its_lane_was_about_to_hand_over";
-    in_own_process_of("awaited::lanes", this, || {
+    in_own_process(module_path!(), this, || {
         let Some(engine) = uring_of_depth_or_skip("a lane that gathers", 64) else {
             return;
         };
@@ -449,7 +447,7 @@ fn a_task_may_block_on_what_its_lane_was_about_to_hand_over() {
 #[test]
 fn a_driver_that_has_taken_a_lane_over_ends_with_its_runtime() {
     let this = "a_driver_that_has_taken_a_lane_over_ends_with_its_runtime";
-    in_own_process_of("awaited::lanes", this, || {
+    in_own_process(module_path!(), this, || {
         let Some(engine) = uring_or_skip("a late runtime") else {
             return;
         };
@@ -479,31 +477,28 @@ fn a_lane_may_be_used_while_a_panic_unwinds() {
                 .expect("a no-op cannot fail");
         }
     }
-    in_own_process_of(
-        "awaited::lanes",
-        "a_lane_may_be_used_while_a_panic_unwinds",
-        || {
-            for runtime in runtimes() {
-                let Some(engine) = uring_or_skip("a panic") else {
-                    return;
-                };
-                let runtime = served(&engine, runtime);
-                let tidies = Tidies(engine.clone(), runtime);
-                let panics = AssertUnwindSafe(|| {
-                    let _tidies = tidies;
-                    panic!("as planned");
-                });
-                assert!(catch_unwind(panics).is_err());
-                assert_eq!(engine.stats().in_flight, 0);
-            }
-        },
-    );
+    let test = "a_lane_may_be_used_while_a_panic_unwinds";
+    in_own_process(module_path!(), test, || {
+        for runtime in runtimes() {
+            let Some(engine) = uring_or_skip("a panic") else {
+                return;
+            };
+            let runtime = served(&engine, runtime);
+            let tidies = Tidies(engine.clone(), runtime);
+            let panics = AssertUnwindSafe(|| {
+                let _tidies = tidies;
+                panic!("as planned");
+            });
+            assert!(catch_unwind(panics).is_err());
+            assert_eq!(engine.stats().in_flight, 0);
+        }
+    });
 }
 
 #[test]
 fn a_lane_that_is_kept_busy_lets_other_tasks_go_on() {
     let this = "a_lane_that_is_kept_busy_lets_other_tasks_go_on";
-    in_own_process_of("awaited::lanes", this, || {
+    in_own_process(module_path!(), this, || {
         let Some(engine) = uring_or_skip("a busy lane") else {
             return;
         };

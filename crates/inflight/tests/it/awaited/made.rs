@@ -7,7 +7,7 @@ use inflight::fs::File;
 use inflight::{BackendKind, Engine, Priority, local};
 
 use super::hands::poll_once;
-use super::steady::in_own_process_of;
+use crate::support::own::in_own_process;
 use crate::support::{direct_file_or_skip, pattern, skip, until};
 
 const BLOCK: usize = 4096;
@@ -82,7 +82,7 @@ fn is_for_the_pool(what: &str, read: impl Fn()) {
 #[test]
 fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool() {
     let name = "a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool";
-    in_own_process_of("awaited::made", name, || {
+    in_own_process(module_path!(), name, || {
         let builder = Engine::builder().backend(BackendKind::Threads).threads(1);
         let engine = builder.build().expect("nothing is demanded");
         let content = pattern(LARGE + 8 * BLOCK);

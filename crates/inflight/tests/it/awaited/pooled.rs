@@ -15,9 +15,9 @@ use inflight::{BackendKind, Batch, Engine};
 use tempfile::TempDir;
 
 use super::hands::poll_once;
-use crate::support::{directory, is_rerun, pattern, rerun, temp_file};
+use crate::support::own::in_own_process;
+use crate::support::{directory, pattern, temp_file};
 
-const CHILD: &str = "INFLIGHT_POOLED_CHILD";
 const PAGE: usize = 4096;
 
 fn on_threads(threads: u32) -> Engine {
@@ -33,40 +33,34 @@ fn threads_named(name: &str) -> usize {
 
 #[test]
 fn what_is_awaited_on_threads_needs_no_driver() {
-    if !is_rerun(CHILD) {
-        let test = "awaited::pooled::what_is_awaited_on_threads_needs_no_driver";
-        let output = rerun(test, CHILD).output().expect("it can be started");
-        let out = String::from_utf8_lossy(&output.stdout);
-        let err = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-        assert!(out.contains("1 passed"), "there is no such test:\n{out}");
-        return;
-    }
-    let engine = on_threads(3);
-    let content = pattern(16 * PAGE);
-    let file = temp_file(&engine, &content);
-    let before = engine.stats().operations;
-    pollster::block_on(async {
-        for _ in 0..10 {
-            engine.nop().await.expect("it does nothing");
-        }
-        let mut batch = Batch::new();
-        for page in 0..16 {
-            batch.push(
-                file.write_at(content[..PAGE].to_vec(), (page * PAGE) as u64)
-                    .dsync(),
-            );
-        }
-        for (result, _) in batch.await {
-            assert_eq!(result.expect("it can be written"), PAGE);
-        }
+    let test = "what_is_awaited_on_threads_needs_no_driver";
+    in_own_process(module_path!(), test, || {
+        let engine = on_threads(3);
+        let content = pattern(16 * PAGE);
+        let file = temp_file(&engine, &content);
+        let before = engine.stats().operations;
+        pollster::block_on(async {
+            for _ in 0..10 {
+                engine.nop().await.expect("it does nothing");
+            }
+            let mut batch = Batch::new();
+            for page in 0..16 {
+                batch.push(
+                    file.write_at(content[..PAGE].to_vec(), (page * PAGE) as u64)
+                        .dsync(),
+                );
+            }
+            for (result, _) in batch.await {
+                assert_eq!(result.expect("it can be written"), PAGE);
+            }
+        });
+        assert_eq!(engine.drain(Duration::ZERO), 0);
+        let stats = engine.stats();
+        assert_eq!((stats.operations - before, stats.in_flight), (26, 0));
+        assert_eq!(stats.fallbacks.len(), 0);
+        assert_eq!(threads_named("inflight-driver"), 0);
+        assert!((1..=3).contains(&threads_named("inflight-pool")));
     });
-    assert_eq!(engine.drain(Duration::ZERO), 0);
-    let stats = engine.stats();
-    assert_eq!((stats.operations - before, stats.in_flight), (26, 0));
-    assert_eq!(stats.fallbacks.len(), 0);
-    assert_eq!(threads_named("inflight-driver"), 0);
-    assert!((1..=3).contains(&threads_named("inflight-pool")));
 }
 
 #[test]

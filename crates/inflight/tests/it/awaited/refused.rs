@@ -8,6 +8,7 @@ use std::fs;
 use std::future::IntoFuture;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,35 +17,8 @@ use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 
 use super::hands::{poll_once, until_turned};
 use crate::denied::limits::locked_memory_is_scarce;
-use crate::support::{
-    alarm_seconds, is_rerun, on_every_backend, pattern, rerun, skip, temp_file, uring_or_skip,
-};
-
-const CHILD: &str = "INFLIGHT_REFUSED_CHILD";
-
-fn set_alarm() {
-    // SAFETY: no memory is involved.
-    unsafe { libc::alarm(alarm_seconds()) };
-}
-
-/// Runs `body` in a process of its own, which is this test started again.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    in_own_process_of("awaited::refused", test, body);
-}
-
-/// As [`in_own_process`], for a test of this module.
-pub(super) fn in_own_process_of(module: &str, test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        set_alarm();
-        return body();
-    }
-    let output = rerun(&format!("{module}::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
-}
+use crate::support::own::{end_child, end_of, fork, in_forked_child, in_own_process};
+use crate::support::{on_every_backend, pattern, skip, temp_file, uring_or_skip};
 
 async fn works(engine: &Engine) {
     let content = pattern(64);
@@ -94,23 +68,6 @@ fn rings_are_plenty(test: &str) -> bool {
     true
 }
 
-/// Forks and runs `body` in the child, which has to end well.
-pub(super) fn in_forked_child(body: impl FnOnce()) {
-    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", io::Error::last_os_error());
-    if pid == 0 {
-        set_alarm();
-        let panicked = catch_unwind(AssertUnwindSafe(body)).is_err();
-        // SAFETY: ends the child without the exit handlers, which belong to the parent.
-        unsafe { libc::_exit(i32::from(panicked)) }
-    }
-    let mut status = 0;
-    // SAFETY: `status` is ours to be filled.
-    let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!((answer, status), (pid, 0), "the child failed");
-}
-
 pub(super) fn is_forked<T>(polled: Poll<io::Result<T>>) -> bool {
     match polled {
         Poll::Ready(Err(error)) => error.get_ref().is_some_and(|inner| inner.is::<Forked>()),
@@ -120,7 +77,8 @@ pub(super) fn is_forked<T>(polled: Poll<io::Result<T>>) -> bool {
 
 #[test]
 fn a_forked_child_is_refused_and_its_parent_unharmed() {
-    in_own_process("a_forked_child_is_refused_and_its_parent_unharmed", || {
+    let test = "a_forked_child_is_refused_and_its_parent_unharmed";
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let file = temp_file(engine, &pattern(64));
             let mut reads: Vec<_> = (0..20)
@@ -174,10 +132,8 @@ async fn fork_and_await(engine: &Engine) -> libc::pid_t {
     for nop in &mut begun {
         assert!(poll_once(nop).is_pending());
     }
-    // SAFETY: as in `in_forked_child`.
-    let pid = unsafe { libc::fork() };
+    let pid = fork();
     if pid == 0 {
-        set_alarm();
         drop(begun.split_off(5));
     }
     for nop in begun {
@@ -194,22 +150,15 @@ async fn fork_and_await(engine: &Engine) -> libc::pid_t {
 #[test]
 fn a_child_that_is_forked_within_a_run_loop_comes_out_of_it() {
     let test = "a_child_that_is_forked_within_a_run_loop_comes_out_of_it";
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
-            // SAFETY: no memory is involved.
-            let parent = unsafe { libc::getpid() };
+            let parent = process::id();
             let run = catch_unwind(AssertUnwindSafe(|| engine.run(fork_and_await(engine))));
-            // SAFETY: no memory is involved.
-            if unsafe { libc::getpid() } != parent {
-                let is_well = matches!(run, Ok(Ok(0)));
-                // SAFETY: ends the child without the exit handlers.
-                unsafe { libc::_exit(i32::from(!is_well)) }
+            if process::id() != parent {
+                end_child(matches!(run, Ok(Ok(0))));
             }
-            let pid = run.unwrap().unwrap();
-            let mut status = 0;
-            // SAFETY: `status` is ours to be filled.
-            let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-            assert_eq!((answer, status), (pid, 0), "the child failed");
+            let status = end_of(run.unwrap().unwrap());
+            assert!(status.success(), "the child: {status}");
             works_everywhere(engine);
         });
     });
@@ -243,7 +192,7 @@ fn a_filter_that_comes_when_drivers_are_there_makes_plain_calls_take_over() {
     if !rings_are_plenty(test) {
         return;
     }
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let engine = Engine::builder().drivers(2).build().unwrap();
         works_everywhere(&engine);
         let mut begun: Vec<_> = (0..9).map(|_| engine.nop().into_future()).collect();
@@ -281,7 +230,7 @@ fn a_filter_that_comes_before_the_drivers_makes_threads_take_over() {
     if !rings_are_plenty(test) {
         return;
     }
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let engine = Engine::new().unwrap();
         let demanded = Engine::builder().backend(BackendKind::Uring).build();
         let demanded = demanded.unwrap();
@@ -343,7 +292,7 @@ fn without_descriptors_threads_take_over_and_a_demand_is_refused_with_its_reason
     if !rings_are_plenty(test) {
         return;
     }
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         // A driver needs one for its ring and one for its alarm.
         for left in 0..3 {
             let engine = Engine::new().unwrap();
@@ -385,7 +334,7 @@ fn a_driver_starts_once_there_are_descriptors_again() {
     if !rings_are_plenty(test) {
         return;
     }
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let demanded = Engine::builder().backend(BackendKind::Uring).build();
         let demanded = demanded.unwrap();
         let taken = all_descriptors_but(0);

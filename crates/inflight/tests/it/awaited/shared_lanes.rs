@@ -18,8 +18,9 @@ use tokio::runtime::Runtime;
 
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use super::lanes::{runtimes, served};
-use super::refused::{in_forked_child, in_own_process_of, is_forked};
+use super::refused::is_forked;
 use super::shared::ENOUGH;
+use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
     copies_are_fast, evict, given_up, has_several_processors, open, path_in_memory, pattern, say,
     temp_path, uring_or_skip,
@@ -382,7 +383,7 @@ fn an_engine_may_go_with_its_reads_shared() {
 #[test]
 fn a_forked_child_leaves_what_its_parent_shares_alone() {
     let this = "a_forked_child_leaves_what_its_parent_shares_alone";
-    in_own_process_of("awaited::shared_lanes", this, || {
+    in_own_process(module_path!(), this, || {
         let Some(site) = Site::new("a fork beside shared reads") else {
             return;
         };

@@ -14,37 +14,15 @@ use inflight::{BackendKind, Batch, Builder, Direct, Engine, local};
 use super::hands::{drained, poll_once};
 use crate::denied::limits::locked_memory_is_scarce;
 use crate::steady::allocations::{allocations, allocations_of_all};
+use crate::support::own::in_own_process;
 use crate::support::{
-    is_rerun, pattern, read_write, rerun, say, skip, temp_file, temp_path, uring_of_depth_or_skip,
+    pattern, read_write, say, skip, temp_file, temp_path, uring_of_depth_or_skip,
 };
 
 const PAGE: usize = 4096;
 const TASKS: u64 = 32;
 const EACH: u64 = 200;
 const SOON: Duration = Duration::from_millis(20);
-
-const CHILD: &str = "INFLIGHT_STEADY_CHILD";
-
-/// Runs `body` in a process of its own, where no other test allocates or wakes up.
-fn in_own_process(test: &str, body: impl FnOnce()) {
-    in_own_process_of("awaited::steady", test, body);
-}
-
-/// As [`in_own_process`], of a test of this module.
-pub(super) fn in_own_process_of(module: &str, test: &str, body: impl FnOnce()) {
-    if is_rerun(CHILD) {
-        return body();
-    }
-    let output = rerun(&format!("{module}::{test}"), CHILD).output();
-    let output = output.expect("this binary can be started");
-    let out = String::from_utf8_lossy(&output.stdout);
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "there is no test {test}:\n{out}");
-    err.lines()
-        .filter(|line| line.starts_with("awaited:"))
-        .for_each(say);
-}
 
 fn engines(name: &str) -> Vec<Engine> {
     let threads = Engine::builder().backend(BackendKind::Threads).threads(2);
@@ -158,7 +136,7 @@ fn an_operation_on_a_driver_allocates_nothing_and_shares_its_enters_and_alarms()
     let Some(engine) = uring_of_depth_or_skip(test, 64) else {
         return;
     };
-    in_own_process(test, || {
+    in_own_process(module_path!(), test, || {
         let runtime = two_workers();
         no_ops_in_tasks(&runtime, &engine, 300);
         // How many requests a driver finds at a time depends on what else the machine does: 1 enter
@@ -295,7 +273,7 @@ fn idle_engines() -> Vec<Engine> {
 
 #[test]
 fn an_idle_engine_does_not_wake_up() {
-    in_own_process("an_idle_engine_does_not_wake_up", || {
+    in_own_process(module_path!(), "an_idle_engine_does_not_wake_up", || {
         let engines = idle_engines();
         thread::scope(|scope| {
             let stops: Vec<_> = engines

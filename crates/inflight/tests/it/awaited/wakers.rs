@@ -1,12 +1,13 @@
 //! Wakers are foreign code. Here they fork, and come back in the child as well; begin more where
 //! they are run; panic when they are dropped; and wake twice.
-#![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -18,11 +19,11 @@ use inflight::fs::{File, ReadAt};
 use inflight::{Engine, Pending, local};
 
 use super::hands::{Watchdog, poll_once, poll_with, until_turned};
-use super::steady::in_own_process_of;
 use crate::denied::refuse_threads;
+use crate::support::own::{alarm_seconds, end_child, end_of, fork, in_own_process, set_alarm};
 use crate::support::{
-    alarm_seconds, direct_file_or_skip, has_several_processors, on_every_backend,
-    on_every_faultless_backend, open, pattern, read_write, say, temp_path, until, uring_or_skip,
+    direct_file_or_skip, has_several_processors, on_every_backend, on_every_faultless_backend,
+    open, pattern, read_write, say, temp_path, until, uring_or_skip,
 };
 
 /// Set by the waker that forks: the child's number in the parent, 0 in the child.
@@ -36,12 +37,9 @@ struct Forks {
 
 impl Wake for Forks {
     fn wake(self: Arc<Self>) {
-        // SAFETY: no memory is involved; what the child may do with this library is tested.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "{}", io::Error::last_os_error());
+        let pid = fork();
         if pid == 0 {
-            // SAFETY: as above.
-            unsafe { libc::alarm(self.alarm_seconds) };
+            set_alarm(self.alarm_seconds);
         }
         FORKED.store(pid, Ordering::SeqCst);
         self.then.wake_by_ref();
@@ -61,27 +59,22 @@ fn has_forked() -> bool {
 }
 
 /// Runs what forks, and returns how the child has ended: with 0 if nothing panicked there.
-fn child_of(body: impl FnOnce()) -> libc::c_int {
+fn child_of(body: impl FnOnce()) -> ExitStatus {
     let run = catch_unwind(AssertUnwindSafe(body));
     let child = FORKED.load(Ordering::SeqCst);
     if child == 0 {
-        // SAFETY: ends the child without the exit handlers, which belong to the parent.
-        unsafe { libc::_exit(i32::from(run.is_err())) }
+        end_child(run.is_ok());
     }
     if let Err(panicked) = run {
         resume_unwind(panicked);
     }
     assert!(child > 0, "the waker was not woken");
-    let mut status = 0;
-    // SAFETY: `status` is ours to be filled.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(waited, child);
-    status
+    end_of(child)
 }
 
 /// A process of its own for a test of a fork, on a ring, which a child must not touch.
 fn forking(test: &str, body: impl FnOnce(&Engine)) {
-    in_own_process_of("awaited::wakers", test, || {
+    in_own_process(module_path!(), test, || {
         if let Some(engine) = uring_or_skip(test) {
             body(&engine);
         }
@@ -97,7 +90,7 @@ fn a_driver_that_a_waker_has_forked_does_nothing_in_the_child() {
             assert!(poll_with(&mut nop, &forks(Waker::noop(), 1)).is_pending());
             until("the driver has told", has_forked);
         });
-        assert_eq!(status & 0x7f, libc::SIGALRM, "it did not wait: {status:#x}");
+        assert_eq!(status.signal(), Some(libc::SIGALRM), "it did not wait");
     });
 }
 
@@ -118,7 +111,7 @@ fn a_loop_that_a_waker_has_forked_goes_on_in_the_child() {
             }
         });
         let status = child_of(|| engine.run(forks).expect("a loop can run"));
-        assert_eq!(status, 0, "{status:#x}");
+        assert!(status.success(), "{status}");
     });
 }
 
@@ -140,7 +133,7 @@ fn a_loop_that_is_forked_while_it_waits_for_the_last_leaves_them() {
             Poll::Ready(())
         });
         let status = child_of(|| engine.run(forks).expect("a loop can run"));
-        assert_eq!(status, 0, "{status:#x}");
+        assert!(status.success(), "{status}");
     });
 }
 
@@ -162,7 +155,7 @@ fn a_loop_within_the_one_that_is_forked_leaves_the_ring_alone() {
             assert!(inner.is_ok() || FORKED.load(Ordering::SeqCst) == 0);
         };
         let status = child_of(|| engine.run(forks).expect("a loop can run"));
-        assert_eq!(status, 0, "{status:#x}");
+        assert!(status.success(), "{status}");
     });
 }
 
@@ -227,9 +220,7 @@ fn polls_from_afar_leave_one_waker() {
 #[test]
 fn a_sync_of_a_loop_is_told_where_no_thread_can_be_started() {
     let test = "a_sync_of_a_loop_is_told_where_no_thread_can_be_started";
-    in_own_process_of("awaited::wakers", test, || {
-        // SAFETY: no memory is involved.
-        unsafe { libc::alarm(alarm_seconds()) };
+    in_own_process(module_path!(), test, || {
         refuse_threads();
         on_every_faultless_backend(|engine| {
             // Nothing is known of flushes of large files, so the loop leaves it to the pool.

@@ -16,8 +16,9 @@ use tempfile::NamedTempFile;
 
 use super::{BLOCK, assert_carried, file_past_the_cache};
 use crate::denied::limits::locked_memory_is_scarce;
+use crate::support::own::in_own_process;
 use crate::support::{
-    chill, is_rerun, on_every_backend, patience, pattern, read_write, rerun, skip, temp_path,
+    chill, on_every_backend, patience, pattern, read_write, skip, temp_path,
     uring_of_depth_or_skip, uring_or_skip,
 };
 
@@ -311,61 +312,56 @@ fn kernel_can_clone() -> bool {
         .is_ok()
 }
 
-/// An engine with rings in a process where nobody else pins memory: this test, started again. None
-/// in the one that starts it, or with the reason said.
-fn alone_or_skip(name: &str) -> Option<Engine> {
-    const ALONE: &str = "INFLIGHT_TEST_PINNED";
-    if !is_rerun(ALONE) {
-        let ended = rerun(name, ALONE).status();
-        assert!(ended.is_ok_and(|status| status.success()));
-        return None;
-    }
-    if locked_memory_is_scarce() {
-        skip(
-            name,
-            "locked memory is scarce, so that nothing is registered",
-        );
-        return None;
-    }
-    uring_or_skip(name)
+/// Runs `body` in a process where nobody else pins memory, with an engine with rings.
+fn alone_or_skip(test: &str, body: impl FnOnce(&Engine)) {
+    in_own_process(module_path!(), test, || {
+        if locked_memory_is_scarce() {
+            return skip(
+                test,
+                "locked memory is scarce, so that nothing is registered",
+            );
+        }
+        if let Some(engine) = uring_or_skip(test) {
+            body(&engine);
+        }
+    });
 }
 
 #[test]
 fn the_rings_of_all_threads_share_one_registration() {
-    const NAME: &str = "buffers::pools::the_rings_of_all_threads_share_one_registration";
-    let Some(engine) = alone_or_skip(NAME) else {
-        return;
-    };
-    if !kernel_can_clone() {
-        return skip(NAME, "this kernel cannot clone registrations");
-    }
-    let (_path, file) = file_past_the_cache(&engine);
-    file.write_all_at(pattern(2 * BLOCK), 0).wait().0.unwrap();
-    let pool = BufPool::new(8, 1 << 20).unwrap();
-    let read_two = || {
-        let mut batch = Batch::new();
-        (0..2).for_each(|_| batch.push(file.read_at(pool.take().unwrap(), 0)));
-        assert!(batch.wait().all(|(result, _)| result.is_ok()));
-    };
-    let before = pinned_kib();
-    read_two();
-    let pool_kib = pinned_kib() - before;
-    if pool_kib < 8 << 10 {
-        return skip(NAME, "the pool is not registered here");
-    }
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(read_two).join().unwrap();
+    const NAME: &str = "the_rings_of_all_threads_share_one_registration";
+    alone_or_skip(NAME, |engine| {
+        if !kernel_can_clone() {
+            return skip(NAME, "this kernel cannot clone registrations");
         }
-        let other = scope.spawn(|| {
-            read_two();
-            pinned_kib()
+        let (_path, file) = file_past_the_cache(engine);
+        file.write_all_at(pattern(2 * BLOCK), 0).wait().0.unwrap();
+        let pool = BufPool::new(8, 1 << 20).unwrap();
+        let read_two = || {
+            let mut batch = Batch::new();
+            (0..2).for_each(|_| batch.push(file.read_at(pool.take().unwrap(), 0)));
+            assert!(batch.wait().all(|(result, _)| result.is_ok()));
+        };
+        let before = pinned_kib();
+        read_two();
+        let pool_kib = pinned_kib() - before;
+        if pool_kib < 8 << 10 {
+            return skip(NAME, "the pool is not registered here");
+        }
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(read_two).join().unwrap();
+            }
+            let other = scope.spawn(|| {
+                read_two();
+                pinned_kib()
+            });
+            let pinned = other.join().unwrap();
+            assert!(pinned < before + pool_kib * 3 / 2, "{pinned} KiB");
         });
-        let pinned = other.join().unwrap();
-        assert!(pinned < before + pool_kib * 3 / 2, "{pinned} KiB");
+        pollster::block_on(async { file.read_at(pool.take().unwrap(), 0).await.0 }).unwrap();
+        assert!(pinned_kib() < before + pool_kib * 3 / 2);
     });
-    pollster::block_on(async { file.read_at(pool.take().unwrap(), 0).await.0 }).unwrap();
-    assert!(pinned_kib() < before + pool_kib * 3 / 2);
 }
 
 /// Reads into a pool that is then dropped, and on until the kernel has let it go. False if it is
@@ -395,21 +391,20 @@ async fn has_let_go(file: &File) -> bool {
 
 #[test]
 fn a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it() {
-    const NAME: &str = "buffers::pools::a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it";
-    let Some(engine) = alone_or_skip(NAME) else {
-        return;
-    };
-    let (_path, file) = file_past_the_cache(&engine);
-    file.write_all_at(pattern(BLOCK), 0).wait().0.unwrap();
-    if !pollster::block_on(has_let_go(&file)) {
-        return skip(NAME, "the pool is not registered here");
-    }
-    assert!(engine.run(has_let_go(&file)).unwrap());
-    #[cfg(feature = "tokio")]
-    for runtime in crate::awaited::lanes::runtimes() {
-        runtime.block_on(async {
-            engine.serve_on_tokio().unwrap();
-            assert!(has_let_go(&file).await);
-        });
-    }
+    const NAME: &str = "a_pool_that_is_gone_is_let_go_by_whoever_has_read_into_it";
+    alone_or_skip(NAME, |engine| {
+        let (_path, file) = file_past_the_cache(engine);
+        file.write_all_at(pattern(BLOCK), 0).wait().0.unwrap();
+        if !pollster::block_on(has_let_go(&file)) {
+            return skip(NAME, "the pool is not registered here");
+        }
+        assert!(engine.run(has_let_go(&file)).unwrap());
+        #[cfg(feature = "tokio")]
+        for runtime in crate::awaited::lanes::runtimes() {
+            runtime.block_on(async {
+                engine.serve_on_tokio().unwrap();
+                assert!(has_let_go(&file).await);
+            });
+        }
+    });
 }

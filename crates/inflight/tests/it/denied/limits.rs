@@ -42,11 +42,11 @@ pub(super) fn drop_privileges() {
 
 #[test]
 fn without_locked_memory_an_engine_falls_back_or_works() {
-    let test = "limits::without_locked_memory_an_engine_falls_back_or_works";
+    let test = "without_locked_memory_an_engine_falls_back_or_works";
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         set_limit(libc::RLIMIT_MEMLOCK, 0);
         drop_privileges();
         let engine = Engine::new().unwrap();
@@ -80,11 +80,11 @@ fn without_locked_memory_an_engine_falls_back_or_works() {
 
 #[test]
 fn a_pool_that_cannot_be_registered_works_and_says_so() {
-    let test = "limits::a_pool_that_cannot_be_registered_works_and_says_so";
+    let test = "a_pool_that_cannot_be_registered_works_and_says_so";
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         set_limit(libc::RLIMIT_MEMLOCK, 1 << 20);
         drop_privileges();
         let engine = Engine::builder().queue_depth(8).build().unwrap();
@@ -110,14 +110,14 @@ fn a_pool_that_cannot_be_registered_works_and_says_so() {
 
 #[test]
 fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
-    let test = "limits::threads_that_wait_for_single_reads_leave_descriptors_to_the_program";
+    let test = "threads_that_wait_for_single_reads_leave_descriptors_to_the_program";
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
     if locked_memory_is_scarce() {
         return skip(test, "its rings would leave those of other tests no memory");
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         set_limit(libc::RLIMIT_NOFILE, 160);
         let engine = Engine::builder().backend(BackendKind::Uring).build();
         let engine = engine.unwrap();
@@ -163,7 +163,7 @@ pub(crate) fn locked_memory_is_scarce() -> bool {
 
 #[test]
 fn want_of_descriptors_is_named_and_passes() {
-    let test = "limits::want_of_descriptors_is_named_and_passes";
+    let test = "want_of_descriptors_is_named_and_passes";
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
         return;
     }
@@ -173,7 +173,7 @@ fn want_of_descriptors_is_named_and_passes() {
             "locked memory is scarce, so that refusal can come first",
         );
     }
-    in_own_process(test, None, || {
+    in_own_process(module_path!(), test, None, || {
         let engine = Engine::new().unwrap();
         let file = temp_file(&engine, &pattern(PAGE));
         chill(&file);

@@ -8,33 +8,33 @@ use inflight::fs::File;
 use inflight::{BackendKind, Batch, Direct, Engine, SetupError};
 
 use super::{
-    AIO_SETUP, AIO_SUBMIT, AIO_TAKE, CHILD, ENTER, PAGE, PAGES, REGISTER, SETUP, everything_works,
+    AIO_SETUP, AIO_SUBMIT, AIO_TAKE, ENTER, PAGE, PAGES, REGISTER, SETUP, everything_works,
     in_own_process, refuse, rings_may_be_tried,
 };
+use crate::support::own::is_rerun;
 use crate::support::{
-    backend_without_rings, direct_file_or_skip, engine_with_memory, is_rerun, pattern, read_write,
-    skip, temp_path,
+    backend_without_rings, direct_file_or_skip, engine_with_memory, pattern, read_write, skip,
+    temp_path,
 };
 
 #[test]
 fn older_calls_that_can_only_be_set_up_are_not_used() {
-    let test = "older::older_calls_that_can_only_be_set_up_are_not_used";
+    let test = "older_calls_that_can_only_be_set_up_are_not_used";
     let calls = [SETUP, ENTER, REGISTER, AIO_SUBMIT];
-    if is_rerun(CHILD) {
-        refuse(&calls, libc::EPERM);
-        let engine = engine_with_memory();
-        let backend = engine.backend();
-        assert_eq!(backend.kind, BackendKind::Threads, "{}", backend.reason);
-        assert!(backend.reason.contains("io_submit"), "{}", backend.reason);
-        everything_works(&engine);
-        let demanded = Engine::builder().backend(BackendKind::Aio).build();
-        let refusal = demanded.expect_err("it cannot be had");
-        assert!(matches!(refusal, SetupError::NoAio { .. }), "{refusal:?}");
-        assert!(refusal.to_string().contains("seccomp profile"), "{refusal}");
-        return;
-    }
-    if rings_may_be_tried(test) && backend_without_rings() == BackendKind::Aio {
-        in_own_process(test, None, || {});
+    let has_them = || backend_without_rings() == BackendKind::Aio;
+    if is_rerun() || (rings_may_be_tried(test) && has_them()) {
+        in_own_process(module_path!(), test, None, || {
+            refuse(&calls, libc::EPERM);
+            let engine = engine_with_memory();
+            let backend = engine.backend();
+            assert_eq!(backend.kind, BackendKind::Threads, "{}", backend.reason);
+            assert!(backend.reason.contains("io_submit"), "{}", backend.reason);
+            everything_works(&engine);
+            let demanded = Engine::builder().backend(BackendKind::Aio).build();
+            let refusal = demanded.expect_err("it cannot be had");
+            assert!(matches!(refusal, SetupError::NoAio { .. }), "{refusal:?}");
+            assert!(refusal.to_string().contains("seccomp profile"), "{refusal}");
+        });
     }
 }
 
@@ -47,15 +47,13 @@ fn a_filter_that_hides_the_older_calls_is_named() {
     let (filtered, unknown) = (refusal(true).to_string(), refusal(false).to_string());
     assert!(filtered.contains("seccomp profile"), "{filtered}");
     assert!(unknown.contains("CONFIG_AIO"), "{unknown}");
-    let test = "older::a_filter_that_hides_the_older_calls_is_named";
-    if is_rerun(CHILD) {
+    let test = "a_filter_that_hides_the_older_calls_is_named";
+    in_own_process(module_path!(), test, None, || {
         refuse(&[AIO_SETUP], libc::ENOSYS);
         let demanded = Engine::builder().backend(BackendKind::Aio).build();
         let refusal = demanded.expect_err("it cannot be had").to_string();
         assert_eq!(refusal, filtered);
-    } else {
-        in_own_process(test, None, || {});
-    }
+    });
 }
 
 /// Writes and reads blocks of a direct file, all together and in a loop.
@@ -118,11 +116,11 @@ fn direct_file(engine: &Engine, content: &[u8]) -> Option<(tempfile::NamedTempFi
 
 #[test]
 fn calls_that_are_refused_later_leave_it_to_the_pool() {
-    let test = "older::calls_that_are_refused_later_leave_it_to_the_pool";
+    let test = "calls_that_are_refused_later_leave_it_to_the_pool";
     if backend_without_rings() != BackendKind::Aio {
         return skip(test, "there are none");
     }
-    in_own_process(test, Some("aio"), || {
+    in_own_process(module_path!(), test, Some("aio"), || {
         let refusals: [(&[i64], i32); 3] = [
             (&[AIO_SUBMIT, AIO_SETUP], libc::EPERM),
             // As if there were no memory for requests, for ever.
@@ -152,11 +150,11 @@ fn calls_that_are_refused_later_leave_it_to_the_pool() {
 
 #[test]
 fn a_thread_that_gets_none_of_the_calls_says_so() {
-    let test = "older::a_thread_that_gets_none_of_the_calls_says_so";
+    let test = "a_thread_that_gets_none_of_the_calls_says_so";
     if backend_without_rings() != BackendKind::Aio {
         return skip(test, "there are none");
     }
-    in_own_process(test, Some("aio"), || {
+    in_own_process(module_path!(), test, Some("aio"), || {
         // Of a depth that nobody else has, so that no context is left of another thread.
         let builder = Engine::builder().queue_depth(33);
         let engine = builder.build().unwrap();

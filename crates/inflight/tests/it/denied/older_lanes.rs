@@ -14,11 +14,11 @@ use crate::support::{
 /// What would wait is for the pool; where that can start no thread the lane's task does it.
 #[test]
 fn a_lane_goes_on_where_the_pool_gets_no_thread() {
-    let test = "older_lanes::a_lane_goes_on_where_the_pool_gets_no_thread";
+    let test = "a_lane_goes_on_where_the_pool_gets_no_thread";
     if backend_without_rings() != BackendKind::Aio {
         return skip(test, "there are none");
     }
-    in_own_process(test, Some("aio"), || {
+    in_own_process(module_path!(), test, Some("aio"), || {
         let engine = Engine::new().unwrap();
         let content = pattern(PAGES * PAGE);
         let path = temp_path(b"");
@@ -107,12 +107,12 @@ fn all_descriptors_but(left: usize) -> Vec<fs::File> {
 
 #[test]
 fn want_of_descriptors_is_told_with_the_limit_to_raise_and_not_taken_for_an_old_kernel() {
-    let test = "older_lanes::\
-        want_of_descriptors_is_told_with_the_limit_to_raise_and_not_taken_for_an_old_kernel";
+    let test =
+        "want_of_descriptors_is_told_with_the_limit_to_raise_and_not_taken_for_an_old_kernel";
     if backend_without_rings() != BackendKind::Aio {
         return skip(test, "there are none");
     }
-    in_own_process(test, Some("aio"), || {
+    in_own_process(module_path!(), test, Some("aio"), || {
         let engine = Engine::new().unwrap();
         let [runtime, _] = runtimes();
         set_limit(libc::RLIMIT_NOFILE, 128);

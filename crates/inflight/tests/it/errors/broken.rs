@@ -7,7 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use inflight::{AnyOp, Batch, Engine, Faults};
 
 use super::{LEN, durable_file, has_piece, with_faults, write_pieces};
-use crate::support::{chill, is_rerun, pattern, rerun, temp_file};
+use crate::support::own::{alarm_seconds, is_rerun, rerun, set_alarm};
+use crate::support::{chill, pattern, temp_file};
 
 #[test]
 fn completions_that_nobody_waits_for_are_counted_and_do_no_harm() {
@@ -153,11 +154,10 @@ fn a_backend_that_breaks_below_a_queue_and_short_transfers_leaves_the_results_ri
     }
 }
 
-const LOSES: &str = "INFLIGHT_TEST_LOSES";
-
 #[test]
 fn lost_completions_end_the_process_with_a_message() {
-    if is_rerun(LOSES) {
+    if is_rerun() {
+        set_alarm(alarm_seconds());
         let engine = Engine::builder()
             .faults(Faults::new(1).lose_completions())
             .build()
@@ -167,8 +167,8 @@ fn lost_completions_end_the_process_with_a_message() {
         let results = batch.wait().count();
         panic!("{results} results although completions have been lost");
     }
-    let test = "errors::broken::lost_completions_end_the_process_with_a_message";
-    let output = rerun(test, LOSES).output().unwrap();
+    let test = "lost_completions_end_the_process_with_a_message";
+    let output = rerun(module_path!(), test).output().unwrap();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{message}");
     assert!(message.contains("The process ends here"), "{message}");

@@ -21,7 +21,8 @@ use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 use tempfile::TempDir;
 
 use super::dropped::{no_threads_of_pools, threads_of_pools};
-use super::{Fifo, folder, in_own_process, on_every_host, poll_once};
+use super::{Fifo, folder, on_every_host, poll_once};
+use crate::support::own::in_own_process;
 use crate::support::{on_every_backend, read_write, skip, temp_path};
 
 /// What this path leads to, if the kernel finds it in its caches.
@@ -120,8 +121,8 @@ where
 
 #[test]
 fn what_is_cached_needs_no_thread_of_the_pool() {
-    let test = "cached::what_is_cached_needs_no_thread_of_the_pool";
-    in_own_process(test, || {
+    let test = "what_is_cached_needs_no_thread_of_the_pool";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -169,8 +170,8 @@ fn what_is_cached_needs_no_thread_of_the_pool() {
 
 #[test]
 fn what_may_wait_is_made_by_a_thread_of_the_pool() {
-    let test = "cached::what_may_wait_is_made_by_a_thread_of_the_pool";
-    in_own_process(test, || {
+    let test = "what_may_wait_is_made_by_a_thread_of_the_pool";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -217,8 +218,8 @@ fn what_may_wait_is_made_by_a_thread_of_the_pool() {
 /// On a busy machine any of them may have been preempted, and sends the next ones to the pool.
 #[test]
 fn names_are_changed_where_that_is_awaited() {
-    let test = "cached::names_are_changed_where_that_is_awaited";
-    in_own_process(test, || {
+    let test = "names_are_changed_where_that_is_awaited";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -275,8 +276,8 @@ fn names_are_changed_where_that_is_awaited() {
 
 #[test]
 fn changes_learn_on_what_names_are() {
-    let test = "cached::changes_learn_on_what_names_are";
-    in_own_process(test, || {
+    let test = "changes_learn_on_what_names_are";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -317,8 +318,8 @@ fn changes_learn_on_what_names_are() {
 
 #[test]
 fn space_is_given_back_by_a_thread_of_the_pool() {
-    let test = "cached::space_is_given_back_by_a_thread_of_the_pool";
-    in_own_process(test, || {
+    let test = "space_is_given_back_by_a_thread_of_the_pool";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -372,8 +373,8 @@ fn space_is_given_back_by_a_thread_of_the_pool() {
 
 #[test]
 fn a_file_without_a_name_is_closed_by_a_thread_of_the_pool() {
-    let test = "cached::a_file_without_a_name_is_closed_by_a_thread_of_the_pool";
-    in_own_process(test, || {
+    let test = "a_file_without_a_name_is_closed_by_a_thread_of_the_pool";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -393,8 +394,8 @@ fn a_file_without_a_name_is_closed_by_a_thread_of_the_pool() {
 
 #[test]
 fn a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool() {
-    let test = "cached::a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool";
-    in_own_process(test, || {
+    let test = "a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -415,8 +416,8 @@ fn a_large_file_that_was_written_is_closed_by_a_thread_of_the_pool() {
 
 #[test]
 fn a_lease_is_not_waited_for_in_a_poll() {
-    let test = "cached::a_lease_is_not_waited_for_in_a_poll";
-    in_own_process(test, || {
+    let test = "a_lease_is_not_waited_for_in_a_poll";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -443,8 +444,8 @@ fn a_lease_is_not_waited_for_in_a_poll() {
 
 #[test]
 fn direct_files_are_opened_where_that_is_awaited() {
-    let test = "cached::direct_files_are_opened_where_that_is_awaited";
-    in_own_process(test, || {
+    let test = "direct_files_are_opened_where_that_is_awaited";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }
@@ -504,8 +505,8 @@ fn a_task_that_only_opens_lets_the_others_have_their_turn() {
 /// Who is ended for it is not asked.
 #[test]
 fn a_filter_that_comes_later_is_not_tried() {
-    let test = "cached::a_filter_that_comes_later_is_not_tried";
-    in_own_process(test, || {
+    let test = "a_filter_that_comes_later_is_not_tried";
+    in_own_process(module_path!(), test, || {
         if !is_cached_or_skipped(test) {
             return;
         }

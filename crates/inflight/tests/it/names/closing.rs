@@ -13,12 +13,14 @@ use seccompiler::{
     apply_filter,
 };
 
-use super::{ELSEWHERE, entries, errno, folder, in_own_process, is_open, open_file, poll_once};
+use super::{ELSEWHERE, entries, errno, folder, is_open, open_file, poll_once};
+use crate::support::own::in_own_process;
 use crate::support::{on_every_backend, patience, read_write, temp_path};
 
 #[test]
 fn a_closed_file_has_no_descriptor_left() {
-    in_own_process("closing::a_closed_file_has_no_descriptor_left", || {
+    let test = "a_closed_file_has_no_descriptor_left";
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
@@ -44,34 +46,32 @@ fn a_closed_file_has_no_descriptor_left() {
 /// In a run loop nothing completes between two polls, so that what is in flight stays so.
 #[test]
 fn closing_waits_for_operations_whose_futures_were_dropped() {
-    in_own_process(
-        "closing::closing_waits_for_operations_whose_futures_were_dropped",
-        || {
-            on_every_backend(|engine| {
-                let folder = folder();
-                let (path, file) = open_file(engine, &folder);
-                let result = engine.run(async {
-                    let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
-                    assert!(poll_once(&mut reserve).is_pending());
-                    drop(reserve);
-                    let mut closing = file.close().into_future();
-                    assert!(poll_once(&mut closing).is_pending());
-                    // Whatever the pool had been given before this is over after it.
-                    let other = inflight::fs::metadata(ELSEWHERE).on(engine).into_future();
-                    pollster::block_on(other).unwrap();
-                    assert!(is_open(&path), "closed with an operation in flight");
-                    closing.await
-                });
-                result.unwrap().unwrap();
-                assert!(!is_open(&path));
+    let test = "closing_waits_for_operations_whose_futures_were_dropped";
+    in_own_process(module_path!(), test, || {
+        on_every_backend(|engine| {
+            let folder = folder();
+            let (path, file) = open_file(engine, &folder);
+            let result = engine.run(async {
+                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
+                assert!(poll_once(&mut reserve).is_pending());
+                drop(reserve);
+                let mut closing = file.close().into_future();
+                assert!(poll_once(&mut closing).is_pending());
+                // Whatever the pool had been given before this is over after it.
+                let other = inflight::fs::metadata(ELSEWHERE).on(engine).into_future();
+                pollster::block_on(other).unwrap();
+                assert!(is_open(&path), "closed with an operation in flight");
+                closing.await
             });
-        },
-    );
+            result.unwrap().unwrap();
+            assert!(!is_open(&path));
+        });
+    });
 }
 
 #[test]
 fn a_dropped_close_goes_on() {
-    in_own_process("closing::a_dropped_close_goes_on", || {
+    in_own_process(module_path!(), "a_dropped_close_goes_on", || {
         on_every_backend(|engine| {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
@@ -92,8 +92,8 @@ fn a_dropped_close_goes_on() {
 
 #[test]
 fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
-    let test = "closing::waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for";
-    in_own_process(test, || {
+    let test = "waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for";
+    in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
@@ -112,26 +112,24 @@ fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
 
 #[test]
 fn a_close_waits_for_what_drivers_have_in_flight() {
-    in_own_process(
-        "closing::a_close_waits_for_what_drivers_have_in_flight",
-        || {
-            on_every_backend(|engine| {
-                let folder = folder();
-                for turn in 0..20 {
-                    let (path, file) = open_file(engine, &folder);
-                    for _ in 0..3 {
-                        let reserve = file.allocate(AllocateRange::Reserve, 0, 4096);
-                        drop(poll_once(&mut reserve.into_future()));
-                    }
-                    match turn % 2 {
-                        0 => file.close().wait().unwrap(),
-                        _ => pollster::block_on(file.close().into_future()).unwrap(),
-                    }
-                    assert!(!is_open(&path));
+    let test = "a_close_waits_for_what_drivers_have_in_flight";
+    in_own_process(module_path!(), test, || {
+        on_every_backend(|engine| {
+            let folder = folder();
+            for turn in 0..20 {
+                let (path, file) = open_file(engine, &folder);
+                for _ in 0..3 {
+                    let reserve = file.allocate(AllocateRange::Reserve, 0, 4096);
+                    drop(poll_once(&mut reserve.into_future()));
                 }
-            });
-        },
-    );
+                match turn % 2 {
+                    0 => file.close().wait().unwrap(),
+                    _ => pollster::block_on(file.close().into_future()).unwrap(),
+                }
+                assert!(!is_open(&path));
+            }
+        });
+    });
 }
 
 /// From here on, closing this descriptor answers EIO on this thread and those it starts.
@@ -151,7 +149,7 @@ fn refuse_to_close(fd: i32) {
 
 #[test]
 fn an_error_of_close_is_told() {
-    in_own_process("closing::an_error_of_close_is_told", || {
+    in_own_process(module_path!(), "an_error_of_close_is_told", || {
         on_every_backend(|engine| {
             let path = temp_path(b"");
             let options = read_write(engine);

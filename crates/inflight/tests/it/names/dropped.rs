@@ -14,9 +14,9 @@ use inflight::fs::{Call, metadata};
 use inflight::{Awaited, Engine, leaked_operations};
 
 use super::{
-    ELSEWHERE, Fifo, Woken, entries, folder, in_own_process, link_to,
-    on_every_backend_with_two_threads, poll_once,
+    ELSEWHERE, Fifo, Woken, entries, folder, link_to, on_every_backend_with_two_threads, poll_once,
 };
+use crate::support::own::in_own_process;
 use crate::support::{on_every_backend_of, patience, read_write, temp_file, until};
 
 /// Engines whose pool makes `calls` calls at the same time.
@@ -115,37 +115,35 @@ fn calls_that_wait_for_a_thread_are_taken_back() {
 
 #[test]
 fn a_file_is_closed_whose_opening_nobody_waits_for() {
-    in_own_process(
-        "dropped::a_file_is_closed_whose_opening_nobody_waits_for",
-        || {
-            on_every_backend_for(2, |engine| {
-                let folder = folder();
-                let fifo = Fifo::new(folder.path());
-                settle(engine);
-                let before = entries("/proc/self/fd");
-                // A thread makes the call when the future is dropped.
-                let mut running = fifo.opening(engine).into_future();
-                assert!(poll_once(&mut running).is_pending());
-                is_in_open();
-                drop(running);
-                comes_to(engine, 1);
-                fifo.release();
-                assert_eq!(engine.drain(patience()), 0);
-                assert_eq!(entries("/proc/self/fd"), before);
-                // It has been made, and the result has not been taken.
-                let woken = Arc::new(Woken::default());
-                let path = link_to("file", folder.path());
-                let mut made = read_write(engine).create(true).opening(&path).into_future();
-                let waker = Waker::from(Arc::clone(&woken));
-                let polled = Pin::new(&mut made).poll(&mut Context::from_waker(&waker));
-                assert!(polled.is_pending());
-                woken.wait();
-                assert!(super::is_open(&path));
-                drop(made);
-                assert_eq!(entries("/proc/self/fd"), before);
-            });
-        },
-    );
+    let test = "a_file_is_closed_whose_opening_nobody_waits_for";
+    in_own_process(module_path!(), test, || {
+        on_every_backend_for(2, |engine| {
+            let folder = folder();
+            let fifo = Fifo::new(folder.path());
+            settle(engine);
+            let before = entries("/proc/self/fd");
+            // A thread makes the call when the future is dropped.
+            let mut running = fifo.opening(engine).into_future();
+            assert!(poll_once(&mut running).is_pending());
+            is_in_open();
+            drop(running);
+            comes_to(engine, 1);
+            fifo.release();
+            assert_eq!(engine.drain(patience()), 0);
+            assert_eq!(entries("/proc/self/fd"), before);
+            // It has been made, and the result has not been taken.
+            let woken = Arc::new(Woken::default());
+            let path = link_to("file", folder.path());
+            let mut made = read_write(engine).create(true).opening(&path).into_future();
+            let waker = Waker::from(Arc::clone(&woken));
+            let polled = Pin::new(&mut made).poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            woken.wait();
+            assert!(super::is_open(&path));
+            drop(made);
+            assert_eq!(entries("/proc/self/fd"), before);
+        });
+    });
 }
 
 #[test]
@@ -327,36 +325,34 @@ pub(super) fn no_threads_of_pools() {
 
 #[test]
 fn an_engine_waits_for_the_calls_that_are_being_made() {
-    in_own_process(
-        "dropped::an_engine_waits_for_the_calls_that_are_being_made",
-        || {
-            let folder = folder();
-            let fifo = Fifo::new(folder.path());
-            let before = entries("/proc/self/fd");
-            let engine = Engine::builder().threads(3).build().unwrap();
-            let mut open = fifo.opening(&engine).into_future();
-            assert!(poll_once(&mut open).is_pending());
-            is_in_open();
-            drop(open);
-            let begun = Instant::now();
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    thread::sleep(Duration::from_millis(20));
-                    fifo.release();
-                });
-                drop(engine);
-                assert!(begun.elapsed() >= Duration::from_millis(20));
-                no_threads_of_pools();
+    let test = "an_engine_waits_for_the_calls_that_are_being_made";
+    in_own_process(module_path!(), test, || {
+        let folder = folder();
+        let fifo = Fifo::new(folder.path());
+        let before = entries("/proc/self/fd");
+        let engine = Engine::builder().threads(3).build().unwrap();
+        let mut open = fifo.opening(&engine).into_future();
+        assert!(poll_once(&mut open).is_pending());
+        is_in_open();
+        drop(open);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                fifo.release();
             });
-            assert_eq!(leaked_operations(), 0);
-            assert_eq!(entries("/proc/self/fd"), before);
-        },
-    );
+            drop(engine);
+            assert!(begun.elapsed() >= Duration::from_millis(20));
+            no_threads_of_pools();
+        });
+        assert_eq!(leaked_operations(), 0);
+        assert_eq!(entries("/proc/self/fd"), before);
+    });
 }
 
 #[test]
 fn an_engine_does_not_wait_for_ever() {
-    in_own_process("dropped::an_engine_does_not_wait_for_ever", || {
+    in_own_process(module_path!(), "an_engine_does_not_wait_for_ever", || {
         let folder = folder();
         let fifo = Fifo::new(folder.path());
         let builder = Engine::builder().threads(3);

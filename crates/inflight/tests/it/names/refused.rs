@@ -1,22 +1,22 @@
 //! Calls that cannot be made: where no thread can be started, and in a forked child.
-#![allow(unsafe_code)]
 
 use std::future::IntoFuture;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
 
 use inflight::fs::metadata;
 use inflight::{Engine, Forked, NoThread};
 
-use super::{ELSEWHERE, folder, in_own_process, is_open, link_to, open_file, poll_once};
+use super::{ELSEWHERE, folder, is_open, link_to, open_file, poll_once};
 use crate::denied::refuse_threads;
-use crate::support::{alarm_seconds, on_every_backend, patience, read_write, temp_file, temp_path};
+use crate::support::own::{in_forked_child, in_own_process};
+use crate::support::{on_every_backend, patience, read_write, temp_file, temp_path};
 
 #[test]
 fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
-    let test = "refused::without_threads_what_is_awaited_fails_and_what_is_waited_for_works";
-    in_own_process(test, || {
+    let test = "without_threads_what_is_awaited_fails_and_what_is_waited_for_works";
+    in_own_process(module_path!(), test, || {
         refuse_threads();
         on_every_backend(|engine| {
             let folder = folder();
@@ -44,25 +44,6 @@ fn without_threads_what_is_awaited_fails_and_what_is_waited_for_works() {
 fn is_forked<T: std::fmt::Debug>(result: io::Result<T>) -> bool {
     let error = result.expect_err("it is refused");
     error.get_ref().is_some_and(|inner| inner.is::<Forked>())
-}
-
-/// Forks. `body` runs in the child, whose exit status is 0 if it did not panic.
-fn in_forked_child(body: impl FnOnce()) {
-    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "{}", io::Error::last_os_error());
-    if pid == 0 {
-        // SAFETY: no memory is involved. A child that hangs is ended, and so fails.
-        unsafe { libc::alarm(alarm_seconds()) };
-        let run = std::panic::AssertUnwindSafe(body);
-        let panicked = std::panic::catch_unwind(run).is_err();
-        // SAFETY: ends the child without the exit handlers, which belong to the parent.
-        unsafe { libc::_exit(i32::from(panicked)) }
-    }
-    let mut status = 0;
-    // SAFETY: `status` is ours to be filled.
-    let answer = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-    assert_eq!((answer, status), (pid, 0));
 }
 
 fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
@@ -103,25 +84,24 @@ fn in_child(engine: &Engine, fork: impl FnOnce(&dyn Fn())) {
 
 #[test]
 fn a_forked_child_is_refused_and_touches_no_lock() {
-    in_own_process(
-        "refused::a_forked_child_is_refused_and_touches_no_lock",
-        || {
-            on_every_backend(|engine| {
-                let stop = AtomicBool::new(false);
-                thread::scope(|scope| {
-                    // Somebody nearly always holds the lock of the pool.
-                    scope.spawn(|| {
-                        while !stop.load(Ordering::Relaxed) {
-                            let call = metadata(ELSEWHERE).on(engine).into_future();
-                            pollster::block_on(call).expect("there is a root");
-                        }
-                    });
-                    for _ in 0..10 {
-                        in_child(engine, |body| in_forked_child(body));
+    let test = "a_forked_child_is_refused_and_touches_no_lock";
+    in_own_process(module_path!(), test, || {
+        on_every_backend(|engine| {
+            thread::scope(|scope| {
+                // A panic drops it too, and so ends the thread.
+                let goes_on = Arc::new(());
+                let stays = Arc::downgrade(&goes_on);
+                // Somebody nearly always holds the lock of the pool.
+                scope.spawn(move || {
+                    while stays.strong_count() > 0 {
+                        let call = metadata(ELSEWHERE).on(engine).into_future();
+                        pollster::block_on(call).expect("there is a root");
                     }
-                    stop.store(true, Ordering::Relaxed);
                 });
+                for _ in 0..10 {
+                    in_child(engine, |body| in_forked_child(body));
+                }
             });
-        },
-    );
+        });
+    });
 }

@@ -9,7 +9,8 @@ use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Engine, Operation};
 
 use super::allocations::live_bytes;
-use crate::support::{chill, is_rerun, on_every_backend, pattern, rerun, temp_file, temp_path};
+use crate::support::own::in_own_process;
+use crate::support::{chill, on_every_backend, pattern, temp_file, temp_path};
 
 const THREADS: u64 = 64;
 const ROUNDS: u64 = 20;
@@ -118,20 +119,11 @@ fn held() -> [usize; 3] {
     [count("/proc/self/fd"), count("/proc/self/task"), rings]
 }
 
-const ALONE: &str = "INFLIGHT_TEST_ALONE";
-
 #[test]
 fn threads_that_have_ended_leave_nothing_behind() {
-    if is_rerun(ALONE) {
-        return leave_nothing_behind();
-    }
-    // Other tests open files and start threads too, so this one is alone in a process.
-    let test = "steady::threads::threads_that_have_ended_leave_nothing_behind";
-    let output = rerun(test, ALONE).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}{errors}");
-    assert!(text.contains("1 passed"), "{text}{errors}");
+    // Other tests open files and start threads too.
+    let test = "threads_that_have_ended_leave_nothing_behind";
+    in_own_process(module_path!(), test, leave_nothing_behind);
 }
 
 fn leave_nothing_behind() {

@@ -1,0 +1,108 @@
+//! Tests in processes of their own, and forks.
+//!
+//! Whatever changes the whole process, or counts what there is in it, runs in this binary, started
+//! again for one test. What hangs there or in a forked child is ended by an alarm, so that it
+//! fails.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, ExitStatus};
+
+use super::{patience, say};
+
+/// Set in a process that [`rerun`] has started.
+const OWN_PROCESS: &str = "INFLIGHT_TEST_OWN_PROCESS";
+
+/// Runs `body` in a process of its own, which is this test of the module `module_path!()`, started
+/// again.
+pub(crate) fn in_own_process(module: &str, test: &str, body: impl FnOnce()) {
+    in_process_of(rerun(module, test), body);
+}
+
+/// As [`in_own_process`], by a command from [`rerun`] that may say more of the process.
+pub(crate) fn in_process_of(mut command: Command, body: impl FnOnce()) {
+    if is_rerun() {
+        set_alarm(alarm_seconds());
+        return body();
+    }
+    let output = command.output().expect("this binary can be started");
+    let out = String::from_utf8_lossy(&output.stdout);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    let has_passed = out.contains("test result: ok. 1 passed;");
+    assert!(has_passed, "there is no such test: {command:?}\n{out}");
+    err.lines()
+        .filter(|line| line.starts_with("skipped:") || line.starts_with("awaited:"))
+        .for_each(say);
+}
+
+/// This binary, to run one test of a module in a process of its own.
+pub(crate) fn rerun(module: &str, test: &str) -> Command {
+    let (_, module) = module.split_once("::").expect("tests are in modules");
+    let mut command = Command::new(env::current_exe().expect("this binary has a path"));
+    command.arg(format!("{module}::{test}"));
+    command.args(["--exact", "--test-threads=1", "--nocapture"]);
+    command.env(OWN_PROCESS, "1");
+    command
+}
+
+/// Whether this process is one that [`rerun`] has started.
+pub(crate) fn is_rerun() -> bool {
+    env::var_os(OWN_PROCESS).is_some()
+}
+
+/// After so many a process that hangs is ended; longer than any takes on a slow machine.
+pub(crate) fn alarm_seconds() -> u32 {
+    u32::try_from(2 * patience().as_secs()).expect("some minutes")
+}
+
+/// Ends this process after so many seconds.
+pub(crate) fn set_alarm(seconds: u32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::alarm(seconds) };
+}
+
+/// Forks and runs `body` in the child, which has to end with 0: without a panic.
+pub(crate) fn in_forked_child(body: impl FnOnce()) {
+    let child = fork();
+    if child == 0 {
+        end_child(catch_unwind(AssertUnwindSafe(body)).is_ok());
+    }
+    let status = end_of(child);
+    assert!(status.success(), "the child: {status}");
+}
+
+/// Forks, and yields the number of the child, or 0 in the child, which has an alarm.
+pub(crate) fn fork() -> libc::pid_t {
+    let seconds = alarm_seconds();
+    // SAFETY: no memory is involved; what the child may do with this library is what is tested.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", io::Error::last_os_error());
+    if child == 0 {
+        set_alarm(seconds);
+    }
+    child
+}
+
+/// Ends a forked child, without the exit handlers, which belong to the parent.
+pub(crate) fn end_child(is_well: bool) -> ! {
+    // SAFETY: no memory is involved.
+    unsafe { libc::_exit(i32::from(!is_well)) }
+}
+
+/// Waits for a child to end.
+pub(crate) fn end_of(child: libc::pid_t) -> ExitStatus {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is ours to be filled.
+        let answer = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        if answer == child {
+            return ExitStatus::from_raw(status);
+        }
+        let cause = io::Error::last_os_error();
+        assert_eq!(cause.kind(), io::ErrorKind::Interrupted, "{cause}");
+    }
+}
