@@ -14,9 +14,9 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::process::Command;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Barrier};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use inflight::fs::{File, ReadAt};
 use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, read_many};
 
-use crate::support::own::{in_forked_child, in_own_process};
+use crate::support::own::{in_forked_child, in_own_process, settle};
 use crate::support::{
     chill, engine_with_memory, on_every_backend, pattern, skip, temp_file, uring_or_skip,
 };
@@ -88,6 +88,7 @@ fn a_forked_child_is_refused_can_start_anew_and_leaves_the_parent_alone() {
             let file = content_file(engine);
             chill(&file);
             reads_rightly(engine, &file);
+            settle();
             in_forked_child(|| {
                 everything_is_refused(engine, &file);
                 let own = engine_with_memory();
@@ -189,6 +190,7 @@ fn a_fork_within_a_run_loop_leaves_the_child_free_to_run_loops_of_its_own() {
                         nop
                     };
                     let begun: Vec<_> = (0..in_flight).map(|_| begin()).collect();
+                    settle();
                     in_forked_child(|| child_runs_loops_of_its_own(engine, &file));
                     for nop in begun {
                         nop.await.expect("the parent goes on");
@@ -208,18 +210,21 @@ fn a_fork_while_others_enter_and_leave_run_loops_leaves_the_child_its_own() {
     in_own_process(module_path!(), test, || {
         // Without rings: a hundred children would keep all locked memory from other tests.
         let make = || Engine::builder().backend(BackendKind::Threads).build();
-        let engine = &make().unwrap();
+        let (engine, have_begun) = (&make().unwrap(), &Barrier::new(3));
         thread::scope(|scope| {
             // A panic drops it too, and so ends the threads.
             let goes_on = Arc::new(());
             for _ in 0..2 {
                 let stays = Arc::downgrade(&goes_on);
                 scope.spawn(move || {
+                    have_begun.wait();
                     while stays.strong_count() > 0 {
                         engine.run(async {}).unwrap();
                     }
                 });
             }
+            // They do not rest, so that `settle` would not end. They neither come nor go from here.
+            have_begun.wait();
             for _ in 0..100 {
                 in_forked_child(|| {
                     let own = make().expect("nothing is demanded");

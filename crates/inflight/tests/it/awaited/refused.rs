@@ -17,7 +17,7 @@ use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 
 use super::hands::{poll_once, until_turned};
 use crate::denied::limits::locked_memory_is_scarce;
-use crate::support::own::{end_child, end_of, fork, in_forked_child, in_own_process};
+use crate::support::own::{end_child, end_of, fork, in_forked_child, in_own_process, settle};
 use crate::support::{on_every_backend, pattern, skip, temp_file, uring_or_skip};
 
 async fn works(engine: &Engine) {
@@ -93,7 +93,7 @@ fn a_forked_child_is_refused_and_its_parent_unharmed() {
             for read in &mut reads {
                 assert!(poll_once(read).is_pending());
             }
-            in_forked_child(|| {
+            let mut is_refused = || {
                 for read in &mut reads[..10] {
                     let polled = poll_once(read).map(|(result, bufs)| {
                         assert_eq!(bufs[0].len(), 4);
@@ -109,6 +109,12 @@ fn a_forked_child_is_refused_and_its_parent_unharmed() {
                 assert!(is_forked(poll_once(&mut engine.nop().into_future())));
                 let refused = engine.run(async {}).unwrap_err();
                 assert!(is_forked::<()>(Poll::Ready(Err(refused))));
+            };
+            // Once with all in flight, and once where a child may start threads.
+            in_forked_child(&mut is_refused);
+            settle();
+            in_forked_child(|| {
+                is_refused();
                 let own = Engine::new().unwrap();
                 works_everywhere(&own);
                 drop(own);

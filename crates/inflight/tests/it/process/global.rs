@@ -4,7 +4,7 @@ use inflight::Operation;
 use inflight::fs::File;
 
 use super::{PAGE, is_forked};
-use crate::support::own::{in_forked_child, in_own_process};
+use crate::support::own::{in_forked_child, in_own_process, settle};
 use crate::support::{pattern, temp_path};
 
 #[test]
@@ -15,6 +15,7 @@ fn a_forked_child_has_a_global_engine_of_its_own() {
         let of_parent = File::open(path.path()).unwrap();
         assert!(of_parent.read_at(vec![0; PAGE], 0).wait().0.is_ok());
         for _ in 0..3 {
+            settle();
             in_forked_child(|| {
                 let (result, _) = of_parent.read_at(vec![0; PAGE], 0).wait();
                 assert!(is_forked(&result.expect_err("forked")));

@@ -6,10 +6,14 @@
 #![allow(unsafe_code)]
 
 use std::env;
+use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{patience, say};
 
@@ -65,7 +69,8 @@ pub(crate) fn set_alarm(seconds: u32) {
     unsafe { libc::alarm(seconds) };
 }
 
-/// Forks and runs `body` in the child, which has to end with 0: without a panic.
+/// Forks and runs `body` in the child, which has to end with 0: without a panic. Where the child
+/// starts threads, [`settle`] first.
 pub(crate) fn in_forked_child(body: impl FnOnce()) {
     let child = fork();
     if child == 0 {
@@ -105,4 +110,38 @@ pub(crate) fn end_of(child: libc::pid_t) -> ExitStatus {
         let cause = io::Error::last_os_error();
         assert_eq!(cause.kind(), io::ErrorKind::Interrupted, "{cause}");
     }
+}
+
+/// Waits until all other threads sleep, so that a child may be forked that starts threads.
+///
+/// A thread that starts or ends takes a lock that the standard library has for all of them
+/// (`thread_info` of its `stack_overflow`). A child that is forked at this moment has it locked for
+/// ever, and a thread that it starts waits for it.
+pub(crate) fn settle() {
+    let begun = Instant::now();
+    let mut before = None;
+    loop {
+        let now = others_asleep();
+        if now.is_some() && now == before {
+            return;
+        }
+        assert!(begun.elapsed() < patience(), "the other threads are busy");
+        before = now;
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The other threads of this process, if all of them sleep.
+fn others_asleep() -> Option<Vec<PathBuf>> {
+    let this = fs::read_link("/proc/thread-self").expect("procfs is there");
+    let tasks = fs::read_dir("/proc/self/task").expect("procfs is there");
+    let tasks = tasks.map(|task| task.expect("it can be listed").path());
+    let others = tasks.filter(|task| task.file_name() != this.file_name());
+    let asleep = |task: PathBuf| {
+        // One that is gone meanwhile has just ended. See proc_pid_stat(5): the name may be any.
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        let (_, state) = stat.rsplit_once(") ")?;
+        state.starts_with('S').then_some(task)
+    };
+    others.map(asleep).collect()
 }
