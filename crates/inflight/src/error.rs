@@ -205,6 +205,10 @@ impl From<SetupError> for io::Error {
 ///
 /// As after any fork of a process with threads, a lock that another thread held at that moment
 /// stays locked in the child: [`crate::BufPool`] has one.
+/// Rust's standard library has one too, which threads take when they start and when they end. A
+/// child that starts threads (drivers, those of the pool, or its own) may therefore hang if a
+/// thread of the parent was just starting or ending: fork while none comes or goes, or execute a
+/// program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 
