@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use inflight::fs::{File, OpenOptions};
 use inflight::{BackendKind, Batch, Engine, Operation, ReadInto, read_many};
 
+use super::support::own::in_own_process;
 use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path};
 
 const BLOCK: usize = 4096;
@@ -231,6 +233,33 @@ fn mount_huge(folder: &Path) -> bool {
     };
     mount(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE, c"")
         && mount(c"tmpfs", &folder, 0, c"huge=always")
+}
+
+/// Bytes of memory that this process has.
+fn resident_bytes() -> usize {
+    let told = fs::read_to_string("/proc/self/statm").expect("procfs is there");
+    let pages = told.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+    pages.map_or(0, |pages: usize| pages * BLOCK)
+}
+
+#[test]
+fn a_large_file_takes_no_memory_for_what_is_not_read() {
+    let test = "a_large_file_takes_no_memory_for_what_is_not_read";
+    in_own_process(module_path!(), test, || {
+        let path = temp_path(&pattern(BLOCK));
+        let sparse = fs::OpenOptions::new().write(true).open(path.path());
+        sparse.and_then(|file| file.set_len(1 << 40)).unwrap();
+        on_every_backend(|engine| {
+            let before = resident_bytes();
+            assert!(before > 0);
+            let file = open_mapped(engine, path.path());
+            assert!(file.is_mapped(), "{:?}", engine.stats().fallbacks);
+            let (result, buf) = file.read_at(vec![0; BLOCK], 0).wait();
+            assert_eq!((result.unwrap(), buf), (BLOCK, pattern(BLOCK)));
+            let more = resident_bytes().saturating_sub(before);
+            assert!(more < 16 << 20, "{more} bytes");
+        });
+    });
 }
 
 #[test]
