@@ -94,7 +94,9 @@ impl Alignment {
 /// is none for a file that the program has opened itself ([`File::from_std`]), none beside a lease
 /// that this process has on it (fcntl(2)), none if system calls are filtered (seccomp(2)) that were
 /// not when the file was opened (of a second filter nothing is known), and they are at most a
-/// sixteenth of the descriptors that the process may have.
+/// sixteenth of the descriptors that the process may have. A program that takes a write lease later
+/// (`F_SETLEASE`) may get `EAGAIN` for it; what it sets for its own descriptor, as advice
+/// (posix_fadvise(2)), is not heeded by the other.
 ///
 /// Dropping the file closes it, once no operation is in flight whose future was dropped;
 /// [`File::close`] also tells how that went.

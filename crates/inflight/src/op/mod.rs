@@ -19,8 +19,9 @@ pub(crate) use road::{Road, Seen};
 pub use wishes::Priority;
 pub(crate) use wishes::{Wishes, may_refuse_hint};
 
-/// Most bytes one read or write can move: `MAX_RW_COUNT`, read(2), NOTES.
-pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_f000;
+/// As many bytes as one read or write can move on every kernel: `MAX_RW_COUNT` (read(2), NOTES) is
+/// 2 GiB less a page, and pages have up to 64 KiB.
+pub(crate) const TRANSFER_MAX_BYTES: u32 = 0x7fff_0000;
 
 /// Most buffers one vectored call takes: `UIO_MAXIOV`, readv(2), NOTES.
 pub(crate) const IOVECS_MAX: u32 = 1024;

@@ -116,7 +116,8 @@ unsafe fn go_on(request: &Request, mut result: i32) -> (Answer, bool) {
             return (after(done, request.whole, -result), false);
         };
         done += moved;
-        let was_full = moved == to_usize(TRANSFER_MAX_BYTES);
+        // Of a list of buffers the kernel takes what it can.
+        let was_full = moved >= to_usize(TRANSFER_MAX_BYTES);
         // SAFETY: the caller vouches for the list of buffers, and the call is over.
         let has_more = unsafe { advance(&mut op, moved) };
         if !has_more || moved == 0 || !(was_full || request.whole) {
