@@ -248,7 +248,7 @@ impl Lane {
         let Some(Movable { desk, gathered, .. }) = desk.as_mut() else {
             return false;
         };
-        if !gathered.is_empty() {
+        if gathered.is_due() {
             return true;
         }
         let has_mail = desk.proactor.has_room() && self.mailbox.has_mail();
@@ -569,7 +569,7 @@ impl Lane {
         let then = pass(&mut mine.desk, &self.mailbox, told, takes, note);
         let then = match (then, shares) {
             (Then::Again | Then::Sleep, Shares::Some) => Then::Yield,
-            (Then::Sleep, Shares::Theirs) if mine.gathered.watch(Rouser::Task(task.clone())) => {
+            (Then::Sleep, Shares::Theirs) if mine.gathered.watch(&Rouser::Task(task.clone())) => {
                 Then::Yield
             }
             (then, _) => then,

@@ -371,7 +371,27 @@ impl Owner {
         drop(before);
         // As in `wait`.
         share.sleeps.0.swap(true, Ordering::Acquire);
-        answer.load(Ordering::Relaxed) != NONE
+        let is_there = answer.load(Ordering::Relaxed) != NONE;
+        if is_there {
+            // It does not sleep, and perhaps nobody comes who would say so. A store would hide from
+            // the next look what others have answered before.
+            share.sleeps.0.swap(false, Ordering::Acquire);
+        }
+        is_there
+    }
+
+    /// Whether there is something for the owner to do: work that nobody has claimed, or an answer
+    /// that can be taken, unless whoever owes the next ones [rings](Owner::watch) when they are
+    /// complete. What others are at work at may take them long.
+    #[cfg(any(feature = "tokio", all(test, loom)))]
+    pub(super) fn is_due<W: Work>(&self, share: &Share<W>) -> bool {
+        let has_come = |number| {
+            let answer = &share.answers[share.place(number)];
+            answer.load(Ordering::Relaxed) != NONE
+        };
+        let is_left = share.first.0.load(Ordering::Relaxed) < self.end;
+        let is_called = share.sleeps.0.load(Ordering::Relaxed);
+        is_left || !is_called && self.oldest().is_some_and(has_come)
     }
 
     /// The next answer that others owe, if they owe one that does not come within a moment.
@@ -401,7 +421,7 @@ impl Owner {
 }
 
 #[cfg(all(test, not(loom)))]
-pub(super) mod tests {
+mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::thread;
 
@@ -418,7 +438,7 @@ pub(super) mod tests {
 
     /// Nobody in tests sleeps on it.
     #[derive(Clone)]
-    pub(in crate::host) struct Silent;
+    struct Silent;
 
     impl Rouse for Silent {
         fn ring(&self) {}

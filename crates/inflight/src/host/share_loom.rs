@@ -168,7 +168,8 @@ fn what_is_withdrawn_is_left_alone() {
 /// away and has begun to wait again, and when it sleeps on the answers alone in between.
 ///
 /// Fails if the owner does not say that it sleeps, if nobody rings the alarm, and if `watch` does
-/// not look whether the answer has come (deadlocks all).
+/// not look whether the answer has come (deadlocks all); and if it still says that it sleeps when
+/// it has found one (nothing is due to it).
 #[test]
 fn an_owner_that_waits_elsewhere_is_called() {
     explore("an_owner_that_waits_elsewhere_is_called", 3, || {
@@ -182,7 +183,9 @@ fn an_owner_that_waits_elsewhere_is_called() {
             while owner.take(&share, &mut each) + owner.work(&share, &mut each) == 0 {
                 match at {
                     1 => owner.wait(&share),
-                    _ if owner.watch(&share, alarm.clone()) => {}
+                    _ if owner.watch(&share, alarm.clone()) => {
+                        assert!(owner.is_due(&share), "nobody would look after it");
+                    }
                     _ => alarm.wait(),
                 }
             }

@@ -166,12 +166,22 @@ impl Owners {
         }
     }
 
-    /// As [`Owner::watch`].
-    pub(super) fn watch<W: Work>(&mut self, sides: &Sides<W>, alarm: W::Alarm) -> bool {
-        match self.owing() {
-            Some(side) => self.side(side).watch(sides.side(side), alarm),
-            None => true,
+    /// As [`Owner::watch`], on both sides: what is over on one is not to wait for the other.
+    pub(super) fn watch<W: Work>(&mut self, sides: &Sides<W>, alarm: &W::Alarm) -> bool {
+        let mut is_there = self.is_empty();
+        for side in [Side::Far, Side::Near] {
+            let (owner, share) = (self.side(side), sides.side(side));
+            if !owner.is_empty() {
+                is_there |= owner.watch(share, alarm.clone());
+            }
         }
+        is_there
+    }
+
+    /// As [`Owner::is_due`], on any side.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_due<W: Work>(&self, sides: &Sides<W>) -> bool {
+        self.near.is_due(&sides.near) || self.far.is_due(&sides.far)
     }
 
     /// As [`Owner::withdraw`], on both sides.
@@ -184,14 +194,27 @@ impl Owners {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::share::tests::Silent;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::super::mail::Rouse;
     use super::*;
 
     /// Answers with the number of its place, and ten more for another thread.
     struct Numbers;
 
+    /// Counts how often it is rung.
+    #[derive(Clone, Default)]
+    struct Counting(Rc<Cell<u32>>);
+
+    impl Rouse for Counting {
+        fn ring(&self) {
+            self.0.update(|rung| rung + 1);
+        }
+    }
+
     impl Work for Numbers {
-        type Alarm = Silent;
+        type Alarm = Counting;
 
         unsafe fn work(&self, place: usize, by: Side) -> i64 {
             let place = i64::try_from(place).expect("a few");
@@ -264,14 +287,87 @@ mod tests {
     fn an_owner_waits_for_whatever_others_owe() {
         for side in [Side::Near, Side::Far] {
             let (sides, mut owners) = both();
-            assert!(owners.watch(&sides, Silent), "nobody owes anything");
+            let alarm = Counting::default();
+            assert!(owners.watch(&sides, &alarm), "nobody owes anything");
             owners.wait(&sides);
             show(&sides, &mut owners, side);
             assert!(sides.help(|_, _| {}));
-            assert!(owners.watch(&sides, Silent), "it is there");
+            assert!(owners.watch(&sides, &alarm), "it is there");
             owners.wait(&sides);
             assert_eq!(take(&sides, &mut owners), [(side, 10)]);
         }
+    }
+
+    /// Whether an owner that has nothing left to do may sleep.
+    fn sleeps(sides: &Sides<Numbers>, owners: &mut Owners, alarm: &Counting) -> bool {
+        assert_eq!(take(sides, owners), []);
+        assert_eq!(work(sides, owners), []);
+        !owners.watch(sides, alarm)
+    }
+
+    #[test]
+    fn an_owner_that_waits_elsewhere_is_called_by_one_while_another_is_slow() {
+        let (sides, mut owners) = both();
+        let alarm = Counting::default();
+        show(&sides, &mut owners, Side::Far);
+        show(&sides, &mut owners, Side::Near);
+        sides.far.help(|_| {
+            // The slow one has begun.
+            sides
+                .near
+                .help(|_| assert!(sleeps(&sides, &mut owners, &alarm)));
+            assert_eq!(alarm.0.get(), 1);
+            assert_eq!(take(&sides, &mut owners), [(Side::Near, 10)]);
+        });
+        assert_eq!(alarm.0.get(), 2);
+        assert_eq!(take(&sides, &mut owners), [(Side::Far, 10)]);
+    }
+
+    #[test]
+    #[cfg(feature = "tokio")]
+    fn nothing_is_due_to_an_owner_that_will_be_called() {
+        for side in [Side::Near, Side::Far] {
+            let (sides, mut owners) = both();
+            let alarm = Counting::default();
+            assert!(!owners.is_due(&sides), "nothing is shown");
+            (0..3).for_each(|_| show(&sides, &mut owners, side));
+            assert!(owners.is_due(&sides), "nobody has come");
+            let mut made = 0;
+            assert!(sides.help(|_, _| {
+                made += 1;
+                if made == 1 {
+                    assert!(owners.is_due(&sides), "one is left");
+                    assert_eq!(work(&sides, &mut owners), [(side, 2)]);
+                    assert!(!owners.is_due(&sides), "all are being made");
+                    assert!(sleeps(&sides, &mut owners, &alarm));
+                }
+                // Of the second, when the first has been made.
+                assert!(!owners.is_due(&sides), "it sleeps until both are");
+            }));
+            assert_eq!((made, alarm.0.get()), (2, 1));
+            assert!(owners.is_due(&sides), "they are to be taken");
+            // It comes, and looks once more before it sleeps.
+            assert!(owners.watch(&sides, &alarm));
+            assert!(owners.is_due(&sides), "they still are");
+            assert_eq!(take(&sides, &mut owners), [(side, 10), (side, 11)]);
+            assert!(!owners.is_due(&sides), "all have been taken");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "tokio")]
+    fn what_has_been_made_is_due_to_an_owner_that_nobody_calls() {
+        let (sides, mut owners) = both();
+        (0..3).for_each(|_| show(&sides, &mut owners, Side::Near));
+        let mut made = 0;
+        assert!(sides.help(|_, _| {
+            if made == 0 {
+                assert_eq!(work(&sides, &mut owners), [(Side::Near, 2)]);
+            }
+            assert_eq!(owners.is_due(&sides), made > 0);
+            made += 1;
+        }));
+        assert!(owners.is_due(&sides));
     }
 
     #[test]

@@ -293,11 +293,19 @@ impl Gathered {
 
     /// Has the alarm rung by whoever makes what is shared, once that is over. True if some of it is
     /// over already.
-    pub(super) fn watch(&mut self, alarm: Rouser) -> bool {
+    pub(super) fn watch(&mut self, alarm: &Rouser) -> bool {
         match &self.common {
             Some(common) => self.owner.watch(&common.sides, alarm),
             None => true,
         }
+    }
+
+    /// Whether there is something for the caller to do, or to take, of what is shared, as far as
+    /// nobody is to ring for it.
+    #[cfg(feature = "tokio")]
+    pub(super) fn is_due(&self) -> bool {
+        let common = self.common.as_ref();
+        common.is_some_and(|common| self.owner.is_due(&common.sides))
     }
 
     /// Takes back what is shared. When this returns nobody is at work at it, and its answers are

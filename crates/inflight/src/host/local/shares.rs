@@ -161,7 +161,7 @@ impl Loop<'_> {
             return Taken::Theirs;
         }
         if let Ok(alarm) = lease.proactor().alarm()
-            && !lease.gathered().watch(Rouser::Alarm(alarm))
+            && !lease.gathered().watch(&Rouser::Alarm(alarm))
         {
             return Taken::Theirs;
         }
