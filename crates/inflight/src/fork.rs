@@ -22,6 +22,24 @@ pub(crate) fn generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Which process this is: each knows those that others have made for none of its own. A child that
+/// was made by the bare system call is told by its number, and one by a fork by the count too: a
+/// number may be that of its parent, as where each is the first of its namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    number: u32,
+    generation: u32,
+}
+
+impl Process {
+    pub(crate) fn this() -> Self {
+        Self {
+            number: std::process::id(),
+            generation: generation(),
+        }
+    }
+}
+
 /// Starts to count forks.
 pub(crate) fn watch() {
     static WATCHED: Once = Once::new();
@@ -92,32 +110,62 @@ impl<T: Default> PerProcess<T> {
 }
 
 #[cfg(all(test, not(loom), not(miri)))]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Mutex;
 
     use super::*;
 
-    #[test]
-    fn a_child_does_not_wait_for_a_lock_that_the_parent_held() {
-        static KEPT: PerProcess<Mutex<u32>> = PerProcess::new();
+    /// Whether a forked child finds this to be so. What does not come ends it by a signal.
+    pub(crate) fn a_child_finds(is_so: impl FnOnce() -> bool) -> bool {
         watch();
-        let mut held = KEPT.get().lock().expect("nobody has panicked");
-        *held += 1;
-        // SAFETY: no memory is involved; the child only allocates, locks, and ends.
+        // SAFETY: no memory is involved; the child only allocates, locks, forks, and ends.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", std::io::Error::last_os_error());
         if pid == 0 {
-            // A lock that does not come ends the child by a signal.
             // SAFETY: no memory is involved.
             unsafe { libc::alarm(20) };
-            let seen = KEPT.get().lock().map_or(u32::MAX, |value| *value);
+            let code = i32::from(!is_so());
             // SAFETY: ends the child without the exit handlers, which belong to the parent.
-            unsafe { libc::_exit(i32::from(seen != 0)) }
+            unsafe { libc::_exit(code) }
         }
         let mut status = 0;
         // SAFETY: `status` is there to be filled.
         let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        assert_eq!((waited, status), (pid, 0));
+        assert_eq!(waited, pid);
+        status == 0
+    }
+
+    /// Whether the children of this thread are from now on the first of a namespace.
+    fn children_are_first() -> bool {
+        // SAFETY: no memory is involved.
+        unsafe { libc::unshare(libc::CLONE_NEWPID) == 0 }
+    }
+
+    #[test]
+    fn a_child_with_the_number_of_its_parent_is_another_process() {
+        let test = || {
+            if !children_are_first() {
+                return eprintln!("skipped: namespaces: this process may not make one");
+            }
+            assert!(a_child_finds(|| {
+                let parent = Process::this();
+                children_are_first()
+                    && a_child_finds(|| {
+                        let child = Process::this();
+                        child.number == parent.number && child != parent
+                    })
+            }));
+        };
+        std::thread::spawn(test).join().expect("no panic");
+    }
+
+    #[test]
+    fn a_child_does_not_wait_for_a_lock_that_the_parent_held() {
+        static KEPT: PerProcess<Mutex<u32>> = PerProcess::new();
+        let mut held = KEPT.get().lock().expect("nobody has panicked");
+        *held += 1;
+        let has_its_own = || KEPT.get().lock().is_ok_and(|value| *value == 0);
+        assert!(a_child_finds(has_its_own));
         drop(held);
         assert_eq!(KEPT.get().lock().map_or(0, |value| *value), 1);
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
+use crate::fork::Process;
 
 /// A context, owned by one thread at a time.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(super) struct Context {
     /// Most requests in flight.
     room: u32,
     /// A forked child has none of its parent's.
-    by: u32,
+    by: Process,
     /// Where the kernel shows how many completions there are.
     shown: NonNull<Shown>,
 }
@@ -56,7 +57,7 @@ impl Context {
     ///
     /// As io_setup(2), and where completions are not shown as Linux does.
     pub(super) fn new(room: u32) -> io::Result<Self> {
-        let by = std::process::id();
+        let by = Process::this();
         if let Some(kept) = take_kept(|kept| kept.by == by && kept.room == room) {
             return Ok(kept);
         }
@@ -117,7 +118,7 @@ impl Context {
 
     /// Gives it up. `is_idle`: nothing is in flight.
     pub(super) fn give_up(self, is_idle: bool) {
-        let by = std::process::id();
+        let by = Process::this();
         if self.by != by {
             return;
         }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
 use crate::backend::threads::execute::{execute, is_filtered};
+use crate::fork::Process;
 use crate::op::Op;
 
 /// Where requests are submitted: one context for the process, for good, because to destroy one
@@ -30,7 +31,7 @@ enum Context {
     Made {
         id: c_ulong,
         /// A forked child has none of its parent's.
-        by: u32,
+        by: Process,
     },
 }
 
@@ -95,7 +96,7 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
 /// The context of this process, made now if there is none.
 #[cold]
 fn made(context: &mut Context) -> Option<c_ulong> {
-    let by = std::process::id();
+    let by = Process::this();
     match *context {
         Context::Made { id, by: maker } if maker == by => return Some(id),
         Context::None => return None,
