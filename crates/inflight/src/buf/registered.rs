@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use super::takers::{Takers, Turn};
 use super::{AlignedBuf, IoBuf};
 use crate::foreign::contain;
+use crate::fork;
 
 /// How many arenas have been dropped in this process. A ring that has seen fewer looks through
 /// its registrations for dead ones.
@@ -42,6 +43,7 @@ pub(crate) struct Arena {
     free: Mutex<Free>,
     /// A ring that does nothing but hold the arena's registration, once one has been made.
     source: OnceLock<Option<OwnedFd>>,
+    fork_generation: u32,
 }
 
 struct Free {
@@ -79,8 +81,13 @@ impl Arena {
     }
 
     /// A ring that does nothing but hold the arena's registration, for others to take it over;
-    /// `make` is asked for one when none has been made. `None` if that failed.
+    /// `make` is asked for one when none has been made. `None` if that failed, and in a forked
+    /// child: what the parent's ring knows is the parent's pages (kernels without the fix of
+    /// CVE-2025-21686 let the child take it over), and a thread that is not there may be making it.
     pub(crate) fn source(&self, make: impl FnOnce() -> Option<OwnedFd>) -> Option<&OwnedFd> {
+        if self.fork_generation != fork::generation() {
+            return None;
+        }
         self.source.get_or_init(make).as_ref()
     }
 
@@ -192,6 +199,7 @@ impl BufPool {
                 takers: Takers::new(),
             }),
             source: OnceLock::new(),
+            fork_generation: fork::generation(),
         };
         Ok(Self {
             arena: Arc::new(arena),
@@ -481,6 +489,17 @@ mod tests {
         }
         drop(bufs);
         assert_eq!(pool.available(), 3);
+    }
+
+    #[test]
+    #[cfg(not(any(loom, miri)))]
+    fn a_child_does_not_take_over_what_the_ring_of_its_parent_knows() {
+        use crate::fork::tests::a_child_finds;
+        let pool = BufPool::new(1, 4096).unwrap();
+        let ring = || Some(std::fs::File::open("/dev/null").unwrap().into());
+        assert!(pool.arena.source(ring).is_some());
+        assert!(a_child_finds(|| pool.arena.source(ring).is_none()));
+        assert!(pool.arena.source(|| None).is_some());
     }
 
     #[test]
