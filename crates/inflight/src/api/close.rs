@@ -36,10 +36,12 @@ impl Close {
     /// Closes the file and blocks until it is closed, and until then for the operations in flight
     /// on it whose futures have been dropped.
     ///
+    /// In a run loop the tasks do not run meanwhile. What the loop has in flight goes on; its
+    /// completions are looked for every millisecond.
+    ///
     /// # Errors
     ///
-    /// As for the operation, see [`File::close`]. In a run loop, `EDEADLK` if such operations are
-    /// in flight: they end in the loop, which this call blocks. The file is then closed later.
+    /// As for the operation, see [`File::close`].
     pub fn wait(self) -> io::Result<()> {
         let (handle, engine) = self.file.into_parts();
         if engine.shared().is_forked() {
@@ -49,18 +51,7 @@ impl Close {
             Ok(handle) => return close_all(handle.into_fds()),
             Err(handle) => handle,
         };
-        let is_in_loop = local::is_entered(engine.shared());
-        let closing = Closing::new(handle, engine);
-        if is_in_loop {
-            // It goes on when it has begun.
-            let mut closing = std::pin::pin!(closing);
-            let mut context = Context::from_waker(Waker::noop());
-            return match closing.as_mut().poll(&mut context) {
-                Poll::Ready(result) => result,
-                Poll::Pending => Err(io::Error::from_raw_os_error(libc::EDEADLK)),
-            };
-        }
-        block_on(closing)
+        block_on(Closing::new(handle, engine))
     }
 }
 
@@ -294,7 +285,7 @@ fn close_all(fds: [Option<OwnedFd>; 3]) -> io::Result<()> {
     results.into_iter().collect()
 }
 
-/// Runs a future that another thread brings to its end.
+/// Runs a future that another thread brings to its end, or a loop that this one is in.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -308,7 +299,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+            Poll::Pending => local::park(),
         }
     }
 }

@@ -132,8 +132,6 @@ impl Private {
         };
         let close = Aside(before.close());
         match meet(&mut actor.random, &mut actor.fates, close, CALLS).await {
-            // It was waited for where that would block the run loop, and goes on.
-            End::Answered(Err(error)) if error.raw_os_error() == Some(libc::EDEADLK) => Ok(()),
             End::Answered(Err(error)) => Err(format!("close: {error}")),
             End::Answered(Ok(())) | End::Never | End::Left => Ok(()),
         }

@@ -39,7 +39,7 @@ use tasks::{MAIN, Spawned, Tasks};
 use turn::Until;
 
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
-pub(crate) use nested::{Barred, bars, is_entered};
+pub(crate) use nested::{Barred, bars, park};
 pub(crate) use promise::{OfLoop, may_promise};
 pub(crate) use shares::share;
 pub(crate) use tasks::{TaskKey, abort};

@@ -10,14 +10,14 @@
 //! is nested in it leaves it alone.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
-use super::{Home, Loop, Shared, Until, with_current};
+use super::{Home, Loop, Until, with_current};
 
-/// The longest that an inner loop sleeps while something is in flight outside: a completion there
-/// does not wake it.
+/// The longest that an inner loop sleeps while something is in flight outside, and that this thread
+/// is blocked in a loop: a completion there does not wake it.
 const UNSEEN_MAX: Duration = Duration::from_millis(1);
 
 /// What is said when an inner loop could only sleep for ever.
@@ -27,10 +27,20 @@ pub(super) const BARRED: &str = "this run loop waits for a task of a loop that i
 /// Counts those who keep a waker of a task for when a task outside is over.
 pub(crate) type Barred = Rc<()>;
 
-/// Whether operations of this engine may be those of a loop that this thread is in.
-pub(crate) fn is_entered(shared: &Arc<Shared>) -> bool {
-    let is_of = |this: &Loop<'_>| Arc::ptr_eq(this.shared, shared);
-    with_current(|current| is_of(current) || current.outers().any(is_of)).unwrap_or(false)
+/// Sleeps until this thread is unparked, or shorter. In loops it does before what needs none of
+/// their tasks: what this thread waits for may end there.
+pub(crate) fn park() {
+    let in_loops = with_current(|current| {
+        for this in std::iter::once(current).chain(current.outers()) {
+            if !this.is_forked() {
+                this.serve();
+            }
+        }
+    });
+    match in_loops {
+        Some(()) => thread::park_timeout(UNSEEN_MAX),
+        None => thread::park(),
+    }
 }
 
 /// Calls `body` with the loop of this number, if this thread is in it, however deep.
@@ -99,27 +109,7 @@ impl Loop<'_> {
 
     #[cold]
     fn serve_all_outer(&self, is_free: bool) -> (Option<Duration>, bool) {
-        let mut limit = None;
-        for outer in self.outers_here() {
-            if !outer.hear(true) {
-                limit = Some(Duration::ZERO);
-            }
-            // Whoever was told may have forked.
-            if outer.is_forked() {
-                break;
-            }
-            outer.hand_over();
-            outer.take_all_shared();
-            if !outer.cells.borrow().is_idle() {
-                outer.turn_proactor(Until::Completions(0));
-                limit = limit.or(Some(UNSEEN_MAX));
-            }
-            outer.deliver();
-            if outer.is_forked() {
-                break;
-            }
-            outer.look_for_news();
-        }
+        let mut limit = self.outers_here().filter_map(Loop::serve).min();
         if !self.ready.borrow().is_empty() {
             limit = Some(Duration::ZERO);
         }
@@ -133,6 +123,27 @@ impl Loop<'_> {
             }
             (limit, until) => (limit.or(until), false),
         }
+    }
+
+    /// Does what needs no task of this loop. Returns how long whoever has the thread may sleep
+    /// then, if not until something is heard.
+    fn serve(&self) -> Option<Duration> {
+        let mut limit = (!self.hear(true)).then_some(Duration::ZERO);
+        // Whoever was told may have forked.
+        if self.is_forked() {
+            return limit;
+        }
+        self.hand_over();
+        self.take_all_shared();
+        if !self.cells.borrow().is_idle() {
+            self.turn_proactor(Until::Completions(0));
+            limit = limit.or(Some(UNSEEN_MAX));
+        }
+        self.deliver();
+        if !self.is_forked() {
+            self.look_for_news();
+        }
+        limit
     }
 
     fn count_barred(&self) -> usize {
