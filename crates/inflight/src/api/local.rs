@@ -36,9 +36,12 @@ use crate::host::local;
 /// files are on (NBD, ublk).
 ///
 /// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
-/// [`JoinHandle`]s are never ready in there; awaiting one is refused with a panic of the inner loop
-/// where nothing else can wake it. Operations that began in the outer loop can be awaited in the
-/// inner, which looks for their completions every millisecond while it sleeps.
+/// [`JoinHandle`]s are never ready in there. A task of the inner loop that awaits one itself, where
+/// nothing else can wake that loop, is refused with a panic of the loop. One that awaits it by way
+/// of a combinator with wakers of its own (`FuturesUnordered`, a large `join_all`) is not, because
+/// nobody can tell who else has those: it waits for ever. Operations that began in the outer loop
+/// can be awaited in the inner, which looks for their completions every millisecond while it
+/// sleeps.
 ///
 /// A task must not block by other means until a future of its own loop is ready (another runtime's
 /// `block_on`): that never happens. [`Operation::wait`](crate::Operation::wait) is fine, it needs
@@ -75,7 +78,7 @@ use crate::host::local;
 /// # Panics
 ///
 /// When the future panics. A panic of a task goes to who awaits its handle. In a loop that is
-/// nested in another, if it could only wait for tasks of that one for ever.
+/// nested in another, if all that it waits for, without wakers in between, is tasks of that one.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Engine::global()?.run(future)
 }

@@ -58,7 +58,8 @@ pub(crate) fn is_in_any() -> bool {
 }
 
 /// What is to be kept beside this waker until a task of the loop with this number is over: nothing,
-/// unless the loop of this thread is nested in it, and the waker is of the task that is polled.
+/// unless the loop of this thread is nested in it, and the waker is of the task that is polled. Who
+/// has made another one of that may wake the task for other reasons as well.
 #[inline]
 pub(crate) fn bars(home: Home, waker: &Waker) -> Option<Barred> {
     with_current(|current| {

@@ -3,7 +3,8 @@
 use std::future::{Future, IntoFuture, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -219,6 +220,42 @@ fn an_inner_loop_may_wait_for_an_outer_task_or_something_else() {
                     assert!(either(&mut task, heard).await);
                 };
                 engine.run(select).unwrap();
+            });
+            assert_eq!(task.await, 7);
+        });
+        outer.unwrap();
+    });
+}
+
+/// What a combinator does that looks after several futures.
+struct InBetween(Waker);
+
+impl Wake for InBetween {
+    fn wake(self: Arc<Self>) {
+        self.0.wake_by_ref();
+    }
+}
+
+#[test]
+fn an_inner_loop_whose_combinator_waits_for_an_outer_task_too_is_not_refused() {
+    let _watchdog = Watchdog::new();
+    on_every_backend(|engine| {
+        let outer = engine.run(async {
+            let mut task = local::spawn(async { 7 });
+            let (say, hear) = smol::channel::bounded(1);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    // By then the inner loop has found more than once that nothing is in flight.
+                    thread::sleep(Duration::from_millis(20));
+                    say.send_blocking(()).expect("it listens");
+                });
+                let mut heard = pin!(hear.recv());
+                let both = poll_fn(|cx| {
+                    let waker = Waker::from(Arc::new(InBetween(cx.waker().clone())));
+                    assert!(poll_with(&mut task, &waker).is_pending());
+                    poll_with(&mut heard, &waker)
+                });
+                engine.run(both).unwrap().unwrap();
             });
             assert_eq!(task.await, 7);
         });
