@@ -273,9 +273,10 @@ impl File {
         }
     }
 
-    /// A read into several buffers, filled one after the other. Of more than 1024 only the first
-    /// 1024 are used, as readv(2) takes no more. It is not split at the device's limit: past the
-    /// page cache, one that is larger is left to a worker of the kernel.
+    /// A read into several buffers, filled one after the other. Of more than 1024 that have bytes
+    /// only the first 1024 are used, as readv(2) takes no more, and of more than 2 GiB it may be
+    /// short. It is not split at the device's limit: past the page cache, one that is larger is
+    /// left to a worker of the kernel.
     pub fn read_vectored_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
@@ -311,9 +312,9 @@ impl File {
         }
     }
 
-    /// A write from several buffers, one after the other. Of more than 1024 only the first 1024
-    /// are used, as writev(2) takes no more. It is not split at the device's limit, as a read is
-    /// not.
+    /// A write from several buffers, one after the other. Of more than 1024 that have bytes only
+    /// the first 1024 are used, as writev(2) takes no more, and of more than 2 GiB it may be
+    /// short. It is not split at the device's limit, as a read is not.
     pub fn write_vectored_at<B: IoBuf>(&self, bufs: Vec<B>, offset: u64) -> WriteVectoredAt<'_, B> {
         WriteVectoredAt {
             file: self,

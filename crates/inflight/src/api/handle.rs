@@ -318,7 +318,7 @@ impl Handle {
         }
         let fits = self.fits(span.start.addr(), span.len, offset);
         let Some((fd, facts)) = self.descriptor(fits) else {
-            return self.misaligned(offset, [(span.start.addr(), span.len)]);
+            return self.misaligned(offset, [(span.start.addr(), span.len)], *wishes);
         };
         let heard = match *wishes {
             Wishes::NONE => Wishes::NONE,
@@ -362,7 +362,7 @@ impl Handle {
         let fits = |iovec: &libc::iovec| self.fits(iovec.iov_base.addr(), iovec.iov_len, offset);
         let Some((fd, facts)) = self.descriptor(list.iter().all(fits)) else {
             let bufs = list.iter().map(|buf| (buf.iov_base.addr(), buf.iov_len));
-            return self.misaligned(offset, bufs);
+            return self.misaligned(offset, bufs, *wishes);
         };
         if self.refuses_sync_after(*wishes) {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
@@ -449,9 +449,18 @@ impl Handle {
         Some((self.raw_fd(), self.facts))
     }
 
-    /// The refusal of a transfer with these addresses and lengths.
+    /// The refusal of a transfer with these addresses and lengths. After a failed sync that is more
+    /// than to be told how it would fit.
     #[cold]
-    fn misaligned(&self, offset: u64, bufs: impl IntoIterator<Item = (usize, usize)>) -> Prepared {
+    fn misaligned(
+        &self,
+        offset: u64,
+        bufs: impl IntoIterator<Item = (usize, usize)>,
+        wishes: Wishes,
+    ) -> Prepared {
+        if self.refuses_sync_after(wishes) {
+            return Prepared::answered(Answer::refused(Refusal::SyncFailed));
+        }
         let (mut len, mut address) = (false, false);
         for (start, bytes) in bufs {
             len |= bytes as u64 & self.position_bits != 0;

@@ -16,8 +16,9 @@ impl<O: Operation> Queue<'_, '_, O> {
     ///
     /// # Errors
     ///
-    /// The operation itself, when the queue is full (call [`Queue::next`] first), or when this
-    /// is a forked child.
+    /// The operation itself, when the queue is full (call [`Queue::next`] first), which may be
+    /// before [`Queue::depth`] where large transfers are split into many parts, or when this is a
+    /// forked child.
     #[inline]
     pub fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
         self.flights.push(tag, operation)

@@ -20,12 +20,15 @@ use super::mounts::is_local;
 use super::open::{flags, kind_of, statx};
 use crate::backend::threads::execute::is_filtered;
 use crate::backend::unasked::{Place, Unasked};
+use crate::fork;
 
 /// The second descriptor of a file, opened when it is first needed. One that cannot be opened then
 /// is not asked for again.
 #[derive(Debug)]
 pub(super) struct Twin {
     opened: OnceLock<Option<Counted>>,
+    /// Forks before it was made. In a child a thread that is not there may be opening it.
+    fork_generation: u32,
     wanted: Wanted,
     /// The thread that has read cached data first, by an address that is its own.
     first: AtomicUsize,
@@ -60,6 +63,7 @@ impl Twin {
     pub(super) fn new(wanted: Wanted) -> Self {
         Self {
             opened: OnceLock::new(),
+            fork_generation: fork::generation(),
             wanted,
             first: AtomicUsize::new(0),
             by_others: AtomicU32::new(0),
@@ -69,6 +73,9 @@ impl Twin {
     /// The other descriptor of the file that this one is of, if it can have one.
     #[inline]
     pub(super) fn of(&self, fd: BorrowedFd<'_>) -> Option<RawFd> {
+        if self.fork_generation != fork::generation() {
+            return None;
+        }
         let twin = self.opened.get_or_init(|| match self.wanted {
             Wanted::No => None,
             Wanted::Unfiltered if is_filtered() => None,

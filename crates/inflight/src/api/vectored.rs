@@ -62,14 +62,19 @@ impl List {
     /// whole one, which goes on with the others.
     fn fill_for(&mut self, whole: bool, spans: impl Iterator<Item = Span>) -> Iovecs {
         let most = usize::try_from(IOVECS_MAX).expect("1024");
-        self.fill(spans.take(if whole { usize::MAX } else { most }))
+        self.fill_with(spans, if whole { usize::MAX } else { most })
     }
 
-    /// Those that hold something: a call with none but empty ones would look like the end of the
-    /// file, and kernels look at the addresses of empty ones too where transfers are direct.
     pub(super) fn fill(&mut self, spans: impl Iterator<Item = Span>) -> Iovecs {
+        self.fill_with(spans, usize::MAX)
+    }
+
+    /// The first of those that hold something: a call with none but empty ones would look like the
+    /// end of the file, and kernels look at the addresses of empty ones too where transfers are
+    /// direct.
+    fn fill_with(&mut self, spans: impl Iterator<Item = Span>, most: usize) -> Iovecs {
         self.0.clear();
-        let full = spans.filter(|span| span.len > 0);
+        let full = spans.filter(|span| span.len > 0).take(most);
         self.0.extend(full.map(|span| libc::iovec {
             iov_base: span.start.cast(),
             iov_len: span.len,

@@ -6,7 +6,7 @@
 //! is believed for a while ([`FRESH_MS`]). The figures are in `docs/design/mapping.md`.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -62,7 +62,8 @@ impl Region {
         // SAFETY: its size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         if start.is_null() {
-            handle_alloc_error(layout);
+            // Of a file that is large for this machine. To be mapped is no more than a wish.
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         }
         let all = ptr::slice_from_raw_parts_mut(start.cast::<Self>(), count);
         // SAFETY: allocated with this layout, and three zeros are a region.

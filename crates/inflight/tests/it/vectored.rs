@@ -141,6 +141,24 @@ fn at_most_1024_buffers_are_used_of_what_may_be_short() {
     });
 }
 
+#[test]
+fn empty_buffers_are_none_of_the_1024() {
+    on_every_backend(|engine| {
+        let data = pattern(10 * 3);
+        let file = temp_file(engine, &data);
+        let lens = [vec![0; 1024], vec![3; 10]].concat();
+        for (result, bufs) in alone_and_batched!(file.read_vectored_at(bufs(&lens), 0)) {
+            assert_eq!((result.unwrap(), bufs.concat()), (30, data.clone()));
+        }
+        let path = temp_path(b"");
+        let file = read_write(engine).open(path.path()).unwrap();
+        for (result, _) in alone_and_batched!(file.write_vectored_at(pieces(&data, &lens), 0)) {
+            assert_eq!(result.unwrap(), 30);
+        }
+        assert_eq!(fs::read(path.path()).unwrap(), data);
+    });
+}
+
 type Write<'f> = WriteVectoredAt<'f, Vec<u8>>;
 
 const WISHES: [fn(Write<'_>) -> Write<'_>; 3] = [

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 
-use inflight::fs::File;
+use inflight::fs::{AnyRange, File};
 use inflight::{Batch, Direct, Engine, Faults, Operation, Partial, SyncFailed};
 
 use super::by_every_host;
@@ -86,6 +86,32 @@ fn a_sync_that_fails_behind_a_write_is_told_and_sticks() {
             },
         );
     }
+}
+
+#[test]
+fn after_a_failed_sync_that_is_told_before_how_a_write_would_fit() {
+    with_faults(
+        |faults| faults.refuse("fsync", libc::EIO),
+        |engine| {
+            let path = temp_path(&[0; 8192]);
+            let direct = read_write(engine).direct(Direct::Required);
+            let direct = direct.any_range(AnyRange::ReadsAndWrites);
+            let Ok(file) = direct.open(path.path()) else {
+                return skip("a write that does not fit", "there is no direct I/O here");
+            };
+            let mut syncs: Batch<_> = (0..2).map(|_| file.sync_data()).collect();
+            assert!(syncs.wait().all(|result| result.is_err()));
+            let write = || file.write_at(b"hello".to_vec(), 1).then_sync();
+            let list = || {
+                file.write_vectored_at(vec![b"hello".to_vec()], 1)
+                    .then_sync()
+            };
+            for result in [write().wait().0, list().wait().0] {
+                let told = cause(&result.unwrap_err());
+                assert_eq!(told, Some(SyncFailed { errno: libc::EIO }));
+            }
+        },
+    );
 }
 
 #[test]
