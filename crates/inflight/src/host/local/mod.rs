@@ -402,7 +402,10 @@ impl Loop<'_> {
                 let Some(task) = self.ready.borrow_mut().pop_front() else {
                     break;
                 };
-                let (future, waker) = self.tasks.borrow_mut().begin(task);
+                let begun = self.tasks.borrow_mut().begin(task);
+                let Some((future, waker)) = begun else {
+                    continue;
+                };
                 self.polled.set((task, waker.data(), waker.vtable()));
                 let mut context = Context::from_waker(&waker);
                 if task == MAIN {

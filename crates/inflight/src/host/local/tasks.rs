@@ -1,5 +1,6 @@
 //! The tasks of a run loop, and the wakers that name them.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -23,6 +24,8 @@ pub(super) struct Tasks {
     free: Vec<u32>,
     /// How many have been spawned.
     births: u64,
+    /// Entries in the queue of those that are ready which stand for nobody: their tasks are over.
+    stale: usize,
     remote: Arc<Remote>,
 }
 
@@ -74,7 +77,10 @@ impl Wake for Caller {
 /// Drops the future of a task, or has it dropped when the poll of it that runs is over. A task that
 /// is over, or whose loop this thread is no longer in, has none.
 pub(crate) fn abort(key: TaskKey) {
-    let aborted = nested::with_entered(key.home, |this| this.tasks.borrow_mut().abort(key));
+    let aborted = nested::with_entered(key.home, |this| {
+        let ready = &mut this.ready.borrow_mut();
+        this.tasks.borrow_mut().abort(key, ready)
+    });
     contain(|| drop(aborted));
 }
 
@@ -85,6 +91,7 @@ impl Tasks {
             tasks: Vec::new(),
             free: Vec::new(),
             births: 0,
+            stale: 0,
             remote,
         };
         tasks.place();
@@ -143,12 +150,17 @@ impl Tasks {
         wakes
     }
 
-    /// Takes a task out to be polled; `None` for the main one.
+    /// Takes a task that comes out of the queue to be polled; the main one has no future here.
+    /// `None` if that entry was of a task which is over: there may be another one in its place.
     #[inline]
-    pub(super) fn begin(&mut self, task: u32) -> (Option<Spawned>, Rc<Waker>) {
+    pub(super) fn begin(&mut self, task: u32) -> Option<(Option<Spawned>, Rc<Waker>)> {
         let task = &mut self.tasks[to_usize(task)];
+        if !task.is_ready {
+            self.stale -= 1;
+            return None;
+        }
         task.is_ready = false;
-        (task.future.take(), Rc::clone(&task.waker))
+        Some((task.future.take(), Rc::clone(&task.waker)))
     }
 
     /// As [`Tasks::wake`], for a task that another thread has woken.
@@ -176,24 +188,44 @@ impl Tasks {
 
     /// Takes a task away that is not over, and returns its future, to be dropped outside the
     /// borrow. One that is polled right now goes when that poll is over.
-    fn abort(&mut self, key: TaskKey) -> Option<Spawned> {
+    fn abort(&mut self, key: TaskKey, ready: &mut VecDeque<u32>) -> Option<Spawned> {
         let place = self.tasks.get_mut(to_usize(key.task))?;
         if !place.lives || place.birth != key.birth {
             return None;
         }
         let future = place.future.take();
         match future.is_some() {
-            true => self.remove(key.task),
+            true => {
+                self.remove(key.task);
+                self.sift(ready);
+            }
             false => place.is_aborted = true,
         }
         future
+    }
+
+    /// Keeps stale entries from being more than the others: a task may spawn and abort without an
+    /// end before the loop gets to them.
+    fn sift(&mut self, ready: &mut VecDeque<u32>) {
+        if self.stale <= ready.len() / 2 {
+            return;
+        }
+        // One entry for each that is ready: others are of tasks that had its place before.
+        ready.retain(|&task| {
+            let place = self.tasks.get_mut(to_usize(task));
+            place.is_some_and(|place| std::mem::take(&mut place.is_ready))
+        });
+        for &task in &*ready {
+            self.tasks[to_usize(task)].is_ready = true;
+        }
+        self.stale = 0;
     }
 
     /// Frees the place of a task that is over.
     pub(super) fn remove(&mut self, task: u32) {
         let place = &mut self.tasks[to_usize(task)];
         place.lives = false;
-        place.is_ready = false;
+        self.stale += usize::from(std::mem::take(&mut place.is_ready));
         place.is_aborted = false;
         self.free.push(task);
     }
@@ -226,5 +258,89 @@ impl Tasks {
     /// How many places there are.
     pub(super) fn count(&self) -> u32 {
         u32::try_from(self.tasks.len()).expect("fewer tasks than a u32 counts")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::backend::alarm::{Alarm, Event};
+
+    /// Tasks of no loop, and the queue of those that are ready.
+    struct Queue {
+        tasks: Tasks,
+        ready: VecDeque<u32>,
+    }
+
+    impl Queue {
+        fn new() -> Self {
+            let event = Event::new().expect("a descriptor is left");
+            let remote = Remote::register(Alarm::Event(Arc::new(event)));
+            Self {
+                tasks: Tasks::new(remote),
+                ready: VecDeque::new(),
+            }
+        }
+
+        fn spawn(&mut self) -> TaskKey {
+            let key = self.tasks.insert(Box::pin(std::future::pending()));
+            self.ready.push_back(key.task);
+            key
+        }
+
+        fn abort(&mut self, key: TaskKey) {
+            assert!(self.tasks.abort(key, &mut self.ready).is_some());
+        }
+
+        /// Polls those that are ready, none of which gets over; one as often as it is polled.
+        fn poll(&mut self) -> Vec<u32> {
+            let mut polled = Vec::new();
+            for task in std::mem::take(&mut self.ready) {
+                let Some((future, _)) = self.tasks.begin(task) else {
+                    continue;
+                };
+                let future = future.expect("it is not the main one");
+                assert!(self.tasks.put_back(task, future).is_none());
+                polled.push(task);
+            }
+            polled.sort_unstable();
+            polled
+        }
+    }
+
+    const MANY: usize = 1000;
+
+    #[test]
+    fn tasks_that_are_aborted_at_once_leave_nothing_in_the_queue() {
+        let mut queue = Queue::new();
+        for _ in 0..MANY {
+            let key = queue.spawn();
+            queue.abort(key);
+        }
+        assert!(queue.ready.is_empty() && queue.ready.capacity() < 8);
+        let key = queue.spawn();
+        assert_eq!(queue.poll(), [key.task]);
+    }
+
+    /// Where one is aborted the next one is spawned, so that stale entries name tasks that live.
+    #[test]
+    fn stale_entries_are_no_more_than_the_others_and_nobody_is_polled_twice() {
+        let mut queue = Queue::new();
+        let mut living: Vec<_> = (0..10).map(|_| queue.spawn()).collect();
+        let mut longest = 0;
+        for round in 0..MANY {
+            let at = round % living.len();
+            queue.abort(living[at]);
+            living[at] = queue.spawn();
+            longest = longest.max(queue.ready.len());
+        }
+        assert!(longest <= 2 * living.len(), "{longest}");
+        let mut expected: Vec<_> = living.iter().map(|key| key.task).collect();
+        expected.sort_unstable();
+        assert_eq!(queue.poll(), expected);
+        assert_eq!(queue.tasks.stale, 0);
+        // Those that wait to be woken have no entry.
+        living.into_iter().for_each(|key| queue.abort(key));
+        assert_eq!((queue.tasks.stale, queue.poll()), (0, vec![]));
     }
 }

@@ -163,6 +163,49 @@ fn a_task_that_aborts_itself_goes_on_to_where_it_waits() {
 }
 
 #[test]
+fn a_task_is_polled_once_however_many_were_aborted_in_its_place() {
+    in_a_loop(async |_| {
+        // Those that are polled meanwhile are ready as well, and may be over at once.
+        let others: Vec<_> = (0..8).map(|_| local::spawn(async {})).collect();
+        for _ in 0..100 {
+            sleeper().0.abort();
+        }
+        let (first, first_polls, _) = sleeper();
+        first.abort();
+        let (_second, polls, _) = sleeper();
+        some_turns().await;
+        assert_eq!((first_polls.get(), polls.get()), (0, 1));
+        // One that was woken while it was polled, and is over.
+        local::spawn(poll_fn(|context| {
+            context.waker().wake_by_ref();
+            Poll::Ready(())
+        }))
+        .await;
+        let (_third, polls, _) = sleeper();
+        some_turns().await;
+        assert_eq!(polls.get(), 1);
+        for other in others {
+            other.await;
+        }
+    });
+}
+
+#[test]
+fn spawning_and_aborting_without_an_end_takes_no_memory() {
+    in_a_loop(async |_| {
+        let rounds = |count: u32| {
+            let before = allocations();
+            (0..count).for_each(|_| sleeper().0.abort());
+            allocations() - before
+        };
+        // Of a place, and of the queue.
+        rounds(1);
+        let of_one = rounds(1);
+        assert_eq!(rounds(1000), 1000 * of_one);
+    });
+}
+
+#[test]
 fn the_task_that_follows_in_the_same_place_is_left_alone() {
     in_a_loop(async |engine| {
         for _ in 0..50 {
