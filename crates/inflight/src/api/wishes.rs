@@ -11,6 +11,7 @@ use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::IoBuf;
 use crate::completion::{Answer, Refusal};
 use crate::error::WishRefused;
+use crate::foreign::contain;
 use crate::op::{Priority, Wishes};
 
 /// Which hints a file has refused, so that they are not tried again and told once.
@@ -141,7 +142,11 @@ macro_rules! notes {
             #[cold]
             pub(super) fn note_failed(&self, answer: Answer) {
                 let handle = self.file.handle();
-                match self.tells() {
+                // A buffer is asked for its length, and who delivers this must not panic. If that
+                // cannot be said, the failure is taken for one of a sync.
+                let mut tells = Tells::Sync;
+                contain(|| tells = self.tells());
+                match tells {
                     Tells::Nothing => {}
                     Tells::Write(wishes, len) => handle.note_write(wishes, len, answer),
                     Tells::Sync => handle.commit().note(answer),

@@ -386,9 +386,7 @@ impl Proactor {
         if !self.early.is_empty() {
             // Nobody is to wait for the others while these are here.
             at_least = 0;
-            self.early
-                .drain(..)
-                .for_each(|(token, answer)| deliver(token, answer));
+            self.deliver_early(&mut deliver);
         }
         if self.broken.is_some() || self.slots.in_flight() == 0 {
             return;

@@ -298,16 +298,28 @@ impl Proactor {
             };
             let after_unheard = slot.role == Role::AfterUnheard;
             let answer = self.do_plainly(&request).marked(after_unheard);
-            deliver(slot.token, answer.plus(done));
+            self.early.push((slot.token, answer.plus(done)));
         }
         for number in 0..self.splits.len() {
             if let Some(split) = self.splits[number].take() {
                 let token = split.token;
-                deliver(token, self.do_plainly(&split.into_request()));
+                let answer = self.do_plainly(&split.into_request());
+                self.early.push((token, answer));
             }
         }
         self.queued = 0;
         self.unissued.clear();
+        // Not before nothing is in flight: no turn would end what a panic has left there.
+        self.deliver_early(deliver);
+    }
+
+    /// Delivers what is there already, one by one: should a panic unwind, the others stay.
+    #[cold]
+    pub(super) fn deliver_early(&mut self, deliver: &mut impl FnMut(u32, Answer)) {
+        self.early.reverse();
+        while let Some((token, answer)) = self.early.pop() {
+            deliver(token, answer);
+        }
     }
 
     fn do_plainly(&mut self, request: &Request) -> Answer {

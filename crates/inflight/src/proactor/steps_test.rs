@@ -1,9 +1,11 @@
 //! What a thread of the pool has begun is seen through there: a ring that can have no worker of the
-//! kernel would refuse the next step, and nobody would try it again.
+//! kernel would refuse the next step, and nobody would try it again. And what becomes of a ring
+//! that breaks.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::Proactor;
@@ -160,4 +162,34 @@ fn syncs_behind_writes_are_the_pools_too_while_the_kernel_has_no_worker_for_them
     }
     let tally = proactor.tally();
     assert_eq!((tally.retries.get(), tally.pool_calls.get()), (1, 3));
+}
+
+#[test]
+fn a_ring_that_breaks_leaves_nothing_in_flight_when_an_answer_is_refused_with_a_panic() {
+    let mut buf = *CONTENT;
+    let file = tempfile::tempfile().expect("there is room");
+    let in_parts = Request {
+        limit_bytes: 2,
+        ..write(&file, &mut buf, Wishes::NONE)
+    };
+    let mut proactor = beside(Faults::new(1).break_after(0));
+    // SAFETY: the buffer is there, and not looked at, until the answers have come.
+    unsafe { proactor.push(0, &in_parts) };
+    for token in 1..4 {
+        // SAFETY: no memory is involved.
+        unsafe { proactor.push(token, &Request::simple(Op::Nop)) };
+    }
+    let mut told = Vec::new();
+    let turned = catch_unwind(AssertUnwindSafe(|| {
+        proactor.turn(u32::MAX, |token, _| {
+            told.push(token);
+            resume_unwind(Box::new("bang"));
+        });
+    }));
+    assert!(turned.is_err() && told.len() == 1);
+    assert_eq!(proactor.in_flight(), 0);
+    // The others are told of theirs.
+    proactor.turn(u32::MAX, |token, _| told.push(token));
+    told.sort_unstable();
+    assert_eq!((told, proactor.is_idle()), (vec![0, 1, 2, 3], true));
 }

@@ -295,6 +295,37 @@ unsafe impl IoBuf for Loud {
     }
 }
 
+/// A buffer of eight bytes that panics the second time it is asked how many.
+#[cfg(feature = "faulty")]
+pub(super) struct Mute {
+    bytes: Vec<u8>,
+    asked: AtomicU64,
+}
+
+#[cfg(feature = "faulty")]
+impl Mute {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: vec![0; 8],
+            asked: AtomicU64::new(0),
+        }
+    }
+}
+
+#[cfg(feature = "faulty")]
+// SAFETY: the bytes are those of the vector, which keeps the promise.
+unsafe impl IoBuf for Mute {
+    fn as_ptr(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+    fn len(&self) -> usize {
+        if self.asked.fetch_add(1, Ordering::SeqCst) == 1 {
+            std::panic::resume_unwind(Box::new("mute"));
+        }
+        self.bytes.len()
+    }
+}
+
 /// A read of one byte that is not answered when it is begun.
 pub(super) type Read<'f> = Pending<ReadVectoredAt<'f, Vec<u8>>>;
 

@@ -15,12 +15,12 @@ use std::thread;
 use std::time::Duration;
 
 #[cfg(feature = "faulty")]
-use inflight::{Awaited, Batch};
+use inflight::{Awaited, Batch, Faults, errno_of, fs::OpenOptions};
 use inflight::{BackendKind, Builder, Engine};
 
 use super::hands::{Done, counting, drained, poll_with, telling, until_turned};
 #[cfg(feature = "faulty")]
-use super::hands::{Gate, Loud, Watchdog, in_flight, on_both_hosts};
+use super::hands::{Gate, Loud, Mute, Watchdog, in_flight, on_both_hosts};
 use crate::support::{on_every_backend, pattern, temp_file};
 #[cfg(feature = "faulty")]
 use crate::support::{read_write, temp_path};
@@ -326,6 +326,33 @@ fn a_buffer_that_does_not_tell_its_length_is_kept_all_the_same() {
         result.unwrap();
         assert_eq!(found, vec![Loud::BYTE; 32]);
     });
+}
+
+/// Whether the ring goes on, or breaks before or after some have been handed over.
+#[cfg(feature = "faulty")]
+#[test]
+fn a_batch_of_buffers_that_do_not_tell_their_length_when_they_fail_is_over() {
+    let _watchdog = Watchdog::new();
+    let path = temp_path(&[0; 64]);
+    for breaks_after in [0, 1, 2, 1000] {
+        let faults = Faults::new(3).break_after(breaks_after);
+        let engine = Engine::builder().faults(faults).build().unwrap();
+        // Not to be written; by the backend.
+        let options = OpenOptions::new().read(true).durable_writes(true);
+        let file = options.engine(&engine).open(path.path()).unwrap();
+        let mut batch = Batch::on(&engine);
+        (0..3).for_each(|n| batch.push(file.write_at(Mute::new(), 8 * n)));
+        for (result, _) in batch.wait() {
+            assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EBADF));
+        }
+        let mut batch = Batch::on(&engine);
+        (0..3).for_each(|n| batch.push(file.write_vectored_at(vec![Mute::new()], 8 * n)));
+        for (result, _) in batch.wait() {
+            assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EBADF));
+        }
+        let stats = engine.stats();
+        assert_eq!((stats.operations, stats.in_flight), (6, 0), "{stats:?}");
+    }
 }
 
 #[cfg(feature = "faulty")]
