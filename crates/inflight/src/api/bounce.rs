@@ -253,7 +253,7 @@ impl Bounced {
         }
         match answer.errno() {
             // Going on behind the last byte of a file is not aligned, and some file systems look at
-            // that first.
+            // that first, or the file has grown meanwhile.
             Some(libc::EINVAL) if !moved.is_multiple_of(cover.block) => Answer::moved(bytes),
             Some(errno) => Answer::failed(errno, bytes),
             None => Answer::moved(bytes).marked(answer.is_unheard()),

@@ -221,6 +221,10 @@ impl File {
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
     /// after some bytes; [`crate::errno_of`] finds its errno.
+    ///
+    /// A direct read that stops within a block has met the end of the file. If somebody appends to
+    /// it before the read is resumed there, that may still be taken for the end: the kernel refuses
+    /// direct reads from within a block. Whoever follows a file that grows reads again.
     pub fn read_exact_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt {
             file: self,
@@ -260,7 +264,8 @@ impl File {
     /// A write of the whole buffer: short writes are resumed.
     ///
     /// Yields `WriteZero` if the device takes no more, and [`crate::Partial`] if an error comes
-    /// after some bytes; [`crate::errno_of`] finds its errno.
+    /// after some bytes; [`crate::errno_of`] finds its errno. It is `EINVAL` where a direct write
+    /// has stopped within a block: it cannot be resumed there.
     pub fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt {
             file: self,
@@ -296,7 +301,8 @@ impl File {
     /// resumed.
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
-    /// after some bytes; [`crate::errno_of`] finds its errno.
+    /// after some bytes; [`crate::errno_of`] finds its errno. Of a direct file that grows it is
+    /// said at [`File::read_exact_at`] what its end is.
     pub fn read_vectored_exact_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,

@@ -449,6 +449,26 @@ impl Handle {
         Some((self.raw_fd(), self.facts))
     }
 
+    /// The answer of a read into these buffers, given a refusal after some bytes. Past the page
+    /// cache a read that stops within a block has met the end of the file. If the file has grown
+    /// before it is resumed there, the kernel refuses to begin within a block.
+    #[cold]
+    pub(super) fn read_to_the_end(
+        &self,
+        refused: Answer,
+        offset: u64,
+        mut spans: impl Iterator<Item = Span>,
+    ) -> Answer {
+        let moved = refused.bytes();
+        let fits = spans.all(|span| self.fits(span.start.addr(), span.len, offset));
+        let was_direct = self.descriptor(fits).is_some_and(|(_, facts)| facts.direct);
+        let is_within_a_block = offset.wrapping_add(moved as u64) & self.position_bits != 0;
+        match moved > 0 && was_direct && is_within_a_block {
+            true => Answer::moved(moved),
+            false => refused,
+        }
+    }
+
     /// The refusal of a transfer with these addresses and lengths. After a failed sync that is more
     /// than to be told how it would fit.
     #[cold]

@@ -112,16 +112,21 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         let Self {
             file,
             mut buf,
+            offset,
             exact,
             wishes,
             bounced,
-            ..
         } = self;
         file.handle().has_read(answer);
         if let Some(mut bounced) = bounced {
             let span = span_of_mut(&mut buf);
             // SAFETY: as below; the buffer is ours to be written.
             answer = unsafe { bounced.take_read(span, answer) };
+        } else if answer.errno() == Some(libc::EINVAL) {
+            let span = span_of_mut(&mut buf);
+            answer = file
+                .handle()
+                .read_to_the_end(answer, offset, [span].into_iter());
         }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_filled(&mut buf, answer) };

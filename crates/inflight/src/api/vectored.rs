@@ -135,8 +135,13 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         self.file.handle().note(false, seen.0);
     }
 
-    fn finish(mut self, answer: Answer) -> Self::Output {
-        self.file.handle().has_read(answer);
+    fn finish(mut self, mut answer: Answer) -> Self::Output {
+        let handle = self.file.handle();
+        handle.has_read(answer);
+        if answer.errno() == Some(libc::EINVAL) {
+            let spans = self.bufs.iter_mut().map(span_of_mut);
+            answer = handle.read_to_the_end(answer, self.offset, spans);
+        }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_all_filled(&mut self.bufs, answer) };
         let result = answer.decode(self.file);

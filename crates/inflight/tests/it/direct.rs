@@ -3,6 +3,7 @@
 mod any_range;
 mod asynchronous;
 mod first;
+mod growing;
 mod misaligned;
 mod older;
 
