@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::handle::Handle;
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::host::cells::Kept;
 use crate::op::Wishes;
 
@@ -32,19 +33,34 @@ pub(super) enum Tells {
     Sync,
 }
 
+impl Tells {
+    /// Of a write whose buffers are asked for their length, which is foreign code. If they do not
+    /// tell it, a failure is taken for one of a sync.
+    pub(super) fn of_write(wishes: Wishes, len: impl FnOnce() -> usize) -> Self {
+        let mut tells = Self::Sync;
+        contain(|| tells = Self::Write(wishes, len()));
+        tells
+    }
+
+    /// Remembers what the answer tells of a failed sync.
+    pub(super) fn note(self, handle: &Handle, answer: Answer) {
+        match self {
+            Self::Nothing => {}
+            Self::Write(wishes, len) => handle.note_write(wishes, len, answer),
+            Self::Sync => handle.commit().note(answer),
+        }
+    }
+}
+
 impl<B: Send> Kept for Rest<B> {
     fn over(self: Box<Self>, answer: Answer) {
         // A failed sync has to be remembered, also if nobody waits for it.
         let Some(handle) = &self.handle else {
             return;
         };
-        match self.tells {
-            Tells::Nothing => {}
-            Tells::Write(wishes, len) => {
-                handle.note_write(wishes, len, answer);
-                handle.leaves_to_flush(wishes, answer);
-            }
-            Tells::Sync => handle.commit().note(answer),
+        self.tells.note(handle, answer);
+        if let Tells::Write(wishes, _) = self.tells {
+            handle.leaves_to_flush(wishes, answer);
         }
     }
 }

@@ -19,7 +19,6 @@ use super::upkeep::{Allocate, ReadMetadata, Sync};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
-use crate::foreign::contain;
 use crate::host::cells::Left;
 use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
 use crate::host::shared::Shared;
@@ -37,7 +36,7 @@ pub unsafe trait Detach: Sealed {
     #[doc(hidden)]
     fn handle(&self) -> Option<&Arc<Handle>>;
 
-    /// What its answer tells of the file's syncs. A buffer may panic when it is asked.
+    /// What its answer tells of the file's syncs. Buffers are asked, but it does not panic.
     #[doc(hidden)]
     fn foresee(&self) -> Foreseen;
 
@@ -253,9 +252,7 @@ fn leave<O: Detach>(
     handle: Option<Arc<Handle>>,
     flight: Flight,
 ) {
-    // If that cannot be said, a failure is taken for one of a sync.
-    let mut foreseen = Foreseen(Tells::Sync);
-    contain(|| foreseen = operation.foresee());
+    let foreseen = operation.foresee();
     let mut operation = Some(operation);
     let keep = || {
         let operation = operation.take().expect("asked once");

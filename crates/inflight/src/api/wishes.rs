@@ -11,7 +11,6 @@ use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::IoBuf;
 use crate::completion::{Answer, Refusal};
 use crate::error::WishRefused;
-use crate::foreign::contain;
 use crate::op::{Priority, Wishes};
 
 /// Which hints a file has refused, so that they are not tried again and told once.
@@ -121,7 +120,7 @@ fn named(error: io::Error, wishes: Wishes) -> io::Error {
 impl<B: IoBuf> WriteAt<'_, B> {
     pub(super) fn tells(&self) -> Tells {
         match &self.bounced {
-            None => Tells::Write(self.wishes, self.buf.len()),
+            None => Tells::of_write(self.wishes, || self.buf.len()),
             Some(bounced) => bounced.tells(self.wishes),
         }
     }
@@ -129,7 +128,7 @@ impl<B: IoBuf> WriteAt<'_, B> {
 
 impl<B: IoBuf> WriteVectoredAt<'_, B> {
     pub(super) fn tells(&self) -> Tells {
-        Tells::Write(self.wishes, total(&self.bufs))
+        Tells::of_write(self.wishes, || total(&self.bufs))
     }
 }
 
@@ -141,16 +140,7 @@ macro_rules! notes {
             /// tell it again to a sync that begins before the result is looked at.
             #[cold]
             pub(super) fn note_failed(&self, answer: Answer) {
-                let handle = self.file.handle();
-                // A buffer is asked for its length, and who delivers this must not panic. If that
-                // cannot be said, the failure is taken for one of a sync.
-                let mut tells = Tells::Sync;
-                contain(|| tells = self.tells());
-                match tells {
-                    Tells::Nothing => {}
-                    Tells::Write(wishes, len) => handle.note_write(wishes, len, answer),
-                    Tells::Sync => handle.commit().note(answer),
-                }
+                self.tells().note(self.file.handle(), answer);
             }
         }
     )*};
