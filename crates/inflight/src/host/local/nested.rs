@@ -31,11 +31,8 @@ pub(crate) type Barred = Rc<()>;
 /// their tasks: what this thread waits for may end there.
 pub(crate) fn park() {
     let in_loops = with_current(|current| {
-        for this in std::iter::once(current).chain(current.outers()) {
-            if !this.is_forked() {
-                this.serve();
-            }
-        }
+        let here = current.entered().filter(|this| !this.is_forked());
+        here.for_each(|this| _ = this.serve());
     });
     match in_loops {
         Some(()) => thread::park_timeout(UNSEEN_MAX),
@@ -46,8 +43,8 @@ pub(crate) fn park() {
 /// Calls `body` with the loop of this number, if this thread is in it, however deep.
 pub(super) fn with_entered<R>(home: Home, body: impl FnOnce(&Loop<'static>) -> R) -> Option<R> {
     with_current(|current| {
-        let mut entered = std::iter::once(current).chain(current.outers());
-        entered.find(|this| this.remote.id == home).map(body)
+        let of_home = |this: &&Loop<'_>| this.remote.id == home;
+        current.entered().find(of_home).map(body)
     })?
 }
 
@@ -85,6 +82,13 @@ pub(super) fn hear_for_all() {
         }
         current.remote.replace_alarm(alarm);
     });
+}
+
+impl Loop<'static> {
+    /// This loop and those that it is nested in, the innermost first.
+    fn entered(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.outers())
+    }
 }
 
 impl Loop<'_> {

@@ -267,12 +267,12 @@ mod tests {
     use crate::backend::alarm::{Alarm, Event};
 
     /// Tasks of no loop, and the queue of those that are ready.
-    struct Queue {
+    struct Loopless {
         tasks: Tasks,
         ready: VecDeque<u32>,
     }
 
-    impl Queue {
+    impl Loopless {
         fn new() -> Self {
             let event = Event::new().expect("a descriptor is left");
             let remote = Remote::register(Alarm::Event(Arc::new(event)));
@@ -312,35 +312,35 @@ mod tests {
 
     #[test]
     fn tasks_that_are_aborted_at_once_leave_nothing_in_the_queue() {
-        let mut queue = Queue::new();
+        let mut loopless = Loopless::new();
         for _ in 0..MANY {
-            let key = queue.spawn();
-            queue.abort(key);
+            let key = loopless.spawn();
+            loopless.abort(key);
         }
-        assert!(queue.ready.is_empty() && queue.ready.capacity() < 8);
-        let key = queue.spawn();
-        assert_eq!(queue.poll(), [key.task]);
+        assert!(loopless.ready.is_empty() && loopless.ready.capacity() < 8);
+        let key = loopless.spawn();
+        assert_eq!(loopless.poll(), [key.task]);
     }
 
     /// Where one is aborted the next one is spawned, so that stale entries name tasks that live.
     #[test]
     fn stale_entries_are_no_more_than_the_others_and_nobody_is_polled_twice() {
-        let mut queue = Queue::new();
-        let mut living: Vec<_> = (0..10).map(|_| queue.spawn()).collect();
+        let mut loopless = Loopless::new();
+        let mut living: Vec<_> = (0..10).map(|_| loopless.spawn()).collect();
         let mut longest = 0;
         for round in 0..MANY {
             let at = round % living.len();
-            queue.abort(living[at]);
-            living[at] = queue.spawn();
-            longest = longest.max(queue.ready.len());
+            loopless.abort(living[at]);
+            living[at] = loopless.spawn();
+            longest = longest.max(loopless.ready.len());
         }
         assert!(longest <= 2 * living.len(), "{longest}");
         let mut expected: Vec<_> = living.iter().map(|key| key.task).collect();
         expected.sort_unstable();
-        assert_eq!(queue.poll(), expected);
-        assert_eq!(queue.tasks.stale, 0);
+        assert_eq!(loopless.poll(), expected);
+        assert_eq!(loopless.tasks.stale, 0);
         // Those that wait to be woken have no entry.
-        living.into_iter().for_each(|key| queue.abort(key));
-        assert_eq!((queue.tasks.stale, queue.poll()), (0, vec![]));
+        living.into_iter().for_each(|key| loopless.abort(key));
+        assert_eq!((loopless.tasks.stale, loopless.poll()), (0, vec![]));
     }
 }
