@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use inflight_report::regret::LONGEST_RUN_S;
 
 use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
@@ -130,7 +131,7 @@ pub(crate) struct BenchFlags {
     #[arg(
         hide_short_help = true,
         long,
-        value_parser = clap::value_parser!(u64).range(1..=86_400),
+        value_parser = clap::value_parser!(u64).range(1..=LONGEST_RUN_S),
         value_name = "S"
     )]
     max_time: Option<u64>,

@@ -27,6 +27,13 @@ pub fn screening_rounds(cell: &Cell) -> usize {
     rounds.filter_map(rate).count()
 }
 
+/// Rounds of all cells that one has run, also those in which it completed nothing.
+#[must_use]
+pub fn rounds_run(cell: &Cell) -> usize {
+    let rounds = cell.rounds.iter();
+    rounds.filter(|round| !round.confirms).count()
+}
+
 /// Median over rounds of MiB per second.
 #[must_use]
 pub fn mib_per_second(cell: &Cell) -> Option<f64> {

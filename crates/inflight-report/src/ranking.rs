@@ -5,7 +5,7 @@
 //! cells with fresh rounds of their own are then put in the order of those. What is said about it
 //! is in [`crate::verdict`].
 
-use crate::figures::{iops, screened_iops, screening_rounds};
+use crate::figures::{iops, rounds_run, screened_iops, screening_rounds};
 use crate::open;
 use crate::record::{Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Word, compare, is_confirmed, took_turns, word};
@@ -234,14 +234,14 @@ pub fn need(strategy: &str) -> u32 {
 
 /// The most rounds of a cell in which all that were to run did, also those without a rate.
 fn most_rounds(cells: &[&Cell]) -> usize {
-    let of_cell = |cell: &&Cell| cell.rounds.iter().filter(|round| !round.confirms).count();
-    cells.iter().map(of_cell).max().unwrap_or(0)
+    let done = cells.iter().map(|cell| rounds_run(cell));
+    done.max().unwrap_or(0)
 }
 
 /// Why a cell is compared with none that has `most` rounds, if so: others were more needed for the
 /// verdict, and there was not time for all.
 fn rests(cell: &Cell, most: usize) -> Option<String> {
-    let done = most_rounds(&[cell]);
+    let done = rounds_run(cell);
     let were = if done == 1 { "was" } else { "were" };
     (done < FEWEST_ROUNDS && most >= FEWEST_ROUNDS).then(|| {
         format!("only {done} of {most} rounds {were} run, as there was not time for all cells")

@@ -221,8 +221,8 @@ pub(crate) fn what_tells(record: &Record) -> String {
     format!("A run of four times the length can tell more (--max-time {seconds}).")
 }
 
-/// The most that `--max-time` takes.
-const LONGEST_RUN_S: u64 = 86_400;
+/// The most seconds that `--max-time` takes.
+pub const LONGEST_RUN_S: u64 = 86_400;
 
 impl Regret {
     /// Whether its interval says anything. One that is wide says enough where all of it is on one

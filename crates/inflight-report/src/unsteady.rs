@@ -2,6 +2,7 @@
 //! not settled at its end; and those that were measured less often than planned. All are findings,
 //! tied to the rows that they spoil.
 
+use crate::figures::rounds_run;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, NO_TIME, ProfileSummary, Record, Severity};
 use crate::stats::{Drift, drift, rate, steady};
@@ -54,18 +55,14 @@ fn drifted(ranking: &Ranking<'_>, slower: bool) -> Option<Finding> {
 
 /// Rounds for which there was no time: of all cells, or of those that the verdict needs least.
 fn left_out(record: &Record) -> Option<Finding> {
-    let of_screening = |cell: &Cell| {
-        let rounds = cell.rounds.iter();
-        rounds.filter(|round| !round.confirms).count()
-    };
     let planned = usize::try_from(record.rounds_planned).unwrap_or(usize::MAX);
     let ran = |cell: &&Cell| match &cell.skipped {
         Some(skipped) => skipped.reason == NO_TIME,
         None => !cell.rounds.is_empty(),
     };
     let cells = record.cells.iter().filter(ran);
-    let fewer: Vec<&Cell> = cells.filter(|cell| of_screening(cell) < planned).collect();
-    let least = fewer.iter().map(|cell| of_screening(cell)).min();
+    let fewer: Vec<&Cell> = cells.filter(|cell| rounds_run(cell) < planned).collect();
+    let least = fewer.iter().map(|cell| rounds_run(cell)).min();
     let most = planned - least.filter(|_| !record.interrupted)?;
     Some(Finding {
         id: LEFT_OUT.to_owned(),

@@ -45,21 +45,14 @@ impl Course<'_> {
     ) -> Result<u32> {
         let mut resting = BTreeSet::new();
         for block in 0..self.plan.rounds {
-            let begun = Instant::now();
-            let goes_on = |running: &&mut Running| !resting.contains(&running.cell.id);
-            let mut going: Vec<&mut Running> = cells.iter_mut().filter(goes_on).collect();
-            let stage = Stage {
-                blocks: block..block + 1,
-                confirms: false,
-            };
             let mut in_time = InTime {
                 watch,
-                end: self.end_of_first(begun).filter(|_| block == 0),
+                end: self.end_of_first(Instant::now()).filter(|_| block == 0),
             };
-            run::run(&mut going, job, place, &stage, &mut in_time)?;
+            let took = round(block, cells, &resting, job, place, &mut in_time)?;
             let not_begun = cells.iter().filter(|one| one.cell.rounds.is_empty());
             resting.extend(not_begun.map(|one| one.cell.id.clone()));
-            let takes = self.rest(cells, &mut resting, begun.elapsed(), block + 1);
+            let takes = self.rest(cells, &mut resting, took, block + 1);
             if watch.stopped() || !self.fits(takes) {
                 return Ok(block + 1);
             }
@@ -86,15 +79,7 @@ impl Course<'_> {
             if missing(cells, &order, next) == 0 || !self.fits(takes) {
                 break;
             }
-            let begun = Instant::now();
-            let goes_on = |running: &&mut Running| !resting.contains(&running.cell.id);
-            let mut going: Vec<&mut Running> = cells.iter_mut().filter(goes_on).collect();
-            let stage = Stage {
-                blocks: next..next + 1,
-                confirms: false,
-            };
-            run::run(&mut going, job, place, &stage, &mut Quiet)?;
-            takes = begun.elapsed();
+            takes = round(next, cells, resting, job, place, &mut Quiet)?;
             next += 1;
         }
         Ok(next)
@@ -174,6 +159,26 @@ impl Course<'_> {
         let profile = &self.plan.profiles[self.table.number].profile;
         Some(self.plan.takes(profile, &PlannedCell::of(running)))
     }
+}
+
+/// Runs the round of this number, of those that do not rest. Returns how long it took.
+fn round(
+    number: u32,
+    cells: &mut [Running],
+    resting: &BTreeSet<String>,
+    job: &Job<'_>,
+    place: &Place<'_>,
+    watch: &mut dyn Watch,
+) -> Result<Duration> {
+    let begun = Instant::now();
+    let goes_on = |running: &&mut Running| !resting.contains(&running.cell.id);
+    let mut going: Vec<&mut Running> = cells.iter_mut().filter(goes_on).collect();
+    let stage = Stage {
+        blocks: number..number + 1,
+        confirms: false,
+    };
+    run::run(&mut going, job, place, &stage, watch)?;
+    Ok(begun.elapsed())
 }
 
 /// How many rounds are missing, after so many, until those that the verdict needs most have enough

@@ -19,7 +19,7 @@ pub use merged::merged;
 pub use notes::names;
 pub(crate) use notes::{by_reason, names_in, roads};
 
-use crate::figures::{full_rounds, screening_rounds};
+use crate::figures::{full_rounds, rounds_run, screening_rounds};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, ProfileSummary, Record, Regret, STOPPED, Severity};
 use crate::regret;
@@ -235,11 +235,10 @@ fn whole_rounds(record: &Record) -> usize {
         None => true,
         Some(skipped) => skipped.reason == STOPPED,
     };
-    let of_cell = |cell: &Cell| cell.rounds.iter().filter(|round| !round.confirms).count();
     let of_profile = |profile: &ProfileSummary| {
         let cells = record.cells.iter().filter(took_part);
         let cells = cells.filter(|cell| cell.profile == profile.name);
-        cells.map(of_cell).min()
+        cells.map(rounds_run).min()
     };
     let profiles = record.profiles.iter();
     profiles.filter_map(of_profile).max().unwrap_or(0)
