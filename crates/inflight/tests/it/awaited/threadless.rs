@@ -26,6 +26,14 @@ fn without_threads(engine: &Engine, body: impl FnOnce(&File) + Send) {
     });
 }
 
+/// Has a thread of the pool do something, which stays for what comes next.
+fn start_the_pool(engine: &Engine) {
+    let path = temp_path(b"");
+    let other = read_write(engine).open(path.path()).expect("it is there");
+    let truncated = pollster::block_on(other.truncate(1).into_future());
+    truncated.expect("a thread of the pool has done it");
+}
+
 fn read(file: &File) -> (io::Result<usize>, Vec<Vec<u8>>) {
     let read = file.read_vectored_at(vec![vec![0; LEN]], 0).by_backend();
     pollster::block_on(read.into_future())
@@ -62,10 +70,7 @@ fn what_is_awaited_says_that_there_is_no_thread_and_how_to_have_one() {
 #[test]
 fn what_is_awaited_without_a_driver_is_made_by_the_pool_if_that_has_a_thread() {
     on_every_backend(|engine| {
-        let path = temp_path(b"");
-        let other = read_write(engine).open(path.path()).expect("it is there");
-        let truncated = pollster::block_on(other.truncate(1).into_future());
-        truncated.expect("a thread of the pool has done it");
+        start_the_pool(engine);
         without_threads(engine, |file| {
             let (result, bufs) = read(file);
             assert_eq!(
@@ -84,10 +89,7 @@ fn what_is_awaited_without_a_driver_is_made_by_the_pool_if_that_has_a_thread() {
 #[test]
 fn a_driver_that_has_no_thread_is_not_tried_for_with_each_operation() {
     on_every_backend(|engine| {
-        let path = temp_path(b"");
-        let other = read_write(engine).open(path.path()).expect("it is there");
-        let truncated = pollster::block_on(other.truncate(1).into_future());
-        truncated.expect("a thread of the pool has done it");
+        start_the_pool(engine);
         without_threads(engine, |file| {
             let begun = Instant::now();
             for _ in 0..1000 {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::future::IntoFuture;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::task::Poll;
 
-use inflight::Direct;
-use inflight::fs::AllocateRange;
+use inflight::fs::{AllocateRange, File};
+use inflight::{Direct, Engine};
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
@@ -109,28 +110,8 @@ fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
     });
 }
 
-#[test]
-fn waiting_for_a_close_in_a_run_loop_waits_for_what_others_have_in_flight() {
-    let test = "waiting_for_a_close_in_a_run_loop_waits_for_what_others_have_in_flight";
-    in_own_process(module_path!(), test, || {
-        on_every_backend(|engine| {
-            let folder = folder();
-            for _ in 0..20 {
-                let (path, file) = open_file(engine, &folder);
-                for _ in 0..3 {
-                    let reserve = file.allocate(AllocateRange::Reserve, 0, 4096);
-                    drop(poll_once(&mut reserve.into_future()));
-                }
-                engine.run(async { file.close().wait() }).unwrap().unwrap();
-                assert!(!is_open(&path));
-            }
-        });
-    });
-}
-
-#[test]
-fn a_close_waits_for_what_drivers_have_in_flight() {
-    let test = "a_close_waits_for_what_drivers_have_in_flight";
+/// Closes files with something of others in flight, many times.
+fn close_beside_others(test: &str, close: impl Fn(&Engine, File, usize) -> io::Result<()>) {
     in_own_process(module_path!(), test, || {
         on_every_backend(|engine| {
             let folder = folder();
@@ -140,13 +121,27 @@ fn a_close_waits_for_what_drivers_have_in_flight() {
                     let reserve = file.allocate(AllocateRange::Reserve, 0, 4096);
                     drop(poll_once(&mut reserve.into_future()));
                 }
-                match turn % 2 {
-                    0 => file.close().wait().unwrap(),
-                    _ => pollster::block_on(file.close().into_future()).unwrap(),
-                }
+                close(engine, file, turn).expect("it is closed");
                 assert!(!is_open(&path));
             }
         });
+    });
+}
+
+#[test]
+fn waiting_for_a_close_in_a_run_loop_waits_for_what_others_have_in_flight() {
+    let test = "waiting_for_a_close_in_a_run_loop_waits_for_what_others_have_in_flight";
+    close_beside_others(test, |engine, file, _| {
+        engine.run(async { file.close().wait() }).unwrap()
+    });
+}
+
+#[test]
+fn a_close_waits_for_what_drivers_have_in_flight() {
+    let test = "a_close_waits_for_what_drivers_have_in_flight";
+    close_beside_others(test, |_, file, turn| match turn % 2 {
+        0 => file.close().wait(),
+        _ => pollster::block_on(file.close().into_future()),
     });
 }
 

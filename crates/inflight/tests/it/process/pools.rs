@@ -45,7 +45,7 @@ fn in_a_forked_child_nobody_of_the_parent_waits_for_a_buffer() {
             assert_eq!(
                 Arc::strong_count(&counter),
                 own + 1,
-                "what a waker has is let go"
+                "wakers are forgotten, not dropped"
             );
             drop(two.take());
             assert_eq!((woken(), pool.available()), (1, 2));
