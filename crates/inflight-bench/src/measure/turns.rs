@@ -361,6 +361,15 @@ mod tests {
         }
     }
 
+    struct Noted;
+
+    impl Performs<Cut> for Noted {
+        async fn perform(&mut self, block: Cut, step: Step) -> (io::Result<usize>, Cut) {
+            STEPS.lock().expect("nobody panics").push((0, step.offset));
+            (Ok(step.bytes()), block)
+        }
+    }
+
     /// The same in tasks, two threads of them.
     static TASKS: StepStrategy = StepStrategy {
         name: "tasks",
@@ -369,10 +378,7 @@ mod tests {
             scope(|scope| {
                 for task in tasks {
                     scope.spawn(|| {
-                        run_to_end(task.run_steps(Cut::of(&job.work), async |block, step| {
-                            STEPS.lock().expect("nobody panics").push((0, step.offset));
-                            (Ok(step.bytes()), block)
-                        }));
+                        run_to_end(task.run_steps(Cut::of(&job.work), Noted));
                     });
                 }
             });

@@ -8,6 +8,7 @@
 //! of what is measured and nothing of it is left for the next cell.
 
 use std::io;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use anyhow::Result;
 
 use super::inflight::{asks_for_calls, open_all, pool_blocks};
 use super::road::{self, Host};
-use super::tasks::{StepJob, StepStrategy, Task};
+use super::tasks::{Performs, StepJob, StepStrategy, Task};
 use super::tokio::finish;
 use super::{Modes, modes};
 use crate::measure::calls::Counting;
@@ -65,15 +66,6 @@ impl Means {
         })
     }
 
-    async fn perform(&self, block: PoolBuf, step: Step) -> (io::Result<usize>, PoolBuf) {
-        let file = &self.files[step.file_index()];
-        match step.kind {
-            Kind::Read => file.read_at(block, step.offset).await,
-            Kind::Write => file.write_at(block, step.offset).await,
-            Kind::Sync => (file.sync_data().await.map(|()| 0), block),
-        }
-    }
-
     fn modes(&self, work: &Work, workers: u32) -> Modes {
         let mut effective = modes(&[
             ("backend", &self.engine.backend().kind.to_string()),
@@ -84,13 +76,25 @@ impl Means {
     }
 }
 
+/// What a task needs of the means.
+struct Part<M>(M);
+
+impl<M: Deref<Target = Means>> Performs<PoolBuf> for Part<M> {
+    async fn perform(&mut self, block: PoolBuf, step: Step) -> (io::Result<usize>, PoolBuf) {
+        let file = &self.0.files[step.file_index()];
+        match step.kind {
+            Kind::Read => file.read_at(block, step.offset).await,
+            Kind::Write => file.write_at(block, step.offset).await,
+            Kind::Sync => (file.sync_data().await.map(|()| 0), block),
+        }
+    }
+}
+
 fn in_a_run_loop(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let means = Rc::new(Means::new(job)?);
     let blocks = pooled(job)?;
     let working = |(task, block): (Task, PoolBuf)| {
-        let means = Rc::clone(&means);
-        let perform = async move |block, step| means.perform(block, step).await;
-        local::spawn(task.run_steps(block, perform))
+        local::spawn(task.run_steps(block, Part(Rc::clone(&means))))
     };
     means.engine.run(async {
         let running: Vec<_> = tasks.into_iter().zip(blocks).map(working).collect();
@@ -129,9 +133,7 @@ fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) ->
     let _ = means.engine.serve_on_tokio();
     drop(entered);
     let working = |(task, block): (Task, PoolBuf)| {
-        let means = Arc::clone(&means);
-        let perform = async move |block, step| means.perform(block, step).await;
-        task.run_steps(block, perform)
+        task.run_steps(block, Part(Arc::clone(&means)))
     };
     finish(runtime, tasks.into_iter().zip(pooled(job)?).map(working))?;
     let mut effective = means.modes(&job.work, workers);

@@ -174,6 +174,37 @@ impl<B> Block for Opaque<B> {
     }
 }
 
+/// How the tasks of a strategy do a step.
+///
+/// Not a closure: the futures that a strategy awaits would be within that of its function within
+/// that of the closure, and each is moved as a whole for each step.
+pub(crate) trait Performs<B> {
+    /// Is handed memory as long as the step, and hands back the number of bytes (0 of a sync), or
+    /// the error, with the memory.
+    fn perform(
+        &mut self,
+        block: B,
+        step: Step,
+    ) -> impl Future<Output = (io::Result<usize>, B)>;
+}
+
+/// Reads by a closure.
+struct Reading<F>(F);
+
+impl<B, F> Performs<Opaque<B>> for Reading<F>
+where
+    F: AsyncFnMut(B, u64) -> (io::Result<usize>, B),
+{
+    async fn perform(
+        &mut self,
+        Opaque(buffer): Opaque<B>,
+        step: Step,
+    ) -> (io::Result<usize>, Opaque<B>) {
+        let (result, buffer) = (self.0)(buffer, step.offset).await;
+        (result, Opaque(buffer))
+    }
+}
+
 /// What the tasks are to read.
 #[derive(Clone, Debug)]
 pub struct ReadJob {
@@ -256,23 +287,13 @@ impl Task {
     pub async fn run<B>(
         self,
         buffer: B,
-        mut read: impl AsyncFnMut(B, u64) -> (io::Result<usize>, B),
+        read: impl AsyncFnMut(B, u64) -> (io::Result<usize>, B),
     ) {
-        let read = async |Opaque(buffer): Opaque<B>, step: Step| {
-            let (result, buffer) = read(buffer, step.offset).await;
-            (result, Opaque(buffer))
-        };
-        self.run_steps(Opaque(buffer), read).await;
+        self.run_steps(Opaque(buffer), Reading(read)).await;
     }
 
     /// Does one operation after the other until the measurement is over, all steps of each.
-    /// `perform` is handed memory as long as the step, and hands back the number of bytes (0 of a
-    /// sync), or the error, with the memory.
-    pub(crate) async fn run_steps<B: Block>(
-        mut self,
-        block: B,
-        mut perform: impl AsyncFnMut(B, Step) -> (io::Result<usize>, B),
-    ) {
+    pub(crate) async fn run_steps<B: Block>(mut self, block: B, mut performs: impl Performs<B>) {
         drop(self.ready.take());
         // Every other task has its first turn before work begins, also where that never waits.
         yield_once().await;
@@ -297,7 +318,7 @@ impl Task {
             let mut step = self.ops.next();
             loop {
                 prepare(&mut block, &step);
-                let (result, returned) = perform(block, step).await;
+                let (result, returned) = performs.perform(block, step).await;
                 block = returned;
                 let result = as_answer(&result);
                 let next = self.judge(&mut block, &step, result, &mut counters);

@@ -20,7 +20,7 @@ use ::tokio::task::spawn_blocking;
 use anyhow::{Context, Result};
 
 use super::cut::Cut;
-use super::tasks::{Block, StepJob, StepStrategy, Task};
+use super::tasks::{Block, Performs, StepJob, StepStrategy, Task};
 use super::{Modes, modes};
 use crate::measure::host;
 use crate::work::{Kind, Step};
@@ -44,21 +44,27 @@ fn run(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let files = Arc::new(job.open()?);
     let working = |task: Task| {
         let files = Arc::clone(&files);
-        let perform = async move |mut block: Cut, step: Step| {
-            let files = Arc::clone(&files);
-            let working = spawn_blocking(move || {
-                let result = call(&files[step.file_index()], &step, block.bytes());
-                (result, block)
-            });
-            working.await.expect("it does not panic")
-        };
-        task.run_steps(Cut::of(&job.work), perform)
+        task.run_steps(Cut::of(&job.work), OnThreads(files))
     };
     finish(&runtime, tasks.into_iter().map(working))?;
     Ok(modes(&[
         ("worker-threads", &workers.to_string()),
         ("blocking-threads", &format!("at most {BLOCKING_THREADS}")),
     ]))
+}
+
+/// Each step is a call on a thread for blocking work.
+struct OnThreads(Arc<Vec<File>>);
+
+impl Performs<Cut> for OnThreads {
+    async fn perform(&mut self, mut block: Cut, step: Step) -> (io::Result<usize>, Cut) {
+        let files = Arc::clone(&self.0);
+        let working = spawn_blocking(move || {
+            let result = call(&files[step.file_index()], &step, block.bytes());
+            (result, block)
+        });
+        working.await.expect("it does not panic")
+    }
 }
 
 fn call(file: &File, step: &Step, block: &mut [u8]) -> io::Result<usize> {
