@@ -132,9 +132,7 @@ fn on_tokio(job: &StepJob, tasks: Vec<Task>, runtime: &Runtime, workers: u32) ->
     // Where there is no ring for it, drivers serve: the engine says so by itself.
     let _ = means.engine.serve_on_tokio();
     drop(entered);
-    let working = |(task, block): (Task, PoolBuf)| {
-        task.run_steps(block, Part(Arc::clone(&means)))
-    };
+    let working = |(task, block): (Task, PoolBuf)| task.run_steps(block, Part(Arc::clone(&means)));
     finish(runtime, tasks.into_iter().zip(pooled(job)?).map(working))?;
     let mut effective = means.modes(&job.work, workers);
     effective.extend(modes(&[("host", host_of(&means.engine.stats()))]));

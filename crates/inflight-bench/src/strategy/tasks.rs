@@ -181,11 +181,7 @@ impl<B> Block for Opaque<B> {
 pub(crate) trait Performs<B> {
     /// Is handed memory as long as the step, and hands back the number of bytes (0 of a sync), or
     /// the error, with the memory.
-    fn perform(
-        &mut self,
-        block: B,
-        step: Step,
-    ) -> impl Future<Output = (io::Result<usize>, B)>;
+    fn perform(&mut self, block: B, step: Step) -> impl Future<Output = (io::Result<usize>, B)>;
 }
 
 /// Reads by a closure.
@@ -284,11 +280,7 @@ impl Task {
     ///
     /// A failed read is counted as such and the next one begins: it is for the report to say what
     /// the figures of a strategy are worth that failed.
-    pub async fn run<B>(
-        self,
-        buffer: B,
-        read: impl AsyncFnMut(B, u64) -> (io::Result<usize>, B),
-    ) {
+    pub async fn run<B>(self, buffer: B, read: impl AsyncFnMut(B, u64) -> (io::Result<usize>, B)) {
         self.run_steps(Opaque(buffer), Reading(read)).await;
     }
 
