@@ -36,7 +36,9 @@ use crate::op::Span;
 /// - [`IoBuf::as_ptr`] points to [`IoBuf::len`] initialised bytes,
 /// - both stay the same, and the bytes stay valid, while the value is only moved about, and
 ///   until it is dropped or used through `&mut`,
-/// - nobody else writes to those bytes meanwhile.
+/// - nobody else writes to those bytes meanwhile,
+/// - none of these methods forks the process and returns in the child as well: they are asked
+///   while the library fills a ring, which is not mapped in a child.
 ///
 /// A `Vec<u8>` keeps this promise (its bytes are on the heap), a `[u8; N]` does not (its bytes
 /// move with it).
