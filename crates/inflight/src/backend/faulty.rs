@@ -158,6 +158,8 @@ const HOLD_STEP: Duration = Duration::from_millis(1);
 enum Held {
     /// Executed, and not told yet.
     Told(Completion),
+    /// Of no operation, or of one that has been told.
+    Stray(Completion),
     /// To be executed when it is let go.
     Waits(u64, Short),
 }
@@ -258,8 +260,8 @@ impl Faulty {
                 user_data: self.below(u64::MAX),
                 result: 1,
             };
-            self.held.push(Held::Told(unknown));
-            self.held.push(Held::Told(Completion {
+            self.held.push(Held::Stray(unknown));
+            self.held.push(Held::Stray(Completion {
                 user_data,
                 result,
                 took_ns: 0,
@@ -328,6 +330,10 @@ impl Faulty {
             let any = usize::try_from(any).expect("below a usize");
             let released = match self.held.swap_remove(any) {
                 Held::Told(completion) => completion,
+                Held::Stray(completion) => {
+                    self.is_told_by(&completion);
+                    completion
+                }
                 Held::Waits(user_data, short) => {
                     // SAFETY: it has not completed, so that its addresses are valid.
                     let result = unsafe { execute(&short.op) };
@@ -342,6 +348,16 @@ impl Faulty {
             self.released.push(released);
         }
         Ok(())
+    }
+
+    /// If this stray is of an operation that is held, it tells its end, and that is the stray.
+    fn is_told_by(&mut self, stray: &Completion) {
+        let is_of_it = |held: &&mut Held| matches!(held, Held::Told(told) if told.user_data == stray.user_data);
+        if let Some(held) = self.held.iter_mut().find(is_of_it)
+            && let Held::Told(told) = *held
+        {
+            *held = Held::Stray(told);
+        }
     }
 
     fn holds(&self) -> bool {
@@ -378,7 +394,8 @@ impl Faulty {
 
     /// As [`super::Backend::unsubmitted`].
     pub(crate) fn unsubmitted(&self) -> u32 {
-        u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+        let is_operation = |held: &&Held| !matches!(held, Held::Stray(_));
+        u32::try_from(self.held.iter().filter(is_operation).count()).unwrap_or(u32::MAX)
     }
 
     /// As [`super::Backend::reap`].
