@@ -319,6 +319,8 @@ impl<M: Make, T> Answering<T> for Desk<M, T> {
         match std::mem::replace(&mut state.progress, Progress::Left) {
             Progress::Made(made) => {
                 drop(state);
+                // What was made has been taken: a panic would lose it.
+                contain(|| drop(waker));
                 let made = made.unwrap_or_else(|panic| resume_unwind(panic));
                 Some(made.map(|made| (self.finish)(made, engine)))
             }
@@ -326,7 +328,7 @@ impl<M: Make, T> Answering<T> for Desk<M, T> {
                 state.progress = other;
                 let before = state.waker.replace(waker);
                 drop(state);
-                drop(before);
+                contain(|| drop(before));
                 None
             }
         }

@@ -241,12 +241,13 @@ impl Closer {
         let waker = waker.clone();
         let mut state = self.lock();
         let result = state.result.take();
-        let before = match result {
+        let unused = match result {
             None => state.waker.replace(waker),
-            Some(_) => state.waker.take(),
+            Some(_) => Some(waker),
         };
         drop(state);
-        drop(before);
+        // A panic would lose the result.
+        contain(|| drop(unused));
         result
     }
 

@@ -360,11 +360,15 @@ impl Loop<'_> {
         let wake = self.wake_of(waker);
         let mut cells = self.cells.borrow_mut();
         let before = match cells.poll(ticket) {
-            Ok(answer) => return Some(answer),
+            Ok(answer) => {
+                drop(cells);
+                contain(|| drop(wake));
+                return Some(answer);
+            }
             Err(known) => std::mem::replace(known, wake),
         };
         drop(cells);
-        drop(before);
+        contain(|| drop(before));
         None
     }
 

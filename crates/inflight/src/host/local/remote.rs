@@ -40,8 +40,6 @@ struct State {
 
 /// What a future that has been moved away asks of its loop.
 pub(super) enum Message {
-    /// To tell this waker when the answer is there, and leave the answer with [`Remote`].
-    Watch(Ticket, Waker),
     /// To keep this until the operation is over.
     Abandon(Ticket, Box<dyn Kept>),
     /// To forget a timer.
@@ -137,11 +135,12 @@ impl Remote {
             self.has_messages.store(true, Ordering::Relaxed);
             let before = state.watches.insert(ticket, waker);
             Self::deliver(state);
-            // That is foreign code.
-            drop(before);
+            contain(|| drop(before));
             return None;
         }
         self.leave_behind(state);
+        // The answer has been taken: a panic would lose it.
+        contain(|| drop(waker));
         answer
     }
 
@@ -202,16 +201,17 @@ impl Remote {
     pub(super) fn take_all(
         &self,
         woken: &mut Vec<u32>,
+        watches: &mut Vec<(Ticket, Waker)>,
         messages: &mut Vec<Message>,
         may_park: bool,
     ) -> bool {
         let mut state = lock(&self.state);
         woken.append(&mut state.woken);
+        watches.extend(state.watches.drain());
         messages.append(&mut state.messages);
-        let watches = state.watches.drain();
-        messages.extend(watches.map(|(ticket, waker)| Message::Watch(ticket, waker)));
         self.has_messages.store(false, Ordering::Relaxed);
-        state.parked = may_park && woken.is_empty() && messages.is_empty();
+        let is_nothing = woken.is_empty() && watches.is_empty() && messages.is_empty();
+        state.parked = may_park && is_nothing;
         state.parked
     }
 
@@ -243,40 +243,53 @@ impl Remote {
 impl Loop<'_> {
     /// Takes what other threads have sent. True if nothing has come and the loop counts as parked.
     pub(super) fn hear(&self, may_park: bool) -> bool {
-        let (mut woken, mut messages) = (Vec::new(), Vec::new());
-        let parked = self.remote.take_all(&mut woken, &mut messages, may_park);
+        let (mut woken, mut watches, mut messages) = (Vec::new(), Vec::new(), Vec::new());
+        let parked = self
+            .remote
+            .take_all(&mut woken, &mut watches, &mut messages, may_park);
         for task in woken {
             if self.tasks.borrow_mut().wake_from_afar(task) {
                 self.ready.borrow_mut().push_back(task);
             }
         }
+        self.watch_all(watches);
         for message in messages {
             self.answer(message);
         }
         parked
     }
 
+    /// Tells these wakers when the answers are there, which it leaves with [`Remote`].
+    ///
+    /// Foreign code comes last: it may poll one of these futures here, whose waker is then newer
+    /// than the one that came with the message.
+    fn watch_all(&self, watches: Vec<(Ticket, Waker)>) {
+        let (mut replaced, mut woken) = (Vec::new(), Vec::new());
+        let mut cells = self.cells.borrow_mut();
+        for (ticket, waker) in watches {
+            // What is no longer known has been left there by an earlier message.
+            match cells.knows(ticket).then(|| cells.poll(ticket)) {
+                Some(Err(wake)) => {
+                    replaced.push(std::mem::replace(wake, Wake::Waker(waker)));
+                    continue;
+                }
+                Some(Ok(answer)) => self.remote.leave(ticket, answer),
+                None => {}
+            }
+            woken.push(waker);
+        }
+        drop(cells);
+        for wake in replaced {
+            contain(|| drop(wake));
+        }
+        for waker in woken {
+            contain(|| waker.wake());
+        }
+    }
+
     /// Does what a future that has been moved away asks for.
     fn answer(&self, message: Message) {
         match message {
-            Message::Watch(ticket, waker) => {
-                let mut cells = self.cells.borrow_mut();
-                // What is no longer known has been left there by an earlier message.
-                let left = match cells.knows(ticket).then(|| cells.poll(ticket)) {
-                    Some(Err(wake)) => {
-                        let before = std::mem::replace(wake, Wake::Waker(waker));
-                        drop(cells);
-                        return contain(|| drop(before));
-                    }
-                    Some(Ok(answer)) => Some(answer),
-                    None => None,
-                };
-                drop(cells);
-                if let Some(answer) = left {
-                    self.remote.leave(ticket, answer);
-                }
-                contain(|| waker.wake());
-            }
             Message::Abandon(ticket, kept) => {
                 let mut kept = Some(kept);
                 let left = self.abandon(ticket, &mut || kept.take().expect("asked once"));

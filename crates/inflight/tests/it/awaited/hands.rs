@@ -168,6 +168,10 @@ impl Gate {
     pub(super) fn open(&self) {
         self.0.store(false, Ordering::SeqCst);
     }
+
+    pub(super) fn close(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[cfg(feature = "faulty")]

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 #[cfg(feature = "faulty")]
 use std::task::Waker;
 use std::thread;
@@ -16,14 +17,12 @@ use std::time::Duration;
 
 #[cfg(feature = "faulty")]
 use inflight::{Awaited, Batch, Faults, errno_of, fs::OpenOptions};
-use inflight::{BackendKind, Builder, Engine};
+use inflight::{BackendKind, Builder, Engine, fs::sync_dir};
 
 use super::hands::{Done, counting, drained, poll_with, telling, until_turned};
 #[cfg(feature = "faulty")]
 use super::hands::{Gate, Loud, Mute, Watchdog, in_flight, on_both_hosts};
-use crate::support::{on_every_backend, pattern, temp_file};
-#[cfg(feature = "faulty")]
-use crate::support::{read_write, temp_path};
+use crate::support::{on_every_backend, pattern, read_write, temp_file, temp_path, until};
 
 /// Runs `body` outside a run loop and in one, on every backend.
 fn on_every_host(body: impl AsyncFn(&Engine)) {
@@ -60,6 +59,59 @@ async fn reads_rightly(engine: &Engine) {
 /// Panics without a report.
 fn bang() -> ! {
     resume_unwind(Box::new("bang"))
+}
+
+/// The result of a future, as [`taken`], if it is not there at once.
+fn result_of<F: Future + Unpin>(what: &str, mut future: F) -> F::Output {
+    let (counter, good) = counting();
+    if let Poll::Ready(output) = poll_with(&mut future, &good) {
+        return output;
+    }
+    until(what, || counter.count() > 0);
+    taken(what, future)
+}
+
+/// The result of a future whose waker panics when it is dropped, in the poll that has the result.
+fn taken<F: Future + Unpin>(what: &str, mut future: F) -> F::Output {
+    let armed = Arc::new(AtomicBool::new(true));
+    let is_armed = Arc::clone(&armed);
+    let bad = telling(move |done| {
+        if done == Done::Dropped && is_armed.load(Ordering::SeqCst) {
+            bang();
+        }
+    });
+    let polled = catch_unwind(AssertUnwindSafe(|| poll_with(&mut future, &bad)));
+    armed.store(false, Ordering::SeqCst);
+    match polled {
+        Ok(Poll::Ready(output)) => output,
+        Ok(Poll::Pending) => panic!("{what}: woken without a result"),
+        Err(_) => panic!("{what}: the result is lost"),
+    }
+}
+
+#[test]
+fn no_result_is_lost_with_a_waker_that_panics_when_it_is_dropped() {
+    on_every_backend(|engine| {
+        let path = temp_path(&pattern(600));
+        let folder = path.path().parent().expect("it is in one");
+        let sync = sync_dir(folder).on(engine).into_future();
+        result_of("sync_dir", sync).expect("it can be synced");
+        let opening = read_write(engine).opening(path.path()).into_future();
+        let file = result_of("opening", opening).expect("it is there");
+        let truncate = file.truncate(500).into_future();
+        result_of("truncate", truncate).expect("it is cut off");
+        let read = file.read_vectored_at(vec![vec![0; 4]], 0).by_backend();
+        let (result, _) = result_of("a read", read.into_future());
+        assert_eq!(result.expect("it is read"), 4);
+        result_of("close", file.close().into_future()).expect("it is closed");
+        let run = engine.run(async {
+            let mut moved = engine.nop().into_future();
+            assert!(poll_with(&mut moved, &telling(|_| {})).is_pending());
+            moved
+        });
+        let moved = run.expect("nothing is demanded");
+        taken("what its loop has left", moved).expect("it is done");
+    });
 }
 
 #[test]

@@ -3,12 +3,18 @@
 use std::future::{Future, IntoFuture, pending};
 use std::io;
 use std::pin::Pin;
+#[cfg(feature = "faulty")]
+use std::sync::Arc;
 use std::sync::Mutex;
+#[cfg(feature = "faulty")]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use inflight::local;
 
+#[cfg(feature = "faulty")]
+use super::hands::Gate;
 use super::hands::{Done, begun, check, counting, poll_once, poll_with, telling, until_turned};
 use crate::support::{on_every_backend, pattern, temp_file};
 
@@ -104,7 +110,50 @@ fn the_newest_waker_is_woken_when_the_answer_was_there_before_it() {
     });
 }
 
-type Kept = Mutex<Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>>;
+/// In which order a loop hears of several is left to chance, so this is tried some times.
+#[cfg(feature = "faulty")]
+#[test]
+fn a_waker_that_polls_another_future_at_home_does_not_leave_it_with_an_older_one() {
+    for _ in 0..12 {
+        let (gate, engine) = Gate::closed(|builder| builder);
+        gate.open();
+        let run = engine.run(async {
+            let mut first = engine.nop().into_future();
+            assert!(poll_once(&mut first).is_pending());
+            let before = engine.stats().operations;
+            until_turned("answered", || engine.stats().operations > before).await;
+            gate.close();
+            let own = engine.clone();
+            let second: Moved = Box::pin(async move { own.nop().await });
+            let second = Arc::new(Mutex::new(second));
+            assert!(poll_once(&mut *second.lock().unwrap()).is_pending());
+            let (newest, newest_waker) = counting();
+            let (is_home, was_polled) = (Arc::clone(&second), Arc::new(AtomicBool::new(false)));
+            let polled = Arc::clone(&was_polled);
+            let takes_home = telling(move |done| {
+                if done == Done::Woken {
+                    let polls = poll_with(&mut *is_home.lock().unwrap(), &newest_waker);
+                    polled.store(polls.is_pending(), Ordering::SeqCst);
+                }
+            });
+            // The loop does not look meanwhile.
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert!(poll_with(&mut first, &takes_home).is_pending());
+                    assert!(poll_once(&mut *second.lock().unwrap()).is_pending());
+                });
+            });
+            until_turned("polled at home", || was_polled.load(Ordering::SeqCst)).await;
+            gate.open();
+            until_turned("the newest is woken", || newest.count() > 0).await;
+            assert!(poll_once(&mut *second.lock().unwrap()).is_ready());
+        });
+        run.unwrap();
+    }
+}
+
+type Moved = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+type Kept = Mutex<Vec<Moved>>;
 
 #[test]
 fn what_is_begun_while_a_loop_ends_is_answered_all_the_same() {
@@ -114,8 +163,7 @@ fn what_is_begun_while_a_loop_ends_is_answered_all_the_same() {
             let engine = engine.clone();
             move || {
                 let engine = engine.clone();
-                let mut nop: Pin<Box<dyn Future<Output = _> + Send>> =
-                    Box::pin(async move { engine.nop().await });
+                let mut nop: Moved = Box::pin(async move { engine.nop().await });
                 if poll_once(&mut nop).is_pending() {
                     KEPT.lock().unwrap().push(nop);
                 }
