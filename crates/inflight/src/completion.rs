@@ -73,6 +73,9 @@ const LEN: i32 = 2;
 const ADDRESS: i32 = 4;
 
 impl Answer {
+    /// That of what has not been answered.
+    pub(crate) const NOT_RUN: Self = Self(-(Refusal::NotRun as i64));
+
     /// An answer of `bytes` moved, no error.
     pub(crate) fn moved(bytes: usize) -> Self {
         Self(i64::try_from(bytes).expect("a buffer is at most isize::MAX bytes"))

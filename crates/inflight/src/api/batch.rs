@@ -6,7 +6,8 @@ use std::vec::Drain;
 
 use super::engine::Engine;
 use super::operation::Operation;
-use crate::completion::{Answer, Refusal};
+use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::host::{alone, caller};
 
 /// Operations of one type that are run together, with a result for each in the order pushed.
@@ -91,21 +92,45 @@ impl<O: Operation> Batch<O> {
             answers,
         } = self;
         answers.clear();
-        answers.resize(operations.len(), Answer::refused(Refusal::NotRun));
+        answers.resize(operations.len(), Answer::NOT_RUN);
         if let Some(first) = operations.first() {
             let engine = engine.as_ref().unwrap_or_else(|| first.engine());
-            if let [operation] = operations.as_mut_slice() {
-                answers[0] = alone::run_alone(engine.shared(), operation);
+            let running = Running {
+                operations: &mut *operations,
+                answers: &mut *answers,
+            };
+            if let [operation] = running.operations.as_mut_slice() {
+                running.answers[0] = alone::run_alone(engine.shared(), operation);
             } else {
                 match caller::lease(engine.shared()) {
-                    Ok(mut lease) => lease.run(operations, answers),
-                    Err(refusal) => answers.fill(Answer::refused(refusal)),
+                    Ok(mut lease) => lease.run(running.operations, running.answers),
+                    Err(refusal) => running.answers.fill(Answer::refused(refusal)),
                 }
             }
+            std::mem::forget(running);
         }
         Results {
             operations: operations.drain(..),
             answers: answers.iter(),
+        }
+    }
+}
+
+/// The operations of a batch while they are run, and their answers so far. They go when the panic
+/// of a buffer unwinds: one that was over in part would do another part if it were run once more.
+struct Running<'b, O: Operation> {
+    operations: &'b mut Vec<O>,
+    answers: &'b mut Vec<Answer>,
+}
+
+impl<O: Operation> Drop for Running<'_, O> {
+    fn drop(&mut self) {
+        while let (Some(operation), Some(answer)) = (self.operations.pop(), self.answers.pop()) {
+            // A failed sync has to be remembered, as of results that nobody takes.
+            contain(|| match answer {
+                Answer::NOT_RUN => drop(operation),
+                _ => drop(operation.finish(answer)),
+            });
         }
     }
 }

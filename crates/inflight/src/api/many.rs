@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::file::File;
 use super::transfer::copied;
 use crate::buf::{span_of, span_of_mut};
-use crate::completion::{Answer, Refusal};
+use crate::completion::Answer;
 use crate::host::{alone, caller};
 use crate::op::{Op, Prepare, Prepared, SeenOf, Wishes};
 
@@ -36,7 +36,7 @@ impl<'a> ReadInto<'a> {
             file,
             offset,
             buf,
-            answer: Answer::refused(Refusal::NotRun),
+            answer: Answer::NOT_RUN,
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> WriteFrom<'a> {
             file,
             offset,
             buf,
-            answer: Answer::refused(Refusal::NotRun),
+            answer: Answer::NOT_RUN,
         }
     }
 
@@ -130,7 +130,7 @@ fn run<O: Prepare>(
         return Ok(());
     };
     let engine: Engine = parts(first).0.engine().clone();
-    let mut answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
+    let mut answers = vec![Answer::NOT_RUN; operations.len()];
     if let [operation] = operations {
         answers[0] = alone::run_alone(engine.shared(), operation);
     } else {

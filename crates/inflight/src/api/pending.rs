@@ -151,23 +151,26 @@ impl<O: Detach> Pending<O> {
     /// Takes the answer for one request. The operation's answer, unless it has another request,
     /// which is in flight then.
     #[inline]
-    fn go_on(
-        &mut self,
-        shared: &Arc<Shared>,
-        mut answer: Answer,
-        cx: &Context<'_>,
-    ) -> Option<Answer> {
+    fn go_on(&mut self, shared: &Arc<Shared>, answer: Answer, cx: &Context<'_>) -> Option<Answer> {
         // From here on it is like one that has not been started: it owns what it names.
         self.stage = Stage::Fresh;
+        // SAFETY: it is initialised until the stage is `Over`, and nobody else uses it now.
+        let operation = unsafe { self.operation.assume_init_mut() };
+        match operation.proceed(answer) {
+            true => self.launch_next(shared, cx),
+            false => Some(answer),
+        }
+    }
+
+    /// Makes the next request, as [`Self::go_on`] does.
+    fn launch_next(&mut self, shared: &Arc<Shared>, cx: &Context<'_>) -> Option<Answer> {
         loop {
             // SAFETY: it is initialised until the stage is `Over`, and nobody else uses it now.
             let operation = unsafe { self.operation.assume_init_mut() };
-            if !operation.proceed(answer) {
-                return Some(answer);
-            }
             // SAFETY: as for its first request, see `poll_request`.
             match unsafe { launch(shared, operation, cx.waker()) } {
-                Launch::Answered(next) => answer = next,
+                Launch::Answered(answer) if operation.proceed(answer) => {}
+                Launch::Answered(answer) => return Some(answer),
                 Launch::InFlight(flight) => {
                     self.handle = operation.handle().cloned();
                     self.stage = Stage::InFlight(flight);
@@ -279,13 +282,14 @@ fn leave<O: Detach>(
 pub struct PendingBatch<O: Detach> {
     /// The engine that has them all, which need not be that of each; absent if there are none.
     engine: Option<Engine>,
-    /// Those that have no answer yet are initialised with their flight below.
+    /// Those that have no answer yet are initialised.
     operations: Vec<Pending<O>>,
     answers: Vec<Answer>,
     /// The operations without an answer. The last one knows whom to tell: most of the others are
     /// over before it.
     left: Vec<usize>,
-    is_fresh: bool,
+    /// How many have been begun.
+    begun: usize,
 }
 
 impl<O: Detach> PendingBatch<O> {
@@ -295,29 +299,40 @@ impl<O: Detach> PendingBatch<O> {
     }
 
     pub(super) fn new(engine: Option<Engine>, operations: Vec<O>) -> Self {
-        let answers = vec![Answer::refused(Refusal::NotRun); operations.len()];
+        let answers = vec![Answer::NOT_RUN; operations.len()];
         Self {
             engine,
             operations: operations.into_iter().map(Pending::new).collect(),
             answers,
             left: Vec::new(),
-            is_fresh: true,
+            begun: 0,
         }
     }
 
+    /// Whether this operation is over.
+    #[inline]
+    fn is_answered(&self, number: usize) -> bool {
+        self.answers[number] != Answer::NOT_RUN
+    }
+
+    /// Begins all operations. A buffer may panic meanwhile: those that are left without a flight
+    /// are begun when they are looked at, and the next call goes on with the others.
     fn start(&mut self) {
         let Some(engine) = &self.engine else {
             return;
         };
         let shared = engine.shared();
         let (mut requests, mut handed) = (Vec::new(), Vec::new());
-        for (number, pending) in self.operations.iter_mut().enumerate() {
+        for pending in &mut self.operations[self.begun..] {
+            let number = self.begun;
+            self.begun += 1;
             // SAFETY: it is initialised until the stage is `Over`.
             let operation = unsafe { pending.operation.assume_init_mut() };
             if shared.is_forked() {
                 self.answers[number] = Answer::refused(Refusal::Forked);
                 continue;
             }
+            self.left.push(number);
             loop {
                 // Whoever is to be told is known when it is polled.
                 // SAFETY: as for a single one, see `Pending::poll`.
@@ -325,7 +340,7 @@ impl<O: Detach> PendingBatch<O> {
                     Tried::Answered(answer) if operation.proceed(answer) => continue,
                     Tried::Answered(answer) => {
                         self.answers[number] = answer;
-                        break;
+                        self.left.pop();
                     }
                     Tried::InFlight(flight) => {
                         pending.handle = operation.handle().cloned();
@@ -336,7 +351,6 @@ impl<O: Detach> PendingBatch<O> {
                         requests.push(request);
                     }
                 }
-                self.left.push(number);
                 break;
             }
         }
@@ -359,9 +373,9 @@ impl<O: Detach> PendingBatch<O> {
                 for &number in &handed {
                     self.answers[number] = Answer::refused(refusal);
                 }
-                let operations = &self.operations;
+                let answers = &self.answers;
                 self.left
-                    .retain(|&number| matches!(operations[number].stage, Stage::InFlight(_)));
+                    .retain(|&number| answers[number] == Answer::NOT_RUN);
             }
         }
     }
@@ -372,7 +386,7 @@ impl<O: Detach> Future for PendingBatch<O> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if std::mem::take(&mut this.is_fresh) {
+        if this.begun < this.operations.len() {
             this.start();
         }
         while let Some(&number) = this.left.last() {
@@ -407,14 +421,18 @@ impl<O: Detach> PendingBatch<O> {
     #[inline]
     fn advance(&mut self, number: usize, cx: &Context<'_>) -> Advance {
         let pending = &mut self.operations[number];
-        let Stage::InFlight(flight) = &pending.stage else {
-            unreachable!("what is left is in flight");
-        };
         let engine = self.engine.as_ref().expect("it was started there");
-        let Some(answer) = flight.poll(engine.shared(), cx.waker()) else {
-            return Advance::None;
+        let shared = engine.shared();
+        let over = match &pending.stage {
+            Stage::InFlight(flight) => match flight.poll(shared, cx.waker()) {
+                Some(answer) => pending.go_on(shared, answer, cx),
+                None => return Advance::None,
+            },
+            // A buffer has panicked, this one's or another's.
+            _ if self.answers[number] != Answer::NOT_RUN => return Advance::Over,
+            _ => pending.launch_next(shared, cx),
         };
-        match pending.go_on(engine.shared(), answer, cx) {
+        match over {
             Some(answer) => {
                 self.answers[number] = answer;
                 Advance::Over
@@ -436,8 +454,8 @@ impl<O: Detach> PendingBatch<O> {
             }
         }
         let looked_at = self.left.split_off(others);
-        let operations = &self.operations;
-        let is_left = |&number: &usize| matches!(operations[number].stage, Stage::InFlight(_));
+        let answers = &self.answers;
+        let is_left = |&number: &usize| answers[number] == Answer::NOT_RUN;
         self.left.extend(looked_at.into_iter().filter(is_left));
     }
 
@@ -447,12 +465,12 @@ impl<O: Detach> PendingBatch<O> {
             return false;
         };
         let number = self.operations.len();
-        if self.left.last() != Some(&number) {
+        self.left.pop_if(|last| *last == number);
+        if self.is_answered(number) {
             // Nobody takes the result; a failed sync is remembered all the same.
             drop(pending.finish(self.answers[number]));
             return true;
         }
-        self.left.pop();
         if let Stage::InFlight(flight) = std::mem::replace(&mut pending.stage, Stage::Fresh) {
             let handle = pending.handle.take();
             leave(engine.shared(), pending.take(), handle, flight);
@@ -473,7 +491,7 @@ impl<O: Detach> Drop for Leaving<'_, O> {
 
 impl<O: Detach> Drop for PendingBatch<O> {
     fn drop(&mut self) {
-        if !self.is_fresh {
+        if self.begun > 0 {
             let leaving = Leaving(self);
             while leaving.0.leave_last() {}
         }

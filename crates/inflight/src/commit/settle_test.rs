@@ -55,7 +55,7 @@ fn a_flush_is_no_success_if_a_write_was_told_of_its_error() {
     let success = Answer::moved(0);
     assert_eq!(commit.settle(success), success);
     // What was refused without a call says nothing of the data.
-    let refused = Answer::refused(Refusal::NotRun);
+    let refused = Answer::NOT_RUN;
     assert_eq!(commit.settle(refused), refused);
     assert_eq!(commit.settle(success), success);
     // A write that syncs by itself, while the flush runs.

@@ -129,14 +129,13 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let (tag, operation) = self.table[to_usize(token)]
             .take()
             .expect("it was in flight");
-        self.free.push(token);
         if self.free.len() == self.table.len() {
             self.lease.pauses();
         }
         Some((tag, operation.finish(answer)))
     }
 
-    /// Of the next operation that is over.
+    /// Of the next operation that is over, whose place is free from here on.
     #[inline(never)]
     fn next_answer(&mut self) -> Option<(u32, Answer)> {
         loop {
@@ -148,10 +147,13 @@ impl<'s, O: Prepare> Flights<'s, O> {
             self.taken += 1;
             let place = self.table[to_usize(token)].as_mut();
             let (_, operation) = place.expect("it was in flight");
+            // Its buffer may panic: what is left of it goes when the place is needed, as in `push`.
+            self.free.push(token);
             if !operation.proceed(answer) {
                 return Some((token, answer));
             }
             self.go_on(token);
+            self.free.pop();
         }
     }
 

@@ -6,6 +6,7 @@ mod first;
 mod growing;
 mod misaligned;
 mod older;
+mod panicking;
 
 use std::fs;
 use std::io;

@@ -17,7 +17,12 @@ use crate::wishes::by_every_host;
 
 /// A file with this content that takes any range; `None`, with the reason said, where there is no
 /// direct I/O.
-fn any(name: &str, engine: &Engine, data: &[u8], range: AnyRange) -> Option<(NamedTempFile, File)> {
+pub(super) fn any(
+    name: &str,
+    engine: &Engine,
+    data: &[u8],
+    range: AnyRange,
+) -> Option<(NamedTempFile, File)> {
     let path = temp_path(data);
     let options = read_write(engine).direct(Direct::Required).any_range(range);
     match options.open(path.path()) {
