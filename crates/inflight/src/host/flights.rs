@@ -5,12 +5,14 @@ use std::mem::ManuallyDrop;
 use std::task::Waker;
 
 use super::caller::{Lease, Start, Want};
+use super::pace::FAR;
 use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{HostId, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Plan, Prepare, SyncOf};
 use crate::policy::wait_for;
+use crate::proactor::Proactor;
 
 /// Operations in flight one by one, and their results in the order they come.
 pub(crate) struct Flights<'s, O: Prepare> {
@@ -27,6 +29,36 @@ pub(crate) struct Flights<'s, O: Prepare> {
     /// flight, if nobody else waits for them: nobody knows when it is asked.
     joined: VecDeque<(u32, Seat)>,
     host: HostId,
+    waits: Waits,
+}
+
+/// How many completions a queue waits for at a time.
+///
+/// Several, because that saves wake-ups; but a device may hang, and those of another must not wait
+/// for it. A limit that is reached often would be dear, and one that is far, each time, too long.
+#[derive(Default)]
+struct Waits {
+    /// So many turns wait for a single one, after a wait that has come to its limit.
+    single: u32,
+}
+
+impl Waits {
+    const SINGLE: u32 = 256;
+
+    /// Waits until there are some, and puts them behind the others.
+    #[inline]
+    fn wait(&mut self, proactor: &mut Proactor, ready: &mut VecDeque<(u32, Answer)>) {
+        let at_least = wait_for(proactor.in_flight());
+        let deliver = |token, answer| ready.push_back((token, answer));
+        if at_least == 1 || self.single > 0 {
+            self.single = self.single.saturating_sub(1);
+            return proactor.turn(1, deliver);
+        }
+        proactor.turn_or(at_least, Some(FAR), deliver);
+        if ready.len() < to_usize(at_least) {
+            self.single = Self::SINGLE;
+        }
+    }
 }
 
 impl<'s, O: Prepare> Flights<'s, O> {
@@ -44,6 +76,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             taken: 0,
             joined: VecDeque::new(),
             host: HostId::new(),
+            waits: Waits::default(),
         }
     }
 
@@ -207,8 +240,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             proactor.turn(0, |token, answer| ready.push_back((token, answer)));
         }
         while ready.is_empty() && !proactor.is_idle() {
-            let at_least = wait_for(proactor.in_flight());
-            proactor.turn(at_least, |token, answer| ready.push_back((token, answer)));
+            self.waits.wait(proactor, ready);
         }
         self.lease.turned();
         if !self.joined.is_empty() {

@@ -14,7 +14,7 @@ pub(super) const MANY: u32 = 4;
 const UNSEEN_MAX: Duration = Duration::from_micros(50);
 
 /// The longest that they do, once, when a wait has unexpectedly become a long one.
-const FAR: Duration = Duration::from_millis(20);
+pub(super) const FAR: Duration = Duration::from_millis(20);
 
 /// What the last wait tells of the next.
 #[derive(Default)]

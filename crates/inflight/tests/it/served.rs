@@ -14,7 +14,10 @@ use fuser::{
 use inflight::Engine;
 use inflight::fs::{File, OpenOptions};
 
-use crate::support::{FOREVER, FuseMount, fuse_attributes, on_every_faultless_backend};
+use crate::support::{
+    FOREVER, FuseMount, fuse_attributes, on_every_faultless_backend, temp_file,
+    uring_of_depth_or_skip,
+};
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
@@ -291,4 +294,32 @@ fn who_awaits_what_is_known_of_a_file_does_not_wait_for_whoever_serves_it() {
             assert_eq!(file.metadata().await.unwrap().len, BLOCKS * BLOCK as u64);
         },
     );
+}
+
+#[test]
+fn a_queue_hands_out_what_is_done_while_all_others_hang() {
+    let name = "a queue with files that hang";
+    let engine = uring_of_depth_or_skip(name, 32);
+    let (Some(engine), Some(mounted)) = (engine, Mounted::or_skip(name)) else {
+        return;
+    };
+    let (hanging, good) = (mounted.open(&engine, "file"), temp_file(&engine, &[7]));
+    let needy = &mounted.needy;
+    let read = |file| File::read_vectored_at(file, vec![vec![0]], 0).by_backend();
+    // Twice: after a wait in vain, others come sooner.
+    let done = engine.queue(32, |queue| {
+        needy.needs_help(true);
+        (0..30).for_each(|at| assert!(queue.push(at, read(&hanging)).is_ok()));
+        for at in [100, 101] {
+            assert!(queue.push(at, read(&good)).is_ok());
+            let (first, (result, _)) = queue.next().expect("they are in flight");
+            assert_eq!((first, result.unwrap()), (at, 1));
+        }
+        let left_alone = needy.lock().left_alone;
+        needy.needs_help(false);
+        needy.help();
+        while queue.next().is_some() {}
+        left_alone
+    });
+    assert_eq!(done.unwrap(), 0, "it waits for what hangs");
 }
