@@ -98,6 +98,13 @@ impl Backend {
         }
     }
 
+    /// As [`Lane::make_one`](threads::lane::Lane::make_one).
+    pub(crate) fn make_one(&mut self) {
+        if let Self::Threads(lane) = self {
+            lane.make_one();
+        }
+    }
+
     /// Whether it is a ring of one thread, or one of several, for [`Backend::look`].
     #[inline]
     pub(crate) fn can_look(&self, is_shared: bool) -> bool {

@@ -51,6 +51,15 @@ impl Aside {
         self.pool.is_some()
     }
 
+    /// As [`Proactor::make_one`].
+    pub(super) fn make_one(&mut self) {
+        if self.in_flight > 0
+            && let Some(lane) = &mut self.lane
+        {
+            lane.make_one();
+        }
+    }
+
     /// No kind is for the pool because of what the kernel lacks.
     pub(super) fn all_are_served(&mut self) {
         self.unserved = [0; KINDS];

@@ -313,6 +313,13 @@ impl Proactor {
         is_for_a_thread && is_one && self.unissued.is_empty() && self.early.is_empty()
     }
 
+    /// Makes one request for which no thread can be had, for an owner that never waits, as it has
+    /// always something to do. The next turn delivers the answer.
+    pub(crate) fn make_one(&mut self) {
+        self.aside.make_one();
+        self.backend.make_one();
+    }
+
     /// Makes that request on this thread, which nothing interrupts meanwhile.
     pub(crate) fn turn_alone(&mut self, deliver: impl FnMut(u32, Answer)) {
         self.be_interrupted(false);

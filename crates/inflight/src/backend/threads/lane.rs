@@ -212,9 +212,24 @@ impl Lane {
         state.leave_to_owner(&self.shared.calls, self.helps && waits);
         let waiting = state.to_call_for();
         drop(state);
-        if waiting > 0 && !self.shared.call(waiting) {
-            self.be_alone();
+        if waiting > 0 {
+            match self.shared.call(waiting) {
+                true => self.uncalled = false,
+                false => self.be_alone(),
+            }
         }
+    }
+
+    /// Makes one operation that nobody else does, for an owner that is too busy to wait.
+    pub(crate) fn make_one(&mut self) {
+        if !self.uncalled {
+            return;
+        }
+        let Some(task) = lock(&self.shared.state).submitted.pop_front() else {
+            return;
+        };
+        let completion = run(&task);
+        lock(&self.shared.state).completed.push(completion);
     }
 
     /// There is nobody but the owner.

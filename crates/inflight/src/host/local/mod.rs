@@ -478,6 +478,9 @@ impl Loop<'_> {
         let is_busy = is_busy || !self.ready.borrow().is_empty();
         if is_busy {
             let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
+            if looks {
+                self.lease.borrow_mut().proactor().make_one();
+            }
             if needs_turn || looks {
                 self.turn_proactor(Until::Completions(0));
             }

@@ -1,13 +1,16 @@
 //! Where no thread can be started for what is awaited outside a run loop.
 
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture};
 use std::io;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::fs::File;
+use inflight::fs::{AllocateRange, File};
 use inflight::{Batch, Engine, NoThread};
 
+use super::hands::until_turned;
 use crate::denied::refuse_threads;
 use crate::support::{on_every_backend, pattern, read_write, temp_path};
 
@@ -101,5 +104,29 @@ fn a_driver_that_has_no_thread_is_not_tried_for_with_each_operation() {
             let tries: u64 = of_drivers.map(|one| one.count).sum();
             assert!(u128::from(tries) <= most, "{tries} tries, at most {most}");
         });
+    });
+}
+
+#[test]
+fn a_loop_that_is_always_busy_makes_what_no_thread_does() {
+    on_every_backend(|engine| {
+        without_threads(engine, |file| {
+            let run = engine.run(async {
+                let mut operations = pin!(async {
+                    let reserve = file.allocate(AllocateRange::Reserve, 0, 8192);
+                    if let Err(error) = reserve.await {
+                        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                    }
+                    let read = file.read_vectored_at(vec![vec![0; LEN]], 0).by_backend();
+                    assert_eq!(read.await.0.expect("it is read"), LEN);
+                    file.sync_data().await.expect("it is synced");
+                });
+                let mut context = Context::from_waker(Waker::noop());
+                let is_over = || operations.as_mut().poll(&mut context).is_ready();
+                until_turned("made", is_over).await;
+            });
+            run.expect("nothing is demanded");
+        });
+        assert_eq!(engine.stats().in_flight, 0);
     });
 }
