@@ -141,7 +141,8 @@ impl OpenOptions {
     /// after the other. What it writes to a last block that the file ends in goes through the page
     /// cache, by a second descriptor, so that the file never is longer than it is to be; nobody
     /// else is to write past the cache to the same page (4 KiB, or what the machine has) meanwhile.
-    /// The file has to be open for reading too.
+    /// The file has to be open for reading too. `EINVAL` for what is not aligned in the last block
+    /// below 2^63 bytes.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
