@@ -289,6 +289,7 @@ impl Open<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::path::PathBuf;
     use std::sync::Mutex;
     use std::thread::scope;
@@ -301,7 +302,7 @@ mod tests {
     use crate::profile::load;
     use crate::strategy::cut::Cut;
     use crate::strategy::one_by_one::{OneByOne, Perform};
-    use crate::strategy::tasks::StepStrategy;
+    use crate::strategy::tasks::{Performs, StepStrategy};
     use crate::strategy::{ALONE, STRATEGIES, Shape, Strategy, find};
     use crate::work::Step;
 

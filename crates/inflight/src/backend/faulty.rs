@@ -352,11 +352,12 @@ impl Faulty {
 
     /// If this stray is of an operation that is held, it tells its end, and that is the stray.
     fn is_told_by(&mut self, stray: &Completion) {
-        let is_of_it = |held: &&mut Held| matches!(held, Held::Told(told) if told.user_data == stray.user_data);
-        if let Some(held) = self.held.iter_mut().find(is_of_it)
-            && let Held::Told(told) = *held
-        {
-            *held = Held::Stray(told);
+        for held in &mut self.held {
+            if let Held::Told(told) = *held
+                && told.user_data == stray.user_data
+            {
+                *held = Held::Stray(told);
+            }
         }
     }
 
