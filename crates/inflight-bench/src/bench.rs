@@ -13,6 +13,7 @@ use inflight_report::record::{NO_TIME, ProfileSummary, Reread, STOPPED, Skipped}
 
 use crate::cli::Options;
 use crate::confirm::{Course, GRACE};
+use crate::exports::Inputs;
 use crate::measure::clock::{Clock, utc_now};
 use crate::measure::ground::Ground;
 use crate::measure::run::{self, Running};
@@ -41,7 +42,8 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     if options.explain {
         return explain::print(options, &plan);
     }
-    check_before_writing(options)?;
+    let inputs = Inputs::of(options.read_only());
+    check_before_writing(options, &inputs)?;
     signals::watch(Arc::clone(progress))?;
     progress.start(&plan);
     let place = target::examine(&options.target)?;
@@ -83,7 +85,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         }
     }
     drop(data);
-    let shown = show::show(&record, &options.exports);
+    let shown = show::show(&record, &options.exports, &inputs);
     if shown.is_err() {
         exports::rescue(&record, progress);
     }
@@ -122,14 +124,14 @@ fn tell_if_short(plan: &Plan, clock: Clock, writing: Duration, progress: &Progre
 }
 
 /// What would otherwise fail only after the data was written.
-fn check_before_writing(options: &Options) -> Result<()> {
+fn check_before_writing(options: &Options, inputs: &Inputs) -> Result<()> {
     let is_check = |strategy: &&dyn Strategy| FIO_CHECKS.contains(&strategy.name());
     let checks = options.strategies.iter().copied().filter(is_check).count();
     // One strategy among others is not run where it cannot be; the others are.
     if checks > 0 && (options.fio_asked || checks == options.strategies.len()) {
         strategy::check_fio(&options.fio)?;
     }
-    options.exports.check()
+    options.exports.check(inputs)
 }
 
 /// Removes the test files of runs that were killed, and tells it.

@@ -1,5 +1,6 @@
 //! Flags, and their translation into typed options.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -226,6 +227,13 @@ impl Options {
             false => DEFAULT_SIZE_BYTES,
         };
         self.size_bytes.unwrap_or(usual_bytes)
+    }
+
+    /// What is only read: the target, unless it is a directory, and the files of profiles.
+    pub(crate) fn read_only(&self) -> impl Iterator<Item = &Path> {
+        let files = self.profiles.iter().map(Path::new);
+        let files = files.filter(|name| profile::is_file(name));
+        iter::once(self.target.as_path()).chain(files)
     }
 
     /// Whether a profile of this name was asked for by name, not by default.

@@ -1,5 +1,7 @@
 //! The result in other forms, in files: JSON, CSV, Markdown, HTML.
 
+mod inputs;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +17,8 @@ use inflight_report::{Record, csv, html, markdown};
 use crate::exit::usage;
 use crate::progress::Progress;
 use crate::show;
+
+pub(crate) use inputs::Inputs;
 
 /// The flags for files, the same for every command that has a record.
 #[derive(Args, Clone, Debug, Default)]
@@ -37,15 +41,15 @@ pub(crate) struct Exports {
 }
 
 impl Exports {
-    /// What would otherwise fail only after the measurement.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// What would otherwise fail only after the measurement, or destroy what is read.
+    pub(crate) fn check(&self, inputs: &Inputs) -> Result<()> {
         let files = self.files();
         if files.iter().filter(|(_, file)| is_stdout(file)).count() > 1 {
             return Err(usage("only one form can go to stdout"));
         }
         let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for (flag, file) in files {
-            check_file(flag, file)?;
+            check_file(flag, file, inputs)?;
             // What a device or a pipe is given twice is there twice.
             if is_stdout(file) || is_special(file) {
                 continue;
@@ -68,10 +72,10 @@ impl Exports {
     }
 
     /// Writes all files. One that fails keeps no other from being written.
-    pub(crate) fn write_files(&self, record: &Record) -> Result<()> {
+    pub(crate) fn write_files(&self, record: &Record, inputs: &Inputs) -> Result<()> {
         let files = self.files().into_iter();
         let files = files.filter(|(_, file)| !is_stdout(file));
-        let tried = files.map(|(flag, file)| write(file, &form(flag, record)?));
+        let tried = files.map(|(flag, file)| write(file, &form(flag, record)?, inputs));
         let failed: Vec<String> = tried
             .filter_map(|tried| Some(format!("{:#}", tried.err()?)))
             .collect();
@@ -120,13 +124,14 @@ fn form(flag: &str, record: &Record) -> Result<String> {
     })
 }
 
-/// Refuses a file that cannot be made.
-pub(crate) fn check_file(flag: &str, file: &Path) -> Result<()> {
-    let tried = match is_stdout(file) {
-        true => Ok(()),
-        false => try_to_make(file),
-    };
-    tried.map_err(|error| {
+/// Refuses a file that cannot be made, or that may not be overwritten.
+pub(crate) fn check_file(flag: &str, file: &Path, inputs: &Inputs) -> Result<()> {
+    if is_stdout(file) {
+        return Ok(());
+    }
+    let allowed = inputs.refuse(file);
+    allowed.map_err(|why| usage(format!("{flag}: {why}")))?;
+    try_to_make(file).map_err(|error| {
         let file = file.display();
         usage(format!("{flag}: {file} cannot be made: {error}"))
     })
@@ -152,11 +157,13 @@ fn try_to_make(file: &Path) -> io::Result<()> {
 }
 
 /// Writes text to a file, or to stdout. An old file is left as it is if that fails.
-pub(crate) fn write(file: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
     if is_stdout(file) {
         return show::print(text);
     }
-    replace(file, text).with_context(|| format!("{} cannot be written", file.display()))
+    // Since they were checked, minutes may have passed.
+    inputs.refuse(file)?;
+    replace(file, text, inputs).with_context(|| format!("{} cannot be written", file.display()))
 }
 
 /// Keeps a record that could not be written where it was to go: measuring it took minutes. Where
@@ -179,24 +186,36 @@ pub(crate) fn rescue(record: &Record, progress: &Progress) {
 }
 
 /// Writes a file under another name, which becomes its own when it is whole.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
+fn replace(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
     if is_special(file) {
-        return fs::write(file, text);
+        return write_over(file, text, inputs);
     }
     let target = resolved(file);
     let beside = beside(&target);
     let made = match File::create_new(&beside) {
         Ok(made) => made,
         // A file may be writable in a directory that is not.
-        Err(_) if file.exists() => return fs::write(file, text),
-        Err(error) => return Err(error),
+        Err(_) if file.exists() => return write_over(file, text, inputs),
+        Err(error) => return Err(error.into()),
     };
     let filled = fill(made, &target, text).and_then(|()| fs::rename(&beside, &target));
     if filled.is_err() {
         // That it could not be filled is the error to tell.
         _ = fs::remove_file(beside);
     }
-    filled
+    Ok(filled?)
+}
+
+/// Writes to what is there, unless it may not be overwritten.
+fn write_over(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
+    let mut opened = OpenOptions::new().write(true).open(file)?;
+    // What is open stays what it is, whatever its name leads to by now.
+    let found = opened.metadata()?;
+    inputs.refuse_found(file, &found)?;
+    if found.is_file() {
+        opened.set_len(0)?;
+    }
+    Ok(opened.write_all(text.as_bytes())?)
 }
 
 /// Gives a new file its text, and the permissions of the one that it replaces.
@@ -226,7 +245,7 @@ fn resolved(file: &Path) -> PathBuf {
     found.or_else(below_parent).unwrap_or(file.to_owned())
 }
 
-/// Whether this is a device, a pipe or the like: written where it is.
+/// Whether this is a pipe, a terminal or the like: written where it is.
 fn is_special(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }

@@ -7,17 +7,17 @@ use anyhow::{Context, Result};
 use inflight_report::Record;
 use inflight_report::text::{self, Style};
 
-use crate::exports::Exports;
+use crate::exports::{Exports, Inputs};
 use crate::terminal;
 
 /// Shows the record as text, or in the form that was asked for on stdout; then writes the files, so
 /// that one that cannot be written costs nothing of what is shown.
-pub(crate) fn show(record: &Record, exports: &Exports) -> Result<()> {
+pub(crate) fn show(record: &Record, exports: &Exports, inputs: &Inputs) -> Result<()> {
     let shown = match exports.on_stdout(record)? {
         Some(form) => print(&form),
         None => print(&text::screen(record, style())),
     };
-    exports.write_files(record)?;
+    exports.write_files(record, inputs)?;
     shown
 }
 

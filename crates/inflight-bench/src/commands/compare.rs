@@ -10,7 +10,7 @@ use inflight_report::{Record, markdown, text};
 
 use super::load;
 use crate::exit::{self, cannot, refused, usage};
-use crate::exports::{check_file, is_stdout, write};
+use crate::exports::{Inputs, check_file, is_stdout, write};
 use crate::show::{print, style};
 
 const EXAMPLES: &str = "\
@@ -51,8 +51,9 @@ pub(crate) struct Flags {
 /// Compares, checks limits, and returns the exit code.
 pub(crate) fn compare(flags: &Flags) -> Result<u8> {
     let export = flags.export_markdown.as_deref();
+    let inputs = Inputs::of(&flags.records);
     if let Some(file) = export {
-        check_file("--export-markdown", file)?;
+        check_file("--export-markdown", file, &inputs)?;
     }
     let [old, newer @ ..] = flags.records.as_slice() else {
         return Err(usage("name two records"));
@@ -76,7 +77,7 @@ pub(crate) fn compare(flags: &Flags) -> Result<u8> {
         print(&shown.text)?;
     }
     if let Some(file) = export {
-        write(file, &shown.markdown)?;
+        write(file, &shown.markdown, &inputs)?;
     }
     Ok(if shown.worse { exit::WORSE } else { exit::DONE })
 }

@@ -9,7 +9,7 @@ use inflight_report::{Record, text};
 
 use super::load::{self, Stored};
 use crate::exit::{self, refused, usage};
-use crate::exports::{check_file, is_stdout, write};
+use crate::exports::{Inputs, check_file, is_stdout, write};
 use crate::show::{print, style};
 
 const EXAMPLES: &str = "\
@@ -33,14 +33,17 @@ pub(crate) struct Flags {
 
 /// Merges and shows.
 pub(crate) fn merge(flags: &Flags) -> Result<u8> {
+    let sources = flags.records.iter().map(|source| named(source));
+    let sources: Vec<(String, &Path)> = sources.collect();
+    let inputs = Inputs::of(sources.iter().map(|(_, path)| path));
     if let Some(file) = &flags.export_json {
-        check_file("--export-json", file)?;
+        check_file("--export-json", file, &inputs)?;
     }
-    let mut named = Vec::new();
-    for source in &flags.records {
-        named.extend(read(source)?);
+    let mut records = Vec::new();
+    for (name, path) in sources {
+        records.extend(read(name, path)?);
     }
-    let merged = Merged::of(named).map_err(|why| match why {
+    let merged = Merged::of(records).map_err(|why| match why {
         MergeError::DifferentPlans(..) | MergeError::Histogram(..) => refused(why.to_string()),
         _ => usage(why.to_string()),
     })?;
@@ -48,13 +51,14 @@ pub(crate) fn merge(flags: &Flags) -> Result<u8> {
         print(&text::merged(&merged, style()))?;
     }
     if let Some(file) = &flags.export_json {
-        write(file, &(serde_json::to_string_pretty(&merged)? + "\n"))?;
+        let text = serde_json::to_string_pretty(&merged)? + "\n";
+        write(file, &text, &inputs)?;
     }
     Ok(exit::DONE)
 }
 
-/// The records of one argument, with the names of their machines.
-fn read(source: &str) -> Result<Vec<(String, Record)>> {
+/// The name of a machine, and the file of its record.
+fn named(source: &str) -> (String, &Path) {
     let (name, path) = match source.split_once('=') {
         // A file may have such a name.
         Some((name, path)) if !Path::new(source).exists() => (Some(name), path),
@@ -63,6 +67,11 @@ fn read(source: &str) -> Result<Vec<(String, Record)>> {
     let path = Path::new(path);
     let stem = path.file_stem().unwrap_or(path.as_os_str());
     let name = name.map_or_else(|| stem.to_string_lossy().into_owned(), str::to_owned);
+    (name, path)
+}
+
+/// The records of one argument, with the names of their machines.
+fn read(name: String, path: &Path) -> Result<Vec<(String, Record)>> {
     Ok(match load::stored(path)? {
         Stored::One(record) => vec![(name, *record)],
         // Its machines have their names already.

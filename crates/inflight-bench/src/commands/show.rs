@@ -9,7 +9,7 @@ use inflight_report::text;
 use super::code;
 use super::load::{self, Stored};
 use crate::exit::{self, usage};
-use crate::exports::Exports;
+use crate::exports::{Exports, Inputs};
 use crate::show;
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,8 @@ enum Language {
 
 /// Shows a record, or writes it in another form.
 pub(crate) fn show(flags: &Flags) -> Result<u8> {
-    flags.exports.check()?;
+    let inputs = Inputs::of(&flags.record);
+    flags.exports.check(&inputs)?;
     if let Some(Language::Rust) = flags.code {
         let program = match &flags.record {
             Some(path) => code::rust(&load::record(path)?, flags.profile.as_deref())?,
@@ -58,7 +59,7 @@ pub(crate) fn show(flags: &Flags) -> Result<u8> {
         return Err(usage("name a record"));
     };
     match load::stored(path)? {
-        Stored::One(record) => show::show(&record, &flags.exports)?,
+        Stored::One(record) => show::show(&record, &flags.exports, &inputs)?,
         Stored::Merged(_) if flags.exports.any() => {
             let text = "the records of several machines are shown as text only";
             return Err(usage(text));

@@ -266,12 +266,18 @@ pub(crate) fn load(names: &[String]) -> Result<Vec<Profile>> {
     Ok(profiles)
 }
 
+/// Whether this names a file, not a profile that is built in.
+pub(crate) fn is_file(name: &Path) -> bool {
+    name.extension()
+        .is_some_and(|extension| extension == "toml")
+}
+
 fn load_one(name: &str) -> Result<Vec<Profile>> {
     if let Some(text) = built_in::text(name) {
         return parse(name, text);
     }
     let path = Path::new(name);
-    if path.extension().is_none_or(|extension| extension != "toml") {
+    if !is_file(path) {
         return Err(usage(format!(
             "unknown profile `{name}`; known are {}, or the path of a .toml file",
             built_in::names().join(", ")

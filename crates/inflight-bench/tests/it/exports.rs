@@ -1,10 +1,11 @@
 //! Files that hold the result in other forms.
 
-use std::fs;
-use std::path::Path;
-use std::process::Output;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-use crate::support::{bench, directory, inflight, scratch_files, stderr};
+use crate::support::{Zram, bench, directory, inflight, scratch_files, stderr};
 
 /// The shortest measurement.
 const SHORT: &[&str] = &[
@@ -92,6 +93,110 @@ fn one_file_for_two_forms_is_refused_however_it_is_spelled() {
     );
 }
 
+/// A record of the documentation.
+fn kept_record() -> PathBuf {
+    let kept = "../../docs/measurements/2026-11-21-virtio-2cpu/disk-futures.json";
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(kept)
+}
+
+/// That a command is refused for its export, and leaves this file as it is.
+fn keeps(file: &Path, command: &mut Command) {
+    let before = fs::read(file).unwrap();
+    let output = command.output().unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("would overwrite"), "{told}");
+    assert_eq!(fs::read(file).unwrap(), before);
+}
+
+#[test]
+fn no_export_overwrites_what_is_measured() {
+    let directory = directory();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("data"), vec![7; 1 << 20]).unwrap();
+    std::os::unix::fs::symlink(at("data"), at("link")).unwrap();
+    fs::hard_link(at("data"), at("twin")).unwrap();
+    for flag in [
+        "--export-json",
+        "--export-csv",
+        "--export-markdown",
+        "--report",
+    ] {
+        for name in ["data", "link", "twin"] {
+            keeps(
+                &at("data"),
+                bench(&at("data"), SHORT).arg(flag).arg(at(name)),
+            );
+        }
+    }
+    let profile = at("profile.toml");
+    let built_in = include_str!("../../../../profiles/cached-random-read.toml");
+    fs::write(&profile, built_in).unwrap();
+    let mut command = bench(directory.path(), &["--export-json"]);
+    keeps(
+        &profile,
+        command.arg(&profile).arg("--profile").arg(&profile),
+    );
+    // What is beside it, and in a directory that is measured, is another file.
+    let record = at("record.json");
+    let args = [SHORT, &["--export-json", record.to_str().unwrap()]].concat();
+    for target in [directory.path(), &at("data")] {
+        let output = bench(target, &args).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn no_export_overwrites_a_record_that_is_read() {
+    let directory = directory();
+    let (a, b) = (
+        directory.path().join("a.json"),
+        directory.path().join("b.json"),
+    );
+    for path in [&a, &b] {
+        fs::copy(kept_record(), path).unwrap();
+    }
+    let named = format!("node={}", b.display());
+    let mut compared = inflight();
+    keeps(
+        &b,
+        compared
+            .arg("compare")
+            .args([&a, &b])
+            .arg("--export-markdown")
+            .arg(&b),
+    );
+    let mut merged = inflight();
+    keeps(
+        &b,
+        merged
+            .arg("merge")
+            .arg(&a)
+            .arg(named)
+            .arg("--export-json")
+            .arg(&b),
+    );
+    let mut shown = inflight();
+    keeps(&a, shown.arg("show").arg(&a).arg("--report").arg(&a));
+}
+
+#[test]
+fn no_export_goes_to_a_block_device() {
+    let Some(zram) = Zram::add("no_export_goes_to_a_block_device", "1M") else {
+        return;
+    };
+    let device = Path::new("/dev").join(zram.name());
+    let mut command = inflight();
+    command.arg("show").arg(kept_record());
+    let output = command.arg("--export-csv").arg(&device).output().unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("is a block device"), "{told}");
+    let first = &mut [1; 512];
+    File::open(&device).unwrap().read_exact(first).unwrap();
+    assert_eq!(*first, [0; 512]);
+}
+
 #[test]
 fn an_old_record_survives_a_new_one_that_cannot_be_written_whole() {
     let directory = directory();
@@ -99,12 +204,13 @@ fn an_old_record_survives_a_new_one_that_cannot_be_written_whole() {
     let output = measure(directory.path(), &["--export-json", old.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let before = fs::read(&old).unwrap();
+    let record = kept_record();
     // A file may not become longer than some blocks of 512 or 1,024 bytes.
-    let small = "trap '' XFSZ; ulimit -f 1; exec \"$0\" show \"$1\" --export-json \"$1\"";
+    let small = "trap '' XFSZ; ulimit -f 1; exec \"$0\" show \"$1\" --export-json \"$2\"";
     let output = std::process::Command::new("sh")
         .args(["-c", small])
         .arg(inflight().get_program())
-        .arg(&old)
+        .args([&record, &old])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
