@@ -8,6 +8,7 @@ use crate::measure::meter::Meter;
 use crate::measure::run::{Stretch, drive, length_of};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceMeter;
+use crate::measure::workers::Workers;
 use crate::strategy::{Body, Job, Lane};
 
 /// Warms a lane up and measures it. What is in flight at the end of the warm-up goes on into the
@@ -36,6 +37,7 @@ fn measure_lane(
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let mut meter = Meter::new(job.clock);
+    let mut known = Workers::find();
     // What the warm-up wrote would be synced at the expense of what is measured.
     let synced_at_end = job.work.synced_at_end();
     if synced_at_end {
@@ -48,7 +50,7 @@ fn measure_lane(
     }
     meter.record(job.measured);
     lane.settle(&mut meter);
-    let before = Snapshot::begin(device, job.clock, || meter.counters);
+    let before = Snapshot::begin(device, job.clock, &known, || meter.counters);
     let until_ns = deadline(job.clock, job.measured);
     drive(lane, &mut meter, |meter| {
         meter.last_reading_ns() >= until_ns
@@ -57,7 +59,7 @@ fn measure_lane(
         lane.finish(&mut meter)?;
         ground.sync()?;
     }
-    let mut after = Snapshot::end(device, job.clock, || meter.counters);
+    let mut after = Snapshot::end(device, job.clock, &mut known, || meter.counters);
     lane.settle(&mut meter);
     after.counters.syscalls = meter.counters.syscalls;
     let effective = lane.effective();
@@ -71,4 +73,29 @@ fn measure_lane(
 
 fn deadline(clock: Clock, after: std::time::Duration) -> u64 {
     clock.now_ns() + length_of(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::measure::snapshot::tests::Noting;
+    use crate::profile::load;
+
+    #[test]
+    fn workers_are_not_looked_for_between_the_warmup_and_what_is_measured() {
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 20);
+        let job = Job {
+            warmup: Duration::from_millis(1),
+            measured: Duration::from_millis(1),
+            ..Job::of(&work)
+        };
+        let (device, ground) = (DeviceMeter::open(None), Ground::new(&profile, &[]));
+        let mut lane = Noting::default();
+        let stretch = measure_lane(&mut lane, &job, 1, &device, &ground).unwrap();
+        assert!(stretch.counters.ops > 0);
+        lane.check();
+    }
 }

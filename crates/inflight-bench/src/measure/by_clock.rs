@@ -14,6 +14,7 @@ use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::DeviceMeter;
+use crate::measure::workers::Workers;
 use crate::strategy::{Body, Job, Modes};
 
 /// Runs `threads` lanes by the clock of `pace`, and measures them together from outside.
@@ -46,11 +47,12 @@ pub(crate) fn measure(
             // Those that were started are not to wait for ever.
             pace.start(Duration::ZERO, Duration::ZERO);
         }
+        let mut known = Workers::find();
         pace.start(job.warmup, job.measured);
         pace.sleep_through_warmup();
-        let before = Snapshot::begin(device, job.clock, || published::sum(&all));
+        let before = Snapshot::begin(device, job.clock, &known, || published::sum(&all));
         let backlog = pace.sleep_through_stretch();
-        let after = Snapshot::end(device, job.clock, || published::sum(&all));
+        let after = Snapshot::end(device, job.clock, &mut known, || published::sum(&all));
         let (mut timed, mut effective, mut knows_syscalls) = (Timed::new(), Modes::new(), true);
         for worker in workers {
             let worker = worker.context("a thread cannot be started")?;

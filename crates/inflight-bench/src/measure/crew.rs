@@ -19,6 +19,7 @@ use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
+use crate::measure::workers::Workers;
 use crate::strategy::{Body, Job, Lane, Modes};
 
 const WARM_UP: u8 = 0;
@@ -108,6 +109,7 @@ pub(crate) fn measure(
         if workers.iter().any(Result::is_err) {
             crew.phase.store(STOP, Relaxed);
         }
+        let mut known = Workers::find();
         if job.work.synced_at_end() {
             // No warm-up: what it wrote would be synced at the expense of what is measured.
             ground.sync()?;
@@ -116,11 +118,11 @@ pub(crate) fn measure(
             drop(closed.take());
             sleep(job.warmup);
         }
-        let before = Snapshot::begin(device, job.clock, || crew.counters());
+        let before = Snapshot::begin(device, job.clock, &known, || crew.counters());
         enter_measure(&crew);
         drop(closed);
         sleep(job.measured);
-        let running_end = Snapshot::end(device, job.clock, || crew.counters());
+        let running_end = Snapshot::end(device, job.clock, &mut known, || crew.counters());
         crew.phase.store(STOP, Relaxed);
         let (mut timed, mut effective) = (Timed::new(), Modes::new());
         for worker in workers {
@@ -133,7 +135,7 @@ pub(crate) fn measure(
             false => running_end,
             true => {
                 ground.sync()?;
-                Snapshot::end(device, job.clock, || crew.counters())
+                Snapshot::end(device, job.clock, &mut known, || crew.counters())
             }
         };
         let stretch = Stretch::between(&before, &after, timed, effective, sample_every);
@@ -162,12 +164,13 @@ impl<'c> Shifts<'c> {
     /// Lets all of them work for a turn, and waits until all of them rest.
     pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
         let crew = self.crew;
+        let mut known = Workers::find();
         crew.phase.store(MEASURE, Relaxed);
         drop(self.closed.take());
         sleep(pace.warmup);
-        let before = Snapshot::begin(device, self.clock, || crew.counters());
+        let before = Snapshot::begin(device, self.clock, &known, || crew.counters());
         sleep(pace.turn);
-        let after = Snapshot::end(device, self.clock, || crew.counters());
+        let after = Snapshot::end(device, self.clock, &mut known, || crew.counters());
         crew.phase.store(REST, Relaxed);
         self.closed = crew.gate.write().ok();
         let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);

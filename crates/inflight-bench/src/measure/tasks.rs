@@ -30,6 +30,7 @@ use crate::measure::runner;
 use crate::measure::snapshot::Snapshot;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
+use crate::measure::workers::Workers;
 use crate::strategy::tasks::{Runtime, StepJob, Task};
 use crate::strategy::{Job, Modes, blocked, least_every};
 use crate::work::Ops;
@@ -242,11 +243,12 @@ fn measure_within(
             "not all of its tasks were started within {patience:?}; its threads were left behind"
         );
     }
+    let mut known = Workers::find();
     sleep(job.warmup);
-    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
     crowd.begin(job.measured);
     sleep(job.measured);
-    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    let after = Snapshot::end(device, job.clock, &mut known, || crowd.counters());
     let ended_early = runner.is_finished();
     crowd.enter(Phase::Stop);
     let effective = runner.end(patience)?;
@@ -267,11 +269,12 @@ impl Shifts<'_> {
     /// Lets all of them work for a turn, and waits until all of them rest.
     pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
         let crowd = self.crowd;
+        let mut known = Workers::find();
         crowd.wake_into(Phase::WarmUp);
         sleep(pace.warmup);
-        let before = Snapshot::begin(device, crowd.clock, || crowd.counters());
+        let before = Snapshot::begin(device, crowd.clock, &known, || crowd.counters());
         sleep(pace.turn);
-        let after = Snapshot::end(device, crowd.clock, || crowd.counters());
+        let after = Snapshot::end(device, crowd.clock, &mut known, || crowd.counters());
         crowd.enter(Phase::Rest);
         self.wait_for_rest(PATIENCE)?;
         let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
@@ -359,12 +362,13 @@ fn by_the_alarm(
             "not all of its tasks were started within {PATIENCE:?}; its threads were left behind"
         );
     }
+    let mut known = Workers::find();
     pace.start(job.warmup, job.measured);
     crowd.begin_at(pace.wait_for_start(), job.measured);
     pace.sleep_through_warmup();
-    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
     let backlog = pace.sleep_through_stretch();
-    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    let after = Snapshot::end(device, job.clock, &mut known, || crowd.counters());
     // Tasks end when the schedule is over, which is soon.
     let effective = runner.end(PATIENCE)?;
     let mut timed = crowd.timed();
@@ -386,15 +390,16 @@ fn synced_at_end(
     device: &DeviceMeter,
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
+    let mut known = Workers::find();
     ground.sync()?;
     crowd.begin(job.measured);
-    let before = Snapshot::begin(device, job.clock, || crowd.counters());
+    let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
     let (runner, _all_ready) = start(strategy, job, crowd)?;
     sleep(job.measured);
     crowd.enter(Phase::Stop);
     let effective = runner.end(patience)?;
     ground.sync()?;
-    let after = Snapshot::end(device, job.clock, || crowd.counters());
+    let after = Snapshot::end(device, job.clock, &mut known, || crowd.counters());
     let sample_every = crowd.sample_every();
     let stretch = Stretch::between(&before, &after, crowd.timed(), effective, sample_every);
     Ok(crowd.told(stretch))

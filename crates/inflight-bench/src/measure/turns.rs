@@ -22,6 +22,7 @@ use crate::measure::meter::Meter;
 use crate::measure::run::{Place, Running, Stage, Stretch, drive, length_of, shuffle};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::device_work_of_both;
+use crate::measure::workers::Workers;
 use crate::measure::{crew, tasks};
 use crate::strategy::tasks::Runtime;
 use crate::strategy::{Job, Lane, Modes, Way};
@@ -269,13 +270,14 @@ impl Open<'_> {
     /// One turn of one lane on this thread.
     fn turn(&self, lane: &mut dyn Lane, meter: &mut Meter) -> Result<Stretch> {
         let (device, clock) = (&self.place.device, self.job.clock);
+        let mut known = Workers::find();
         let until_ns = clock.now_ns() + length_of(self.pace.warmup);
         drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)?;
         lane.settle(meter);
-        let before = Snapshot::begin(device, clock, || meter.counters);
+        let before = Snapshot::begin(device, clock, &known, || meter.counters);
         let until_ns = clock.now_ns() + length_of(self.pace.turn);
         drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)?;
-        let mut after = Snapshot::end(device, clock, || meter.counters);
+        let mut after = Snapshot::end(device, clock, &mut known, || meter.counters);
         lane.settle(meter);
         after.counters.syscalls = meter.counters.syscalls;
         let stretch = Stretch::between(&before, &after, None, Modes::new(), 1);
@@ -296,6 +298,7 @@ mod tests {
 
     use super::*;
     use crate::measure::ground::Ground;
+    use crate::measure::snapshot;
     use crate::measure::tasks::run_to_end;
     use crate::measure::usage::DeviceMeter;
     use crate::plan::PlannedCell;
@@ -504,6 +507,33 @@ mod tests {
             let mut cells = both.iter().map(|running| &running.cell);
             assert!(cells.all(|cell| cell.rounds.is_empty() && cell.turns.is_empty()));
         }
+    }
+
+    #[test]
+    fn a_lane_is_driven_between_the_look_for_workers_and_its_turn() {
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 30);
+        let course = Open {
+            lanes: &[],
+            job: &Job::of(&work),
+            place: &Place {
+                device: DeviceMeter::open(None),
+                ground: Ground::new(&profile, &[]),
+            },
+            pace: Pace {
+                warmup: Duration::from_micros(100),
+                turn: Duration::from_micros(100),
+                turns: 1,
+            },
+            sample_every: 1,
+        };
+        let (mut lane, mut meter) = (
+            snapshot::tests::Noting::default(),
+            Meter::new(course.job.clock),
+        );
+        let stretch = course.turn(&mut lane, &mut meter).unwrap();
+        assert!(stretch.counters.ops > 0);
+        lane.check();
     }
 
     #[test]
