@@ -148,9 +148,14 @@ fn clean_up(directory: &Path, progress: &Progress) {
         ));
     }
     if let Some(pid) = leftover::neighbour(directory) {
+        // In a container, or on another machine, processes have numbers of their own.
+        let known = match leftover::is_another(pid) {
+            true => format!("process {pid}"),
+            false => format!("process {pid} elsewhere"),
+        };
         progress.say(&format!(
-            "another run works in {} (process {pid}): each slows the other down, so that figures \
-             of neither are those of the disk",
+            "another run works in {} ({known}): each slows the other down, so that figures of \
+             neither are those of the disk",
             directory.display()
         ));
     }

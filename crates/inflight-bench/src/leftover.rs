@@ -1,13 +1,13 @@
 //! Test files that an earlier run could not remove, because it was killed.
 //!
 //! A file is taken for one only if everything fits: its name, what it begins with, that it is an
-//! ordinary file of this user, that its process is gone, and that nobody holds its lock.
+//! ordinary file of this user, and that nobody holds its lock.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::scratch::{MAGIC, SUFFIX};
@@ -38,36 +38,66 @@ pub(crate) fn find(directory: &Path) -> Vec<Leftover> {
     entries.filter_map(|entry| examine(&entry.path())).collect()
 }
 
-/// Another process that has a test file in a directory, if one has.
+/// Another run that has a test file in a directory: which process it is, as it counts them itself.
 pub(crate) fn neighbour(directory: &Path) -> Option<libc::pid_t> {
-    let own = libc::pid_t::try_from(std::process::id()).ok();
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut pids = entries.filter_map(|entry| pid_in(entry.file_name().to_str()?));
-    pids.find(|pid| Some(*pid) != own && process_exists(*pid))
+    let mut pids = entries.filter_map(|entry| {
+        let pid = pid_in(entry.file_name().to_str()?)?;
+        is_in_use(&entry.path(), pid).then_some(pid)
+    });
+    pids.next()
 }
 
+/// Whether a process of this number is there for us, and is not this one.
+pub(crate) fn is_another(pid: libc::pid_t) -> bool {
+    let own = libc::pid_t::try_from(std::process::id()).ok();
+    own != Some(pid) && process_exists(pid)
+}
+
+/// Whether somebody holds the lock of a test file.
+fn is_in_use(path: &Path, pid: libc::pid_t) -> bool {
+    let refused = match open(path) {
+        Ok(file) if !begins_with_magic(&file) => return false,
+        Ok(file) => lock(&file).err(),
+        Err(error) => Some(error),
+    };
+    refused.is_some_and(|error| match error.kind() {
+        ErrorKind::WouldBlock => true,
+        ErrorKind::NotFound => false,
+        // A file of another user, or a file system without locks: the number has to do.
+        _ => is_another(pid),
+    })
+}
+
+/// The lock decides, which ends with its process. The number of the process does not: in a
+/// container the next run often has the same one, and elsewhere some other program may have it.
 fn examine(path: &Path) -> Option<Leftover> {
-    let pid = pid_in(path.file_name()?.to_str()?)?;
-    if process_exists(pid) {
-        return None;
-    }
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)
-        .ok()?;
+    pid_in(path.file_name()?.to_str()?)?;
+    let file = open(path).ok()?;
     let metadata = file.metadata().ok()?;
     // SAFETY: takes no argument and cannot fail.
     let user = unsafe { libc::geteuid() };
-    let mut magic = [0; MAGIC.len()];
-    let ours = metadata.is_file() && metadata.uid() == user && lock(&file);
-    let proven = ours && file.read_exact(&mut magic).is_ok() && magic == *MAGIC;
+    let ours = metadata.is_file() && metadata.uid() == user;
+    // Looked at before, so that a file that has only just been made can be locked by who made it;
+    // and after, because one that is kept is another's from then on.
+    let is_left = || begins_with_magic(&file);
+    let proven = ours && is_left() && lock(&file).is_ok() && is_left();
     proven.then(|| Leftover {
         path: path.to_owned(),
         size_bytes: metadata.len(),
         file,
     })
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.read(true).open(path)
+}
+
+fn begins_with_magic(file: &File) -> bool {
+    let mut begin = [0; MAGIC.len()];
+    file.read_exact_at(&mut begin, 0).is_ok() && begin == *MAGIC
 }
 
 /// The process in a name of the form `inflight-<pid>-<seed>.inflight-scratch`.
@@ -85,9 +115,12 @@ fn process_exists(pid: libc::pid_t) -> bool {
 }
 
 /// Takes the lock of a file if nobody has it; it goes when the file is closed, also by a kill.
-pub(crate) fn lock(file: &File) -> bool {
+pub(crate) fn lock(file: &File) -> io::Result<()> {
     // SAFETY: a call on an open descriptor; no memory is involved.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]
@@ -117,8 +150,7 @@ mod tests {
 
     #[test]
     fn anything_that_does_not_fit_is_left_alone() {
-        let living = format!("inflight-{}-7{SUFFIX}", std::process::id());
-        let wrong: [(&str, &[u8]); 5] = [
+        let wrong: [(&str, &[u8]); 4] = [
             ("inflight-2000000000-x.inflight-scratch", MAGIC),
             ("inflight-2000000000-7.data", MAGIC),
             (
@@ -126,7 +158,6 @@ mod tests {
                 b"the diary of somebody, longer than sixty-four bytes, truly so, yes",
             ),
             (NAME, b""),
-            (&living, MAGIC),
         ];
         for (name, content) in wrong {
             let (directory, _) = with_file(name, content);
@@ -134,26 +165,51 @@ mod tests {
         }
     }
 
+    /// Names with numbers of processes that are there: this one and the first.
+    fn living() -> [String; 2] {
+        [std::process::id(), 1].map(|pid| format!("inflight-{pid}-7{SUFFIX}"))
+    }
+
     #[test]
-    fn another_run_in_the_directory_is_found_by_its_process() {
-        // The first process is always there, and is none of ours.
-        let (directory, _) = with_file("inflight-1-7.inflight-scratch", MAGIC);
-        assert_eq!(neighbour(directory.path()), Some(1));
-        let own = format!("inflight-{}-7{SUFFIX}", std::process::id());
-        for name in [&own, NAME, "inflight-1-7.data"] {
-            let (directory, _) = with_file(name, MAGIC);
+    fn a_file_is_left_over_whoever_has_the_number_of_its_process_now() {
+        for name in living() {
+            let (directory, path) = with_file(&name, MAGIC);
             assert_eq!(neighbour(directory.path()), None, "{name}");
+            let found = find(directory.path());
+            assert_eq!(found.len(), 1, "{name}");
+            found
+                .into_iter()
+                .for_each(|leftover| leftover.remove().unwrap());
+            assert!(!path.exists(), "{name}");
         }
     }
 
     #[test]
-    fn a_locked_file_is_in_use() {
-        let (directory, path) = with_file(NAME, MAGIC);
+    fn a_locked_file_is_in_use_whatever_the_number_of_its_process() {
+        let [own, first] = living();
+        for name in [&own, &first, NAME] {
+            let (directory, path) = with_file(name, MAGIC);
+            let holder = File::open(path).unwrap();
+            lock(&holder).unwrap();
+            assert!(find(directory.path()).is_empty(), "{name}");
+            assert_eq!(neighbour(directory.path()), pid_in(name), "{name}");
+            drop(holder);
+            assert_eq!(neighbour(directory.path()), None, "{name}");
+            assert_eq!(find(directory.path()).len(), 1, "{name}");
+        }
+        let (directory, path) = with_file("inflight-1-7.data", MAGIC);
         let holder = File::open(path).unwrap();
-        assert!(lock(&holder));
+        lock(&holder).unwrap();
+        assert_eq!(neighbour(directory.path()), None);
+    }
+
+    #[test]
+    fn who_has_just_made_a_file_can_lock_it_while_others_look() {
+        let (directory, path) = with_file(NAME, b"");
+        let looked = open(&path).unwrap();
+        assert!(!begins_with_magic(&looked));
         assert!(find(directory.path()).is_empty());
-        drop(holder);
-        assert_eq!(find(directory.path()).len(), 1);
+        lock(&looked).unwrap();
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::exit::refused;
 use crate::leftover::lock;
@@ -88,9 +88,8 @@ impl Scratch {
         live.push(path.clone());
         drop(live);
         let scratch = Self { path, file };
-        if !lock(&scratch.file) {
-            bail!("{} cannot be locked", scratch.path.display());
-        }
+        lock(&scratch.file)
+            .with_context(|| format!("{} cannot be locked", scratch.path.display()))?;
         Ok(scratch)
     }
 

@@ -159,12 +159,35 @@ fn what_a_killed_run_left_is_removed_by_the_next_one() {
 }
 
 #[test]
+fn what_a_killed_run_left_is_removed_whoever_has_its_number_now() {
+    let directory = directory();
+    let mut running = Running::start(&mut long(directory.path()));
+    running.wait_for("round 1/4000");
+    running.signal(libc::SIGKILL);
+    running.end();
+    let files = scratch_files(directory.path());
+    // The first process is always there, and in a container it is the next run.
+    let left = directory.path().join("inflight-1-7.inflight-scratch");
+    std::fs::rename(&files[0], &left).unwrap();
+    let next = run(directory.path(), &[SMALL, &["--strategy", "null"]].concat());
+    let told = stderr(&next);
+    assert!(told.contains("left over"), "{told}");
+    assert!(!told.contains("another run"), "{told}");
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
 fn a_run_in_progress_is_left_alone() {
     let directory = directory();
     let mut running = Running::start(&mut long(directory.path()));
     running.wait_for("round 1/4000");
     let other = run(directory.path(), &[SMALL, &["--strategy", "null"]].concat());
     assert!(!stderr(&other).contains("left over"), "{}", stderr(&other));
+    assert!(
+        stderr(&other).contains("another run works"),
+        "{}",
+        stderr(&other)
+    );
     running.signal(libc::SIGINT);
     assert_eq!(running.end().status.code(), Some(130));
     assert!(scratch_files(directory.path()).is_empty());
