@@ -64,7 +64,10 @@ pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
     match dispatch(cli::parse(&known), &known) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            anstream::eprintln!("inflight: {error:#}");
+            // What a record or a name contains is not to control the terminal.
+            let told = format!("{error:#}");
+            let told = told.replace(|letter: char| letter.is_control() && letter != '\n', " ");
+            anstream::eprintln!("inflight: {told}");
             ExitCode::from(exit::code_of(&error))
         }
     }

@@ -103,10 +103,12 @@ fn wanted(cell: &Cell) -> String {
 fn filled_in(cell: &Cell, profile: &ProfileSummary) -> String {
     let direct = if profile.direct { "Required" } else { "Off" };
     let workers = match cell.strategy.as_str() {
-        "inflight-async-1" => "1".to_owned(),
+        "inflight-async-1" => 1,
         _ => {
+            // A record may come from anywhere: nothing of it but a number becomes code.
             let told = cell.effective.get("worker-threads");
-            told.cloned().unwrap_or_else(|| cell.threads.to_string())
+            let told = told.and_then(|told| told.parse::<u32>().ok());
+            told.filter(|workers| *workers > 0).unwrap_or(cell.threads)
         }
     };
     let constants = [
@@ -114,7 +116,7 @@ fn filled_in(cell: &Cell, profile: &ProfileSummary) -> String {
         ("DIRECT", format!("Direct::{direct}")),
         ("DEPTH", cell.depth.to_string()),
         ("THREADS", cell.threads.to_string()),
-        ("WORKERS", workers),
+        ("WORKERS", workers.to_string()),
     ];
     let mut text = String::new();
     for line in program(cell).lines() {
@@ -128,8 +130,10 @@ fn filled_in(cell: &Cell, profile: &ProfileSummary) -> String {
     text
 }
 
-/// Sentences as comment lines of at most 100 columns; a record's line breaks end nothing.
+/// Sentences as comment lines of at most 100 columns; a record's line breaks end nothing, and what
+/// would control a terminal becomes a space.
 fn comment(text: &str) -> String {
+    let text = text.replace(char::is_control, " ");
     let mut lines = String::new();
     let mut line = "//".to_owned();
     for word in text.split_whitespace() {

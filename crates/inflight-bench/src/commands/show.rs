@@ -27,7 +27,11 @@ pub(crate) struct Flags {
     record: Option<PathBuf>,
 
     /// Print the program that does what the verdict recommends, instead of the result.
-    #[arg(long, value_name = "LANGUAGE")]
+    #[arg(
+        long,
+        value_name = "LANGUAGE",
+        conflicts_with_all = ["export_json", "export_csv", "export_markdown", "report"]
+    )]
     code: Option<Language>,
 
     /// The profile whose verdict --code follows, instead of the first one.

@@ -114,3 +114,58 @@ fn a_profile_that_is_not_there_or_has_no_verdict_has_no_program() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("// Nothing was measured"), "{text}");
 }
+
+#[test]
+fn nothing_of_a_record_but_numbers_becomes_code_and_nothing_controls_the_terminal() {
+    let directory = directory();
+    let path = only(directory.path(), &["inflight-async"], 128);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut record: inflight_report::Record = serde_json::from_str(&text).unwrap();
+    let told = |workers: &str, record: &mut inflight_report::Record| {
+        let effective = &mut record.cells[0].effective;
+        effective.insert("worker-threads".to_owned(), workers.to_owned());
+        std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
+        let (code, text) = printed(&path, &[]);
+        assert_eq!(code, Some(0), "{text}");
+        text
+    };
+    assert!(told("7", &mut record).contains("const WORKERS: u32 = 7;"));
+    let own = format!("const WORKERS: u32 = {};", record.cells[0].threads);
+    for hostile in ["1;\nfn evil() {}\nconst X: u32 = 1", "1 + evil()", "", "0"] {
+        let text = told(hostile, &mut record);
+        assert!(text.contains(&own) && !text.contains("evil"), "{text}");
+    }
+    let profile = record.cells[0].profile.clone();
+    for summary in &mut record.profiles {
+        summary.title = "reads\x1b[2J\u{9b}31m\rfn evil() {}".to_owned();
+    }
+    let text = told("1", &mut record);
+    let controls = |letter: char| letter.is_control() && letter != '\n';
+    assert!(!text.contains(controls), "{text:?}");
+    assert!(text.starts_with("// reads [2J 31m fn evil() {}"), "{text}");
+    // Nor by way of an error.
+    record.profiles.retain(|summary| summary.name == profile);
+    record.profiles[0].name += "\x1b[2J";
+    std::fs::write(&path, serde_json::to_string(&record).unwrap()).unwrap();
+    let (code, text) = printed(&path, &["--profile", "nonsense"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(!text.contains(controls), "{text:?}");
+}
+
+#[test]
+fn a_program_is_not_asked_for_together_with_a_file() {
+    let directory = directory();
+    let path = only(directory.path(), &["pread"], 1);
+    for flag in [
+        "--export-json",
+        "--export-csv",
+        "--export-markdown",
+        "--report",
+    ] {
+        let file = directory.path().join("file");
+        let (code, told) = printed(&path, &[flag, file.to_str().unwrap()]);
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains("--code") && told.contains(flag), "{told}");
+        assert!(!file.exists());
+    }
+}
