@@ -5,8 +5,8 @@ mod inputs;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -146,13 +146,25 @@ fn try_to_make(file: &Path) -> io::Result<()> {
     if is_special(file) {
         return Ok(());
     }
-    let beside = beside(&resolved(file));
-    match File::create_new(&beside) {
-        Ok(_) => fs::remove_file(beside),
+    let target = resolved(file);
+    match make_beside(&target) {
+        Ok((_, beside)) => {
+            fs::remove_file(beside)?;
+            try_name(&target)
+        }
         Err(error) => {
-            let opened = OpenOptions::new().write(true).open(file);
+            let opened = open_existing(file);
             opened.map(drop).map_err(|_| error)
         }
+    }
+}
+
+/// Makes a file of this name and removes it, if there is none: a name may be too long, for example.
+fn try_name(target: &Path) -> io::Result<()> {
+    match File::create_new(target) {
+        Ok(_) => fs::remove_file(target),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -191,31 +203,67 @@ fn replace(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
         return write_over(file, text, inputs);
     }
     let target = resolved(file);
-    let beside = beside(&target);
-    let made = match File::create_new(&beside) {
+    let (made, beside) = match make_beside(&target) {
         Ok(made) => made,
         // A file may be writable in a directory that is not.
         Err(_) if file.exists() => return write_over(file, text, inputs),
         Err(error) => return Err(error.into()),
     };
-    let filled = fill(made, &target, text).and_then(|()| fs::rename(&beside, &target));
-    if filled.is_err() {
-        // That it could not be filled is the error to tell.
-        _ = fs::remove_file(beside);
+    let filled = fill(made, &target, text);
+    let replaced = filled.and_then(|()| fs::rename(&beside, &target));
+    let Err(error) = replaced else {
+        return Ok(());
+    };
+    // That it could not be written is the error to tell.
+    _ = fs::remove_file(beside);
+    match error.kind() {
+        // A file that is mounted, as those of containers are, stays where it is.
+        ErrorKind::ResourceBusy => write_over(file, text, inputs),
+        _ => Err(error.into()),
     }
-    Ok(filled?)
 }
 
 /// Writes to what is there, unless it may not be overwritten.
 fn write_over(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
-    let mut opened = OpenOptions::new().write(true).open(file)?;
+    let special = is_special(file);
+    let mut opened = match special {
+        true => OpenOptions::new().write(true).open(file)?,
+        false => open_existing(file)?,
+    };
     // What is open stays what it is, whatever its name leads to by now.
     let found = opened.metadata()?;
     inputs.refuse_found(file, &found)?;
-    if found.is_file() {
-        opened.set_len(0)?;
+    let written = match special {
+        true => opened.write_all(text.as_bytes()),
+        false => overwrite(&opened, found.len(), text.as_bytes()),
+    };
+    Ok(written?)
+}
+
+fn open_existing(file: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(file)
+}
+
+/// Overwrites an open file. It keeps what it has if there is no room for more: what takes room is
+/// written first, behind that.
+fn overwrite(file: &File, old_bytes: u64, text: &[u8]) -> io::Result<()> {
+    let over = usize::try_from(old_bytes).unwrap_or(usize::MAX);
+    let (over, beyond) = text.split_at(over.min(text.len()));
+    let mut old = vec![0; over.len()];
+    file.read_exact_at(&mut old, 0)?;
+    let bytes = u64::try_from(text.len()).map_err(io::Error::other)?;
+    let written = file
+        .write_all_at(beyond, old_bytes.min(bytes))
+        .and_then(|()| file.sync_data())
+        .and_then(|()| file.write_all_at(over, 0))
+        .and_then(|()| file.set_len(bytes))
+        .and_then(|()| file.sync_data());
+    if written.is_err() {
+        // That it could not be written is the error to tell.
+        _ = file.write_all_at(&old, 0);
+        _ = file.set_len(old_bytes);
     }
-    Ok(opened.write_all(text.as_bytes())?)
+    written
 }
 
 /// Gives a new file its text, and the permissions of the one that it replaces.
@@ -227,10 +275,19 @@ fn fill(mut made: File, target: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// The name that a file has until it is whole.
-fn beside(target: &Path) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    target.with_file_name(format!(".{name}.{}.part", process::id()))
+/// Makes a file beside another, which has another name until it is whole: a short one, because that
+/// of the other may be as long as a name can be.
+fn make_beside(target: &Path) -> io::Result<(File, PathBuf)> {
+    let mut number = 0;
+    loop {
+        let beside = target.with_file_name(format!(".inflight-{}-{number}.part", process::id()));
+        match File::create_new(&beside) {
+            Ok(made) => return Ok((made, beside)),
+            // A process of this number was killed, or is in another container.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && number < 99 => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Where a file is, or would be, without symbolic links.

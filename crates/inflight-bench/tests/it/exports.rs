@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::doctor::{can, is_root};
 use crate::support::{Zram, bench, directory, inflight, scratch_files, stderr};
 
 /// The shortest measurement.
@@ -234,4 +235,91 @@ fn a_name_that_leads_to_a_file_goes_on_doing_so() {
     assert!(fs::read_to_string(&file).unwrap().contains("pread"));
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o640);
+}
+
+#[test]
+fn a_name_may_be_as_long_as_names_can_be_and_a_longer_one_is_told_before() {
+    let directory = directory();
+    let named = |length: usize| {
+        let file = directory.path().join("x".repeat(length));
+        let output = measure(directory.path(), &["--export-csv", file.to_str().unwrap()]);
+        (output.status.code(), stderr(&output), file.exists())
+    };
+    let (code, told, made) = named(255);
+    assert!(code == Some(0) && made, "{told}");
+    let (code, told, made) = named(256);
+    assert!(code == Some(2) && !made, "{told}");
+    assert!(told.contains("File name too long"), "{told}");
+    assert!(!told.contains("writing"), "{told}");
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_is_overwritten_if_there_is_room_and_else_kept() {
+    use std::os::unix::fs::PermissionsExt;
+    let test = "a_file_that_cannot_be_replaced_is_overwritten_if_there_is_room_and_else_kept";
+    let powerless = ["--bounding-set", "-dac_override"];
+    if is_root() && !can(test, "setpriv", &[&powerless[..], &["true"]].concat()) {
+        return;
+    }
+    let directory = directory();
+    let file = directory.path().join("file");
+    let fixed = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(directory.path(), mode).unwrap();
+    };
+    // A file may not become longer than some blocks of 512 or 1,024 bytes.
+    let small = "trap '' XFSZ; ulimit -f 1; exec";
+    let export = |begin: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{begin} \"$@\""), "sh"]);
+        if is_root() {
+            command.arg("setpriv").args(powerless);
+        }
+        command.arg(inflight().get_program());
+        command.arg("show").arg(kept_record());
+        command.arg("--export-json").arg(&file).output().unwrap()
+    };
+    for old in ["an old record", &"long ".repeat(1 << 20)] {
+        fs::write(&file, old).unwrap();
+        fixed(0o555);
+        let full = export(small);
+        let kept = fs::read_to_string(&file).unwrap() == old;
+        let written = export("exec");
+        fixed(0o755);
+        assert_eq!(full.status.code(), Some(1), "{}", stderr(&full));
+        assert!(stderr(&full).contains("File too large"));
+        assert!(kept, "the old file is gone");
+        assert_eq!(written.status.code(), Some(0), "{}", stderr(&written));
+        let shown = inflight().arg("show").arg(&file).output().unwrap();
+        assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+        let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_mounted_is_overwritten() {
+    let test = "a_file_that_is_mounted_is_overwritten";
+    if !is_root() || !can(test, "unshare", &["--mount", "true"]) {
+        println!("skipped: {test}: needs root and a mount of its own");
+        return;
+    }
+    let directory = directory();
+    let (file, behind) = (
+        directory.path().join("file"),
+        directory.path().join("behind"),
+    );
+    for path in [&file, &behind] {
+        fs::write(path, "old").unwrap();
+    }
+    let mounted = "mount --bind \"$1\" \"$2\"; exec \"$0\" show \"$3\" --export-csv \"$2\"";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", mounted])
+        .arg(inflight().get_program())
+        .args([&behind, &file, &kept_record()])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(fs::read_to_string(&behind).unwrap().contains("pread"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
 }
