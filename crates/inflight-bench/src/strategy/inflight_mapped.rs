@@ -14,6 +14,7 @@ use ::inflight::fs::{File, OpenOptions};
 use anyhow::{Context, Result};
 
 use super::inflight::with_files;
+use super::mmap::check_lengths;
 use super::pread::Pread;
 use super::threads::Threads;
 use super::{Body, Job, Modes, Shape, Strategy, Way, modes};
@@ -71,6 +72,8 @@ impl Strategy for InflightMapped {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    // The promise that nobody changes the file would be broken.
+    check_lengths(job)?;
     with_files(job, body, |engine| match job.depth {
         1 => shared(engine, job.paths),
         // A queue may have an engine of its own.

@@ -3,15 +3,17 @@
 //! The mapping is made before the measurement and shared by all threads, as a program would that
 //! keeps it; it is populated, unless the page cache is to be cold. The block is copied into a
 //! buffer, because the other strategies deliver bytes too. A mapping reports no I/O errors: a
-//! block that cannot be read ends the program with SIGBUS.
+//! block that cannot be read ends the program with SIGBUS. A file that has become shorter is
+//! noticed before each stretch, and not mapped; one that does so during a stretch is not noticed.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use inflight_report::record::Access;
 
 use super::arena::Arena;
@@ -67,9 +69,39 @@ fn populated(work: &Work) -> bool {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    check_lengths(job)?;
     let maps = shared(job).context("a file cannot be mapped")?;
     let block = Arena::of(job.work, 1);
     OneByOne::new(job, Copy { maps, block }).lend(job, body)
+}
+
+/// Refuses files that have become shorter than what is read of them: whoever reads the map of what
+/// is no longer there is ended by a signal, and with it the whole run.
+pub(super) fn check_lengths(job: &Job<'_>) -> Result<()> {
+    let wanted_bytes = job.work.file_bytes;
+    for &fd in job.fds {
+        let found_bytes = length_of(fd).context("a file cannot be examined")?;
+        if let Some(found_bytes) = found_bytes.filter(|found_bytes| *found_bytes < wanted_bytes) {
+            bail!(
+                "the file has become shorter than what is read of it ({found_bytes} of \
+                 {wanted_bytes} bytes): to read a map of it would end the program (SIGBUS)"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// How long a file is now; devices tell of no length here, and keep theirs.
+fn length_of(fd: RawFd) -> io::Result<Option<u64>> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is to writable memory of the right type, for this call only.
+    if unsafe { libc::fstat(fd, found.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so the kernel has filled the structure.
+    let found = unsafe { found.assume_init() };
+    let is_file = found.st_mode & libc::S_IFMT == libc::S_IFREG;
+    Ok(is_file.then(|| u64::try_from(found.st_size).unwrap_or(0)))
 }
 
 /// The maps of all files of a stretch.
@@ -171,5 +203,47 @@ impl Perform for Copy {
     #[inline]
     fn block(&mut self, bytes: usize) -> &mut [u8] {
         self.block.block(0, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::profile::load;
+    use crate::strategy::inflight_mapped::InflightMapped;
+
+    #[test]
+    fn a_file_that_has_become_shorter_is_not_mapped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let profile = load(&["cached-random-read".to_owned()]).unwrap().remove(0);
+        let work = profile.work(1 << 20);
+        let job = Job {
+            fds: &[file.as_file().as_raw_fd()],
+            paths: &[PathBuf::from(file.path())],
+            ..Job::of(&work)
+        };
+        let tried = |strategy: &dyn Strategy, job: &Job<'_>| {
+            let Way::Lanes(with_lane) = strategy.way() else {
+                unreachable!("it has lanes");
+            };
+            with_lane(job, &mut |_| Ok(()))
+        };
+        for strategy in [&Mmap as &dyn Strategy, &InflightMapped] {
+            for whole in [1 << 20, (1 << 20) + 5] {
+                file.as_file().set_len(whole).unwrap();
+                tried(strategy, &job).unwrap();
+            }
+            file.as_file().set_len((1 << 20) - 1).unwrap();
+            let told = tried(strategy, &job).unwrap_err().to_string();
+            assert!(told.contains("shorter"), "{told}");
+            assert!(told.contains("1048575 of 1048576 bytes"), "{told}");
+        }
+        // What has no length of its own is not shorter.
+        let device = File::open("/dev/null").unwrap();
+        assert_eq!(length_of(device.as_raw_fd()).unwrap(), None);
     }
 }
