@@ -143,6 +143,13 @@ fn what_is_no_record_or_too_few_is_a_usage_error() {
     let output = run(&["show"], &[&nothing]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot be read"));
+    let large = directory.path().join("large.json");
+    let sparse = std::fs::File::create(&large).unwrap();
+    sparse.set_len((1 << 30) + 1).unwrap();
+    let output = run(&["show"], &[&large]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = stderr(&output);
+    assert!(told.contains("more than 1 GiB"), "{told}");
     let cut = directory.path().join("cut.json");
     let whole = std::fs::read_to_string(old()).unwrap();
     for (written, told) in [
