@@ -4,8 +4,9 @@
 //! [`crate::stats`]; how a figure is written, in `units`.
 
 use crate::histogram;
-use crate::record::{Cell, Latency, Round};
+use crate::record::{Cell, Latency, ProfileSummary, Round};
 use crate::stats::{median, rate};
+use crate::strategy::NULL;
 
 /// Median over rounds of operations per second; `None` if no round completed anything.
 #[must_use]
@@ -80,6 +81,19 @@ pub fn written_share(cell: &Cell) -> Option<f64> {
     });
     let bytes = sum(cell, |round| round.bytes);
     (known && bytes > 0.0).then(|| written / bytes)
+}
+
+/// The share of its bytes that the device served, took, or both: what a profile is about. What does
+/// no I/O has none.
+#[must_use]
+pub fn disk_share(cell: &Cell, profile: &ProfileSummary) -> Option<f64> {
+    let (read, written) = (device_share(cell), written_share(cell));
+    let share = match (profile.access.reads(), profile.access.writes()) {
+        (true, true) => read.zip(written).map(|(read, written)| read + written),
+        (true, false) => read,
+        (false, _) => written,
+    };
+    share.filter(|_| cell.strategy != NULL)
 }
 
 /// Operations that delivered other bytes than were written, over all rounds.

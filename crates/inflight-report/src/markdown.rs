@@ -1,7 +1,7 @@
 //! Tables for pull requests and pages: the figures of the screen, as Markdown.
 
 use crate::compare::Comparison;
-use crate::compare::limit::{Checked, Limit};
+use crate::compare::limit::{Checked, Held, Limit};
 use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
@@ -120,20 +120,23 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64) -> String {
 
 /// What became of limits.
 #[must_use]
-pub fn limits(checked: &[(&Limit, Vec<Checked<'_>>)]) -> String {
+pub fn limits(all: &[(&Limit, Held<'_>)]) -> String {
     let mut text = String::new();
-    for (limit, cells) in checked {
+    for (limit, held) in all {
         let limit = escaped(&limit.text);
-        let failed = cells.iter().filter(|cell| !cell.kept);
-        let lines = failed.map(|Checked { cell, figure, .. }| {
+        let failed = held.checked.iter().filter(|cell| !cell.kept);
+        for Checked { cell, figure, .. } in failed {
             let (cell, figure) = (escaped(&cell.id), escaped(figure));
-            format!("- **not kept**: {limit}: {cell}: {figure}\n")
-        });
-        let lines: String = lines.collect();
-        text += &match lines.is_empty() {
-            true => format!("- {limit}: kept by all {} cells\n", cells.len()),
-            false => lines,
-        };
+            text += &format!("- **not kept**: {limit}: {cell}: {figure}\n");
+        }
+        if held.is_kept() {
+            text += &format!("- {limit}: {}\n", compare::kept_by(held));
+        }
+    }
+    for (cells, why) in compare::left_out(all) {
+        let ids: Vec<String> = cells.iter().map(|cell| escaped(&cell.id)).collect();
+        let (count, ids, why) = (cells.len(), ids.join(", "), escaped(&why));
+        text += &format!("- left out: {count} without a round: {ids}: {why}\n");
     }
     text
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use inflight_report::compare::Comparison;
-use inflight_report::compare::limit::{Checked, Limit};
+use inflight_report::compare::limit::{Held, Limit};
 use inflight_report::{Record, markdown, text};
 
 use super::load;
@@ -35,7 +35,9 @@ pub(crate) struct Flags {
     threshold: f64,
 
     /// A limit for the newer records: [strategy=S,depth=N,..:]FIGURE<VALUE, or <=, >, >=. FIGURE is
-    /// p50, p90, p99, p99.9, p99.99, max, iops, bandwidth, cpu, calls, disk or errors.
+    /// p50, p90, p99, p99.9, p99.99, max, iops, bandwidth, cpu, calls, disk or errors. Without a
+    /// selector it is for every row that was measured; one that does not count breaks it, unless
+    /// it is of disk or errors.
     #[arg(long, value_name = "LIMIT", value_parser = Limit::parse)]
     assert: Vec<Limit>,
 
@@ -121,17 +123,15 @@ impl Shown {
     }
 
     fn add_limits(&mut self, flags: &Flags, path: &Path, record: &Record) -> Result<()> {
-        let mut checked: Vec<(&Limit, Vec<Checked<'_>>)> = Vec::new();
+        let mut all: Vec<(&Limit, Held<'_>)> = Vec::new();
         for limit in &flags.assert {
             let path = path.display();
-            let cells = limit.check(record);
-            let cells = cells.map_err(|why| usage(format!("{path}: {why}")))?;
-            checked.push((limit, cells));
+            let held = limit.check(record);
+            all.push((limit, held.map_err(|why| usage(format!("{path}: {why}")))?));
         }
-        let kept = |(_, cells): &(&Limit, Vec<Checked<'_>>)| cells.iter().all(|cell| cell.kept);
-        self.worse |= !checked.iter().all(kept);
-        self.text += &text::limits(&checked, &record.profiles, style());
-        self.markdown += &markdown::limits(&checked);
+        self.worse |= !all.iter().all(|(_, held)| held.is_kept());
+        self.text += &text::limits(&all, &record.profiles, style());
+        self.markdown += &markdown::limits(&all);
         Ok(())
     }
 }

@@ -1,12 +1,14 @@
 //! Limits that figures have to keep, as `p99<200us` or `strategy=inflight,depth=32:iops>=50k`.
 //!
-//! A figure that is not known does not keep its limit: what can not be shown must not pass.
+//! A figure that is not known does not keep its limit: what can not be shown must not pass. Nor
+//! does a cell that was measured and does not count, unless what is asked is what tells so: its
+//! errors, and the share of the disk.
 
-use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, failures, iops};
-use crate::figures::{mib_per_second, percentile};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, iops};
+use crate::figures::{mib_per_second, percentile, wrong};
 use crate::open;
 use crate::ranking::Ranking;
-use crate::record::{Cell, Record};
+use crate::record::{Cell, ProfileSummary, Record};
 use crate::strategy::is_judged;
 use crate::units::{count, nanos, percent};
 
@@ -30,6 +32,24 @@ pub struct Checked<'a> {
     pub figure: String,
     /// Whether the limit is kept.
     pub kept: bool,
+}
+
+/// What a limit says about a record.
+#[derive(Clone, Debug, Default)]
+pub struct Held<'a> {
+    /// The cells that are held to it.
+    pub checked: Vec<Checked<'a>>,
+    /// The cells that have no round and that nobody named, with the reason: they have nothing to
+    /// be held to a limit.
+    pub left_out: Vec<(&'a Cell, String)>,
+}
+
+impl Held<'_> {
+    /// Whether every cell keeps the limit.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.checked.iter().all(|checked| checked.kept)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +138,16 @@ impl Metric {
         }
     }
 
-    fn of(self, cell: &Cell) -> Option<f64> {
+    /// Whether it means something also of a cell that does not count: it is what tells so.
+    fn is_of_every_cell(self) -> bool {
+        match self {
+            Self::Errors | Self::Disk => true,
+            Self::Latency(_) | Self::Max | Self::Iops => false,
+            Self::Bandwidth | Self::Cpu | Self::Calls => false,
+        }
+    }
+
+    fn of(self, cell: &Cell, profile: &ProfileSummary) -> Option<f64> {
         match self {
             Self::Latency(quantile) => {
                 percentile(cell.latency.as_ref()?, quantile).map(|ns| ns as f64)
@@ -128,10 +157,11 @@ impl Metric {
             Self::Bandwidth => mib_per_second(cell),
             Self::Cpu => cpu_ns_per_op(cell),
             Self::Calls => calls_per_op(cell),
-            Self::Disk => device_share(cell),
+            Self::Disk => disk_share(cell, profile),
             Self::Errors => {
                 let (errors, short) = failures(cell);
-                Some(errors.saturating_add(short) as f64)
+                let failed = errors.saturating_add(short);
+                Some(failed.saturating_add(wrong(cell)) as f64)
             }
         }
     }
@@ -186,38 +216,41 @@ impl Limit {
         })
     }
 
-    /// Checks every cell that is selected and counts; without selectors, every one that counts.
+    /// Checks every cell that is selected; without selectors, every one that has a round.
     ///
     /// # Errors
-    /// A sentence if no cell is selected: a limit that is misspelt must not pass.
-    pub fn check<'a>(&self, record: &'a Record) -> Result<Vec<Checked<'a>>, String> {
-        let mut checked = Vec::new();
+    /// A sentence if no measured cell is selected: a limit that is misspelt must not pass.
+    pub fn check<'a>(&self, record: &'a Record) -> Result<Held<'a>, String> {
+        let mut held = Held::default();
         for profile in &record.profiles {
             let ranking = Ranking::new(record, profile);
             let judged = |cell: &&Cell| is_judged(&cell.strategy);
             let open_loop = open::cells(record, profile);
             let all = ranking.cells.iter().chain(&open_loop).copied();
-            let selected = all.filter(judged).filter(|cell| self.selects(cell));
-            for cell in selected {
-                match open::out(record, profile, cell) {
-                    // Whoever names nothing does not ask for what could not be measured.
-                    Some(_) if self.selectors.is_empty() => {}
-                    Some(why) => checked.push(Checked {
-                        cell,
-                        figure: format!("does not count: {why}"),
-                        kept: false,
-                    }),
-                    None => checked.push(self.check_cell(cell)),
+            for cell in all.filter(judged).filter(|cell| self.selects(cell)) {
+                let out = open::out(record, profile, cell);
+                if !cell.rounds.is_empty() {
+                    held.checked.push(match out {
+                        Some(why) if !self.metric.is_of_every_cell() => does_not_count(cell, &why),
+                        _ => self.check_cell(cell, profile),
+                    });
+                    continue;
+                }
+                let why = out.unwrap_or_else(|| "no round was completed".to_owned());
+                // Whoever names nothing does not ask for what could not be measured.
+                match self.selectors.is_empty() {
+                    true => held.left_out.push((cell, why)),
+                    false => held.checked.push(does_not_count(cell, &why)),
                 }
             }
         }
-        if checked.is_empty() {
+        if held.checked.is_empty() {
             return Err(format!("`{}` selects no measured cell", self.text));
         }
-        Ok(checked)
+        Ok(held)
     }
 
-    fn check_cell<'a>(&self, cell: &'a Cell) -> Checked<'a> {
+    fn check_cell<'a>(&self, cell: &'a Cell, profile: &ProfileSummary) -> Checked<'a> {
         let timed = matches!(self.metric, Metric::Latency(_) | Metric::Max);
         if timed && open::kept(cell).is_some_and(|kept| kept.is_saturated()) {
             return Checked {
@@ -226,7 +259,7 @@ impl Limit {
                 kept: false,
             };
         }
-        let Some(figure) = self.metric.of(cell) else {
+        let Some(figure) = self.metric.of(cell, profile) else {
             let samples = cell.latency.as_ref().map_or(0, |latency| latency.samples);
             let figure = match self.metric {
                 Metric::Latency(_) => format!("not known from {samples} samples"),
@@ -255,6 +288,14 @@ impl Limit {
                 .rate_per_s
                 .is_some_and(|rate| rate.to_string() == *value),
         })
+    }
+}
+
+fn does_not_count<'a>(cell: &'a Cell, why: &str) -> Checked<'a> {
+    Checked {
+        cell,
+        figure: format!("does not count: {why}"),
+        kept: false,
     }
 }
 

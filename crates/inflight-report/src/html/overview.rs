@@ -2,7 +2,7 @@
 
 use super::markup::{Table, esc, put};
 use super::view::{View, latency};
-use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, iops, mib_per_second};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Finding, Record, Severity};
 use crate::stats::compare;
@@ -314,7 +314,7 @@ fn row(ranking: &Ranking<'_>, cell: &Cell) -> Vec<String> {
         .iter()
         .position(|ranked| ranked.id == cell.id);
     let place = place.map_or_else(|| "no".to_owned(), |place| (place + 1).to_string());
-    let share = device_share(cell).filter(|_| cell.strategy != NULL);
+    let share = disk_share(cell, ranking.profile);
     vec![
         format!(
             "{}{}",

@@ -4,7 +4,7 @@ use super::Style;
 use super::grid::{self, Column};
 use super::notes::{by_reason, names};
 use super::paint::{Paint, Screen, clean};
-use crate::compare::limit::{Checked, Limit};
+use crate::compare::limit::{Checked, Held, Limit};
 use crate::compare::{Comparison, Row};
 use crate::figures::{cpu_ns_per_op, iops};
 use crate::record::{Access, Cell, Latency, ProfileSummary, Record};
@@ -63,18 +63,14 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> St
 
 /// Draws what became of limits on cells of these profiles.
 #[must_use]
-pub fn limits(
-    checked: &[(&Limit, Vec<Checked<'_>>)],
-    profiles: &[ProfileSummary],
-    style: Style,
-) -> String {
+pub fn limits(all: &[(&Limit, Held<'_>)], profiles: &[ProfileSummary], style: Style) -> String {
     let mut screen = Screen::new(style);
-    for (limit, cells) in checked {
-        let failed: Vec<&Checked<'_>> = cells.iter().filter(|cell| !cell.kept).collect();
-        if failed.is_empty() {
-            let text = format!("{}: kept by all {} cells", limit.text, cells.len());
+    for (limit, held) in all {
+        if held.is_kept() {
+            let text = format!("{}: {}", limit.text, kept_by(held));
             screen.statement("limit", &text, Paint::Plain);
         }
+        let failed = held.checked.iter().filter(|cell| !cell.kept);
         for Checked { cell, figure, .. } in failed {
             let name = name_at_depth(cell, access_of(cell, profiles));
             let profile = &cell.profile;
@@ -82,7 +78,32 @@ pub fn limits(
             screen.statement("NOT KEPT", &text, Paint::Red);
         }
     }
+    for (cells, why) in left_out(all) {
+        let (count, names) = (cells.len(), names(&cells, profiles));
+        let text = format!("{count} without a round: {names} of {why}");
+        screen.statement("left out", &text, Paint::Plain);
+    }
     screen.finish()
+}
+
+/// By how many cells a limit is kept, and how many were not asked.
+pub(crate) fn kept_by(held: &Held<'_>) -> String {
+    let (kept, over) = (held.checked.len(), held.left_out.len());
+    match over {
+        0 => format!("kept by all {kept} cells"),
+        _ => format!("kept by all {kept} cells that were measured; {over} were not"),
+    }
+}
+
+/// Cells that limits have left out, by profile and reason, each cell once.
+pub(crate) fn left_out<'a>(all: &[(&Limit, Held<'a>)]) -> Vec<(Vec<&'a Cell>, String)> {
+    let mut cells: Vec<(&Cell, String)> = Vec::new();
+    for (cell, why) in all.iter().flat_map(|(_, held)| &held.left_out) {
+        if cells.iter().all(|(known, _)| known.id != cell.id) {
+            cells.push((cell, format!("{}: {why}", cell.profile)));
+        }
+    }
+    by_reason(cells)
 }
 
 fn agreement(screen: &mut Screen, compared: &Comparison<'_>) {

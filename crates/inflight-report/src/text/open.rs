@@ -3,12 +3,11 @@
 use super::grid;
 use super::notes::{by_reason, names_in};
 use super::paint::{Paint, Screen, clean};
-use crate::figures::{calls_per_op, cpu_ns_per_op, failures, full_rounds, ops};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, full_rounds, ops};
 use crate::noun;
 use crate::open::{self, Kept};
 use crate::record::{Cell, Latency, ProfileSummary, Record};
 use crate::strategy::name;
-use crate::text::table::share;
 use crate::units::{count, nanos, or_missing, percent};
 
 /// What heads the table, behind the title of the profile.
@@ -69,7 +68,7 @@ fn row(profile: &ProfileSummary, cell: &Cell, kept: &Kept) -> Vec<String> {
         at(|found| Some(found.ns_max)),
         or_missing(cpu_ns_per_op(cell), nanos),
         or_missing(calls_per_op(cell), |calls| format!("{calls:.2}")),
-        or_missing(share(profile, cell), percent),
+        or_missing(disk_share(cell, profile), percent),
         word.to_owned(),
     ]
 }

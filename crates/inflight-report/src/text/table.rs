@@ -2,9 +2,7 @@
 
 use super::grid;
 use super::paint::{Paint, Screen, clean};
-use crate::figures::{
-    calls_per_op, cpu_ns_per_op, device_share, iops, mib_per_second, written_share,
-};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, iops, mib_per_second};
 use crate::noun;
 use crate::ranking::Ranking;
 use crate::record::{Cell, ProfileSummary, Sync};
@@ -61,7 +59,7 @@ const COLUMNS: [Column; 14] = [
     }),
     column("regret", 7, true, behind),
     column("disk", 0, true, |ranking, cell| {
-        or_missing(share(ranking.profile, cell), percent)
+        or_missing(disk_share(cell, ranking.profile), percent)
     }),
 ];
 
@@ -199,17 +197,6 @@ fn is_pick(ranking: &Ranking<'_>, cell: &Cell) -> bool {
 fn marked_name(ranking: &Ranking<'_>, cell: &Cell) -> String {
     let mark = if is_pick(ranking, cell) { '▸' } else { ' ' };
     format!("{mark} {}", name(cell, ranking.profile.access))
-}
-
-/// The share that the device served or took; what does no I/O has none.
-pub(super) fn share(profile: &ProfileSummary, cell: &Cell) -> Option<f64> {
-    let (read, written) = (device_share(cell), written_share(cell));
-    let share = match (profile.access.reads(), profile.access.writes()) {
-        (true, true) => read.zip(written).map(|(read, written)| read + written),
-        (true, false) => read,
-        (false, _) => written,
-    };
-    share.filter(|_| cell.strategy != NULL)
 }
 
 /// How far a road of the library may be behind the best of the others, which is the bad end of the

@@ -4,15 +4,17 @@ use hdrhistogram::Histogram;
 use inflight_report::compare::limit::Limit;
 use inflight_report::figures::percentile;
 use inflight_report::histogram::encode;
-use inflight_report::record::{Latency, LatencyClock, Record};
+use inflight_report::markdown;
+use inflight_report::record::{Access, DeviceWork, Latency, LatencyClock, Record};
+use inflight_report::text::{Style, limits};
 
-use crate::builder::{disk, find, skip};
+use crate::builder::{disk, find, serve, skip};
 
 /// Ids of the cells that do not keep a limit.
 fn broken_by(record: &Record, limit: &str) -> Vec<String> {
     let limit = Limit::parse(limit).expect(limit);
-    let checked = limit.check(record).expect("cells are selected");
-    let broken = checked.iter().filter(|checked| !checked.kept);
+    let held = limit.check(record).expect("cells are selected");
+    let broken = held.checked.iter().filter(|checked| !checked.kept);
     broken.map(|checked| checked.cell.id.clone()).collect()
 }
 
@@ -85,6 +87,88 @@ fn what_is_not_known_or_does_not_count_does_not_pass() {
     assert_eq!(broken_by(&record, &format!("{OURS}:p99.99<1s")).len(), 1);
     skip(&mut record, &["inflight"], "no");
     assert_eq!(broken_by(&record, &format!("{OURS}:iops>1")).len(), 1);
+}
+
+#[test]
+fn half_of_the_operations_failed_and_the_limit_of_errors_is_not_kept() {
+    let mut record = disk(8);
+    for round in &mut find(&mut record, "inflight", 32).rounds {
+        round.errors = round.ops;
+    }
+    let id = ["direct-random-read/inflight/32"];
+    assert_eq!(broken_by(&record, "errors<=0"), id);
+    assert_eq!(broken_by(&record, &format!("{OURS}:errors<=0")), id);
+    assert!(broken_by(&record, "errors<=1000000000").is_empty());
+    // Its rate means little, so it keeps no limit of rates, be it as high as it may.
+    assert_eq!(broken_by(&record, "iops>1"), id);
+    let limit = Limit::parse("iops>1").expect("it is well formed");
+    let held = limit.check(&record).expect("cells are selected");
+    let broken = held.checked.iter().find(|checked| !checked.kept);
+    let figure = &broken.expect("one is").figure;
+    assert!(figure.contains("does not count: "), "{figure}");
+}
+
+#[test]
+fn what_was_served_from_memory_does_not_keep_a_limit_of_the_disk() {
+    let mut record = disk(8);
+    assert!(broken_by(&record, "disk>=90%").is_empty());
+    serve(&mut record, 0);
+    let judged = record.cells.len() - 2;
+    let measured = |limit| broken_by(&record, limit).len();
+    assert_eq!(measured("disk>=90%"), judged, "all but `null`, and fio");
+    assert_eq!(measured("iops>1"), judged, "such rates are not of a disk");
+    assert_eq!(measured("disk<=10%"), 0, "its own figure is what is asked");
+}
+
+#[test]
+fn other_bytes_than_were_written_are_errors() {
+    let mut record = disk(8);
+    find(&mut record, "inflight", 32).rounds[3].wrong = 2;
+    let id = ["direct-random-read/inflight/32"];
+    assert_eq!(broken_by(&record, "errors<=1"), id);
+}
+
+#[test]
+fn the_disk_of_writes_is_what_it_took() {
+    let mut record = disk(8);
+    record.profiles[0].access = Access::RandomWrite;
+    for cell in &mut record.cells {
+        for round in &mut cell.rounds {
+            round.device_bytes = Some(0);
+            round.device = Some(DeviceWork {
+                written_bytes: round.bytes,
+                ..DeviceWork::default()
+            });
+        }
+    }
+    assert!(broken_by(&record, "disk>=90%").is_empty());
+}
+
+#[test]
+fn only_cells_without_a_round_are_left_out_and_are_told() {
+    let mut record = disk(8);
+    skip(&mut record, &["uring-tuned"], "no registered buffers");
+    find(&mut record, "threads", 16).rounds.clear();
+    let limit = Limit::parse("errors<=0").expect("it is well formed");
+    let held = limit.check(&record).expect("cells are selected");
+    assert!(held.is_kept());
+    assert_eq!(held.left_out.len(), 2);
+    let all = [(&limit, held)];
+    let (width, colour) = (140, false);
+    let text = limits(&all, &record.profiles, Style { width, colour });
+    let told = markdown::limits(&all);
+    let part = "kept by all 8 cells that were measured; 2 were not";
+    assert!(text.contains(part) && told.contains(part), "{text}{told}");
+    for part in [
+        "1 without a round: io_uring, tuned (depth 32) of direct-random-read: no registered",
+        "1 without a round: pread, 16 threads of direct-random-read: no round was completed",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(told.contains("direct-random-read/uring-tuned/32: direct-random-read: no reg"));
+    // Whoever names it wants to know of it.
+    let named = "strategy=threads,depth=16:errors<=0";
+    assert_eq!(broken_by(&record, named).len(), 1);
 }
 
 #[test]

@@ -176,8 +176,8 @@ fn a_limit_holds_for_the_open_loop_and_is_broken_by_a_rate_that_was_not_kept() {
     let record = measured(empty(8));
     let broken = |limit: &str| {
         let limit = Limit::parse(limit).unwrap();
-        let checked = limit.check(&record).unwrap();
-        let broken = checked.iter().filter(|checked| !checked.kept);
+        let held = limit.check(&record).unwrap();
+        let broken = held.checked.iter().filter(|checked| !checked.kept);
         broken
             .map(|checked| checked.cell.id.clone())
             .collect::<Vec<_>>()
