@@ -30,7 +30,8 @@ pub(crate) struct Flags {
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// How much slower, in percent, is a regression; only what is clearly slower counts.
+    /// How much slower, in percent, is a regression; only what is clearly slower counts, also among
+    /// all rows that are compared: of many, some look slower by chance.
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     threshold: f64,
 

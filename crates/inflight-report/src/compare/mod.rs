@@ -1,16 +1,20 @@
 //! Two records of the same plan: what became faster or slower from one to the other.
 //!
 //! Separate runs share no rounds, so the intervals are unpaired ([`crate::stats::rank_sum`]), and
-//! whatever else changed between the runs is in them. Limits that a record has to keep are in
+//! whatever else changed between the runs is in them. Many rows are compared at once, so that some
+//! look slower by chance alone: a regression has to be one among all of them
+//! ([`crate::stats::among_all`]). Limits that a record has to keep are in
 //! [`limit`]; how a comparison looks is in [`crate::text`] and [`crate::markdown`].
 
 pub mod limit;
 mod plan;
 
+use crate::figures::full_rounds;
 use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Device, Record};
-use crate::stats::{Interval, Word, rank_sum, rate};
+use crate::stats::{FALSE_ALARM, Interval, LEVEL, Word, among_all};
+use crate::stats::{chance_of_slower, least_chance, rank_sum, rate};
 use crate::strategy::{self, is_judged};
 
 /// An old record against a new one.
@@ -37,8 +41,11 @@ pub struct Row<'a> {
     pub old: &'a Cell,
     /// The same cell in the new record.
     pub new: &'a Cell,
-    /// The new rate over the old one.
+    /// The new rate over the old one: of this row alone.
     pub interval: Interval,
+    /// The chance of a row as much slower as this one, or more, among all that are compared, if
+    /// none was beyond the zone of no difference.
+    pub chance: f64,
 }
 
 impl Row<'_> {
@@ -48,15 +55,48 @@ impl Row<'_> {
         self.interval.ratio - 1.0
     }
 
-    /// Whether the cell is clearly slower, and by at least this share.
+    /// Whether it is this program that a change of the cell tells of.
     ///
     /// What does no I/O, and another program, are never regressions of this one.
     #[must_use]
-    pub fn regressed(&self, threshold: f64) -> bool {
-        let judged = is_judged(&self.new.strategy);
-        let slower = self.interval.word() == Word::ClearlySlower;
-        judged && slower && self.change() <= -threshold
+    pub fn is_judged(&self) -> bool {
+        is_judged(&self.new.strategy)
     }
+
+    /// Whether the cell is clearly slower, by at least this share, and among all rows too.
+    #[must_use]
+    pub fn regressed(&self, threshold: f64) -> bool {
+        self.looks_slower(threshold) && self.chance <= FALSE_ALARM
+    }
+
+    /// Whether the cell would be a regression if it was the only one, and may be chance among all.
+    #[must_use]
+    pub fn may_be_chance(&self, threshold: f64) -> bool {
+        self.looks_slower(threshold) && self.chance > FALSE_ALARM
+    }
+
+    fn looks_slower(&self, threshold: f64) -> bool {
+        let slower = self.interval.word() == Word::ClearlySlower;
+        self.is_judged() && slower && self.change() <= -threshold
+    }
+}
+
+/// How many rounds in each of two runs can show a regression among so many rows, at least.
+#[must_use]
+pub fn rounds_to_show(rows: usize) -> usize {
+    (1..=MOST_NEEDED)
+        .find(|rounds| can_show((*rounds, *rounds), rows))
+        .unwrap_or(MOST_NEEDED)
+}
+
+/// With so many rounds in each run, more rows than any record has can be compared.
+const MOST_NEEDED: usize = 30;
+
+/// Whether so many rounds against so many others can show a regression among so many rows: the
+/// row by itself, and among all.
+fn can_show((old, new): (usize, usize), rows: usize) -> bool {
+    let least = least_chance(old, new);
+    least * 2.0 <= 1.0 - LEVEL && least * rows as f64 <= FALSE_ALARM
 }
 
 impl<'a> Comparison<'a> {
@@ -73,10 +113,11 @@ impl<'a> Comparison<'a> {
                     left_out.push((*cell, format!("did not count before: {why}")));
                 }
                 (Some((old, None)), None) => match change(old, cell) {
-                    Some(interval) => rows.push(Row {
+                    Some((interval, chance)) => rows.push(Row {
                         old,
                         new: cell,
                         interval,
+                        chance,
                     }),
                     None => left_out.push((*cell, "has no complete round in one run".to_owned())),
                 },
@@ -92,6 +133,7 @@ impl<'a> Comparison<'a> {
             let why = "has a rate that was given, not found: hold its latencies to a limit";
             left_out.push((cell, why.to_owned()));
         }
+        count_among_all(&mut rows);
         Self {
             old,
             new,
@@ -100,6 +142,22 @@ impl<'a> Comparison<'a> {
             rows,
             left_out,
         }
+    }
+
+    /// How many rows are compared with the question whether one became slower.
+    #[must_use]
+    pub fn judged(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_judged()).count()
+    }
+
+    /// How many of them have too few rounds to show a regression among all, however slow they are.
+    #[must_use]
+    pub fn too_few(&self) -> usize {
+        let rows = self.judged();
+        let judged = self.rows.iter().filter(|row| row.is_judged());
+        let rounds = |row: &Row<'_>| (full_rounds(row.old), full_rounds(row.new));
+        let too_few = judged.filter(|row| !can_show(rounds(row), rows));
+        too_few.count()
     }
 
     /// The cells that are slower by at least this share.
@@ -134,12 +192,24 @@ fn counted(record: &Record) -> Vec<(&Cell, Option<String>)> {
     record.profiles.iter().flat_map(of_profile).collect()
 }
 
-fn change(old: &Cell, new: &Cell) -> Option<Interval> {
+/// Turns the chance of each row that is judged into that among all of them.
+fn count_among_all(rows: &mut [Row<'_>]) {
+    let judged = rows.iter().filter(|row| row.is_judged());
+    let alone: Vec<f64> = judged.map(|row| row.chance).collect();
+    let judged = rows.iter_mut().filter(|row| row.is_judged());
+    for (row, chance) in judged.zip(among_all(&alone)) {
+        row.chance = chance;
+    }
+}
+
+/// The change of the rate, and the chance of one as low if there was none.
+fn change(old: &Cell, new: &Cell) -> Option<(Interval, f64)> {
     let logs = |cell: &Cell| -> Vec<f64> {
         let rates = cell.rounds.iter().filter_map(rate);
         rates.map(f64::ln).collect()
     };
-    rank_sum(&logs(new), &logs(old))
+    let (old, new) = (logs(old), logs(new));
+    Some((rank_sum(&new, &old)?, chance_of_slower(&new, &old)))
 }
 
 /// What makes a comparison one of apples with oranges.

@@ -3,7 +3,7 @@
 //! Interleaved rounds keep drift out of ratios, but a rate that drifts is no property of the
 //! strategy. Rounds of a cell are few, so the chance of their order is counted, not approximated.
 
-use super::{SAME_ZONE, median};
+use super::{FALSE_ALARM, SAME_ZONE, median};
 
 /// More rounds than this are put together into as many groups, so that all orders can be counted.
 const MOST_POINTS: usize = 8;
@@ -28,7 +28,7 @@ impl Drift {
     #[must_use]
     pub fn is_real(&self, looks: usize) -> bool {
         let matters = !(1.0 / SAME_ZONE..=SAME_ZONE).contains(&self.change);
-        matters && self.chance() * looks.max(1) as f64 <= 0.05
+        matters && self.chance() * looks.max(1) as f64 <= FALSE_ALARM
     }
 
     /// Chance of a correlation as strong, either way, if there were no drift.

@@ -2,18 +2,21 @@
 //!
 //! Here is how sure a ratio is; what is compared with what is in [`crate::ranking`], and in
 //! [`crate::compare`] for two runs, which share no rounds ([`rank_sum`]). Whether the rounds of a
-//! cell may be put together at all is asked in [`drift`] and [`steady`].
+//! cell may be put together at all is asked in [`drift`] and [`steady`]; what many comparisons at
+//! once take, in [`among_all`].
 //! Deliberately absent: means of rounds, standard deviations and normal approximations. Rounds
 //! are few and skewed, and a run next to a run shares its disturbances, so pairs are compared
 //! wherever there are pairs.
 
 mod drift;
+mod many;
 mod rank_sum;
 mod steady;
 mod turns;
 
 pub use drift::{Drift, drift};
-pub use rank_sum::rank_sum;
+pub use many::{FALSE_ALARM, among_all};
+pub use rank_sum::{chance_of_slower, least_chance, rank_sum};
 pub use steady::{Steady, steady};
 pub use turns::{FEWEST_TURNS, MOST_LOOKS, took_turns};
 

@@ -3,7 +3,7 @@
 //! Two runs share no rounds, so there are no pairs. Every round of one is held against every
 //! round of the other; what disturbed the runs differently is not averaged out.
 
-use super::{Interval, LEVEL, best_cut, median};
+use super::{Interval, LEVEL, SAME_ZONE, best_cut, median};
 
 /// The interval of the median ratio of two independent samples, from logarithms.
 ///
@@ -28,6 +28,31 @@ pub fn rank_sum(a: &[f64], b: &[f64]) -> Option<Interval> {
         level,
         n: a.len().min(b.len()),
     })
+}
+
+/// The chance that `a` looks as much slower than `b`, or more, if it is not beyond the zone of no
+/// difference; from logarithms of rates. 1 if either is empty.
+///
+/// One side of the same test: the interval of a level of 95 % is below the zone as a whole where
+/// this is at most 2.5 %.
+#[must_use]
+pub fn chance_of_slower(a: &[f64], b: &[f64]) -> f64 {
+    let zone = -SAME_ZONE.ln();
+    let of_a = |a: &f64| b.iter().filter(|b| a - *b >= zone).count();
+    let not_slower: usize = a.iter().map(of_a).sum();
+    let half = smaller_half(a.len(), b.len());
+    match half.get(..=not_slower) {
+        Some(as_far) => as_far.iter().sum(),
+        None => 1.0,
+    }
+}
+
+/// The least chance that so many rounds against so many others can have: that of a single order
+/// of all of them.
+#[must_use]
+pub fn least_chance(m: usize, n: usize) -> f64 {
+    let share = |step: usize| step as f64 / (n + step) as f64;
+    (1..=m).map(share).product()
 }
 
 /// The exact chance of every value of the Mann-Whitney statistic up to its middle, under the null.
@@ -83,6 +108,29 @@ mod tests {
             assert!((sum - 1.0).abs() < 1e-9, "{m} and {n}: {sum}");
             assert!(half.iter().all(|chance| *chance >= 0.0));
         }
+    }
+
+    #[test]
+    fn the_chance_is_one_side_of_the_interval() {
+        let b = [0.0, 0.01, 0.02, 0.03, 0.04];
+        let mut seen = [0, 0];
+        for at in 0..60 {
+            let a: Vec<f64> = b.iter().map(|b| b - f64::from(at) * 0.0021).collect();
+            let interval = rank_sum(&a, &b).unwrap();
+            let below = interval.hi < 1.0 / SAME_ZONE;
+            assert_eq!(chance_of_slower(&a, &b) <= 0.025, below, "{at}");
+            seen[usize::from(below)] += 1;
+        }
+        assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
+    }
+
+    #[test]
+    fn the_least_chance_is_that_of_one_order() {
+        assert!((least_chance(8, 8) - 1.0 / 12_870.0).abs() < 1e-12);
+        assert!((least_chance(3, 8) - smaller_half(3, 8)[0]).abs() < 1e-12);
+        assert_eq!(chance_of_slower(&[-9.0], &[1.0]), 0.5);
+        assert_eq!(chance_of_slower(&[1.0, 2.0], &[1.0, 2.0]), 1.0);
+        assert_eq!(chance_of_slower(&[], &[1.0]), 1.0);
     }
 
     #[test]

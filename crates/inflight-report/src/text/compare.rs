@@ -5,7 +5,7 @@ use super::grid::{self, Column};
 use super::notes::{by_reason, names};
 use super::paint::{Paint, Screen, clean};
 use crate::compare::limit::{Checked, Held, Limit};
-use crate::compare::{Comparison, Row};
+use crate::compare::{Comparison, Row, rounds_to_show};
 use crate::figures::{cpu_ns_per_op, iops};
 use crate::record::{Access, Cell, Latency, ProfileSummary, Record};
 use crate::stats::Word;
@@ -146,13 +146,16 @@ fn paint(row: &Row<'_>, threshold: f64) -> Paint {
 
 /// One row, every column of it.
 pub(crate) fn texts(row: &Row<'_>, access: Access, threshold: f64) -> [String; 9] {
-    let Row { old, new, interval } = row;
+    let Row {
+        old, new, interval, ..
+    } = row;
     let ends = [interval.lo, interval.hi].map(|end| signed_percent(end - 1.0));
     let word = match interval.word() {
         Word::NoRealDifference => "no real difference",
         Word::CannotTellYet => "can not tell",
         Word::ClearlyFaster => "faster",
         Word::ClearlySlower if row.regressed(threshold) => "SLOWER",
+        Word::ClearlySlower if row.may_be_chance(threshold) => "slower, or chance",
         Word::ClearlySlower => "slower",
     };
     let p99 = |latency: &Latency| latency.ns_p99;
@@ -188,7 +191,8 @@ pub(crate) fn conclusions(compared: &Comparison<'_>, threshold: f64) -> Vec<(Str
     let level = level.fold(1.0, f64::min) * 100.0;
     let mut said = vec![(
         format!(
-            "Two runs share no rounds: the intervals are unpaired, at {level:.1} % or more. \
+            "Two runs share no rounds: the intervals are unpaired, at {level:.1} % or more, each \
+             of its row alone. \
              Whatever else changed between the runs is in them: the disk, its neighbours, the \
              temperature."
         ),
@@ -203,11 +207,56 @@ pub(crate) fn conclusions(compared: &Comparison<'_>, threshold: f64) -> Vec<(Str
         );
         said.push((text, false));
     }
-    let regressions = compared.regressions(threshold).count();
-    let plural = if regressions == 1 { "" } else { "s" };
+    said.extend(too_few(compared));
     // Not 7.000000000000001.
     let percent = (threshold * 1e8).round() / 1e6;
-    let text = format!("{regressions} regression{plural} beyond {percent} %.");
+    said.extend(may_be_chance(compared, threshold, percent));
+    let (regressions, rows) = (compared.regressions(threshold).count(), compared.judged());
+    let text = format!(
+        "{} beyond {percent} %, of {} that were compared.",
+        counted(regressions, "regression"),
+        counted(rows, "row")
+    );
     said.push((text, regressions == 0));
     said
+}
+
+/// That rows have too few rounds to show anything: they have not passed, nobody can tell.
+fn too_few(compared: &Comparison<'_>) -> Option<(String, bool)> {
+    let (few, rows) = (compared.too_few(), compared.judged());
+    let told = match few {
+        0 => return None,
+        _ if few == rows => format!(
+            "Too few rounds to show a regression among {}",
+            counted(rows, "row")
+        ),
+        _ => format!("{few} of {rows} rows have too few rounds to show a regression among all"),
+    };
+    let text = format!(
+        "{told}, however slow: measure {} rounds or more in each run, or fewer rows.",
+        rounds_to_show(rows)
+    );
+    Some((text, false))
+}
+
+/// That rows look slower by themselves, which some of many do by chance.
+fn may_be_chance(
+    compared: &Comparison<'_>,
+    threshold: f64,
+    percent: f64,
+) -> Option<(String, bool)> {
+    let doubtful = compared.rows.iter();
+    let doubtful = doubtful.filter(|row| row.may_be_chance(threshold)).count();
+    let text = format!(
+        "{doubtful} of the rows would be slower beyond {percent} % if no other one had been \
+         compared. Among {} some look so by chance alone: to know, measure them again, with more \
+         rounds.",
+        compared.judged()
+    );
+    (doubtful > 0).then_some((text, true))
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }

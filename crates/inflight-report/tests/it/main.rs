@@ -12,6 +12,7 @@ mod html;
 mod limits;
 mod merged;
 mod open;
+mod regressions;
 mod regret;
 mod rounds;
 mod schema;
