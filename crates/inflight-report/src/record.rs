@@ -248,6 +248,10 @@ pub struct ProfileSummary {
     /// Order and direction of the operations.
     #[serde(default)]
     pub access: Access,
+    /// Of mixed operations, how many in a hundred read; absent of others, and in records that do
+    /// not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_percent: Option<u32>,
     /// Whether the page cache is emptied of the data before each measured stretch.
     #[serde(default)]
     pub cold: bool,

@@ -3,6 +3,7 @@
 //! A cached, sparse or tmpfs file answers from memory and passes for a very fast disk; the
 //! device share tells it from one. Caches below this system (of a hypervisor, a controller)
 //! are invisible to it. A profile that is neither direct nor cached is not judged by its share.
+//! Where reads are mixed with writes, the device's reads are held against the bytes that were read.
 
 use crate::figures::{device_share, failures, ops, written_share, wrong};
 use crate::record::{Access, Cell, ProfileSummary, Sync, Target};
@@ -43,7 +44,7 @@ pub fn out_of_ranking(cell: &Cell, profile: &ProfileSummary, target: &Target) ->
         return None;
     }
     failed(cell)
-        .or_else(|| not_read(device_share(cell)?, profile, target))
+        .or_else(|| not_read(cell, profile, target))
         .or_else(|| not_written(written_share(cell)?, profile))
 }
 
@@ -64,39 +65,58 @@ fn failed(cell: &Cell) -> Option<String> {
     })
 }
 
-/// Why a share of what was read does not fit a profile.
-fn not_read(share: f64, profile: &ProfileSummary, target: &Target) -> Option<String> {
+/// Why what was read does not fit a profile.
+fn not_read(cell: &Cell, profile: &ProfileSummary, target: &Target) -> Option<String> {
     // The sentences have no figure of their own cell, so that cells with one reason share a line.
-    // Where reads are mixed with writes, those are among the bytes that were delivered.
-    let least = match profile.access {
-        Access::Mixed => LEAST_DIRECT / 2.0,
-        _ => LEAST_DIRECT,
+    let share = device_share(cell)?;
+    let (fewest, most) = reads(cell, profile);
+    let least_direct = match (profile.access, profile.read_percent) {
+        // Nobody knows how much was read: about a half, at least.
+        (Access::Mixed, None) => LEAST_DIRECT / 2.0,
+        _ => LEAST_DIRECT * fewest,
+    };
+    let bytes = match fewest < 1.0 {
+        true => "the bytes that were read",
+        false => "the bytes",
     };
     if profile.direct && in_memory(target) {
         Some(format!(
             "this is memory, not a disk: {} has no device below it",
             target.fs
         ))
-    } else if !profile.access.reads() {
+    } else if !profile.access.reads() || most <= 0.0 {
         None
-    } else if profile.direct && share < least {
-        Some(
-            "the disk served less than 90 % of the bytes: the page cache, \
-             or unwritten or sparse data, answered the rest"
-                .to_owned(),
-        )
-    } else if profile.cold && share < LEAST_COLD {
-        Some(
-            "the disk served less than 80 % of the bytes: the page cache did not stay empty"
-                .to_owned(),
-        )
-    } else if profile.cached && share > MOST_CACHED {
-        Some(
-            "the disk served more than 10 % of the bytes: the data was not in the page cache"
-                .to_owned(),
-        )
+    } else if profile.direct && share < least_direct {
+        Some(format!(
+            "the disk served less than 90 % of {bytes}: the page cache, or unwritten or sparse \
+             data, answered the rest"
+        ))
+    } else if profile.cold && share < LEAST_COLD * fewest {
+        Some(format!(
+            "the disk served less than 80 % of {bytes}: the page cache did not stay empty"
+        ))
+    } else if profile.cached && share > MOST_CACHED * most {
+        Some(format!(
+            "the disk served more than 10 % of {bytes}: the data was not in the page cache"
+        ))
     } else {
         None
+    }
+}
+
+/// Which share of the bytes of a cell was read, at least and at most.
+///
+/// Of mixed operations each one reads or writes by chance, so that few of them are up to three
+/// standard deviations off what was asked for.
+fn reads(cell: &Cell, profile: &ProfileSummary) -> (f64, f64) {
+    match (profile.access, profile.read_percent) {
+        (Access::Mixed, Some(percent)) => {
+            let share = f64::from(percent.min(100)) / 100.0;
+            let off = 3.0 * (share * (1.0 - share) / ops(cell).max(1) as f64).sqrt();
+            let most = if percent == 0 { 0.0 } else { share + off };
+            (share - off, most)
+        }
+        _ => (1.0, 1.0),
     }
 }
 

@@ -191,6 +191,7 @@ impl Profile {
             direct: self.direct(),
             cached: self.cached(),
             access: self.asked.access,
+            read_percent: self.asked.read_percent,
             cold: self.cold(),
             files: self.asked.files,
             sync: self.asked.sync,
@@ -349,6 +350,8 @@ mod tests {
             let summary = profile.summary();
             assert!(!summary.reason.is_empty(), "{}", profile.name);
             assert_eq!(summary.access.writes(), profile.writes());
+            let mixed = summary.access == Access::Mixed;
+            assert_eq!(summary.read_percent.is_some(), mixed, "{}", profile.name);
         }
         for name in built_in::names() {
             assert!(!load(&[name.to_owned()]).unwrap().is_empty(), "{name}");

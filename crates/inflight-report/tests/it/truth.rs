@@ -108,3 +108,69 @@ fn a_sync_after_which_the_device_has_little_does_not_count() {
     assert_eq!(after(100), None);
     assert!(after(40).unwrap().contains("less than half"));
 }
+
+/// A mixed profile that reads so many of a hundred operations; `None` in an old record.
+fn mixed(read_percent: Option<u32>) -> ProfileSummary {
+    ProfileSummary {
+        access: Access::Mixed,
+        read_percent,
+        ..direct()
+    }
+}
+
+#[test]
+fn of_mixed_operations_the_reads_alone_are_held_against_the_device() {
+    let mut record = disk(8);
+    let mut served = |percent, asked| {
+        serve(&mut record, percent);
+        why(&mut record, "pread", &mixed(Some(asked)))
+    };
+    // All that was read came from the disk.
+    for percent in [5, 20, 30, 44, 45, 70, 95, 100] {
+        assert_eq!(served(u64::from(percent), percent), None, "{percent} %");
+    }
+    assert_eq!(served(0, 0), None, "nothing was read");
+    // A third of what was read came from memory; all of it did.
+    for (percent, asked) in [(46, 70), (20, 30), (0, 30), (0, 5)] {
+        let reason = served(percent, asked).unwrap();
+        let told = "less than 90 % of the bytes that were read: the page cache";
+        assert!(reason.contains(told), "{reason}");
+    }
+}
+
+#[test]
+fn a_mixed_profile_of_an_old_record_is_judged_as_it_was() {
+    let mut record = disk(8);
+    for (percent, counts) in [(46, true), (44, false)] {
+        serve(&mut record, percent);
+        let found = why(&mut record, "pread", &mixed(None));
+        assert_eq!(found.is_none(), counts, "{percent} %: {found:?}");
+    }
+}
+
+#[test]
+fn few_mixed_operations_may_read_less_than_was_asked_for_by_chance() {
+    let mut record = disk(1);
+    let profile = mixed(Some(30));
+    let round = &mut find(&mut record, "pread", 1).rounds[0];
+    (round.ops, round.bytes) = (100, 100 * 4096);
+    for (reads, counts) in [(22, true), (10, false)] {
+        find(&mut record, "pread", 1).rounds[0].device_bytes = Some(reads * 4096);
+        let found = why(&mut record, "pread", &profile);
+        assert_eq!(found.is_none(), counts, "{reads}: {found:?}");
+    }
+}
+
+#[test]
+fn mixed_operations_in_memory_may_fetch_a_tenth_of_what_is_read() {
+    let mut record = disk(8);
+    let profile = ProfileSummary {
+        access: Access::Mixed,
+        read_percent: Some(30),
+        ..cached()
+    };
+    serve(&mut record, 2);
+    assert_eq!(why(&mut record, "pread", &profile), None);
+    serve(&mut record, 5);
+    assert!(why(&mut record, "pread", &profile).is_some());
+}
