@@ -253,8 +253,11 @@ fn key(view: &View<'_>) -> String {
 /// One row for each strategy, one column for each round: the highest band that was reached.
 fn table(view: &View<'_>, maps: &[Map<'_>]) -> Table {
     let rounds = maps.iter().map(|map| map.rounds.len()).max().unwrap_or(0);
-    let slowest = |map: &Map<'_>, round: usize| {
-        let slices = map.rounds.get(round).into_iter().flatten();
+    let slowest = |map: &Map<'_>, round: u32| {
+        let slices = usize::try_from(round)
+            .ok()
+            .and_then(|at| map.rounds.get(at));
+        let slices = slices.into_iter().flatten();
         let ends = slices.filter(|slice| !slice.counts.is_empty());
         let slowest = ends
             .map(|slice| slice.first_band + slice.counts.len())
@@ -264,7 +267,7 @@ fn table(view: &View<'_>, maps: &[Map<'_>]) -> Table {
     Table {
         caption: "The slowest in each round, by its number, took less than".to_owned(),
         columns: by_round_columns(view, maps.iter().map(|map| map.cell)),
-        rows: by_round(rounds, |round| {
+        rows: by_round((0..).take(rounds), |round| {
             maps.iter().map(|map| slowest(map, round)).collect()
         }),
     }

@@ -1,5 +1,7 @@
 //! Rounds one after the other: whether a disk warmed up, drifted or was disturbed.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::markup::{Figure, Pen, Table, esc, put, short};
 use super::scale::{Kind, Scale};
 use super::view::{Series, View};
@@ -16,6 +18,8 @@ const BOTTOM: f64 = 40.0;
 const LINE: f64 = 13.0;
 /// More rounds than this do not all get their number below the strip.
 const MOST_NUMBERED: u32 = 12;
+/// More rounds than this are not all in the table: nobody reads so many, and a page has to open.
+const MOST_ROWS: usize = 1_000;
 
 /// The rates of one cell over its median, by the number of the round.
 struct Strip<'a> {
@@ -54,7 +58,7 @@ pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
             view.focus_note()
         ),
         drawings,
-        table: table(view, &strips, last),
+        table: table(view, &strips),
         wide: true,
     })
 }
@@ -134,7 +138,8 @@ fn axes(x: &Scale, y: &Scale, last: u32, furthest: f64) -> String {
         ..MOST_NUMBERED => 1,
         _ => last / 5 + 1,
     };
-    for round in (0..=last).filter(|round| round % every == 0) {
+    let every = usize::try_from(every).unwrap_or(usize::MAX);
+    for round in (0..=last).step_by(every) {
         let (at, below) = (x.at(f64::from(round)), HEIGHT - BOTTOM + 17.0);
         put!(
             &mut svg,
@@ -156,18 +161,25 @@ fn signed(share: f64) -> String {
     format!("{:+.1} %", (share - 1.0) * 100.0)
 }
 
-fn table(view: &View<'_>, strips: &[Strip<'_>], last: u32) -> Table {
-    let share = |strip: &Strip<'_>, round: usize| {
-        let is_it = |(block, _): &&(u32, f64)| usize::try_from(*block) == Ok(round);
-        let found = strip.shares.iter().find(is_it);
-        found.map_or_else(|| MISSING.to_owned(), |(_, share)| signed(*share))
+fn table(view: &View<'_>, strips: &[Strip<'_>]) -> Table {
+    let by_number = |strip: &Strip<'_>| strip.shares.iter().copied().collect();
+    let all: Vec<BTreeMap<u32, f64>> = strips.iter().map(by_number).collect();
+    // Those that occur: the numbers of a record need not be close together.
+    let numbers: BTreeSet<u32> = all.iter().flat_map(|strip| strip.keys().copied()).collect();
+    let share = |strip: &BTreeMap<u32, f64>, round| {
+        let found = strip.get(&round).copied();
+        found.map_or_else(|| MISSING.to_owned(), signed)
     };
-    let rounds = usize::try_from(last).map_or(0, |last| last + 1);
+    let mut caption =
+        "Rate of each round, by its number, over the median of its strategy".to_owned();
+    if numbers.len() > MOST_ROWS {
+        put!(&mut caption, "; the first {MOST_ROWS} of {}", numbers.len());
+    }
     Table {
-        caption: "Rate of each round, by its number, over the median of its strategy".to_owned(),
+        caption,
         columns: by_round_columns(view, strips.iter().map(|strip| strip.cell)),
-        rows: by_round(rounds, |round| {
-            strips.iter().map(|strip| share(strip, round)).collect()
+        rows: by_round(numbers.into_iter().take(MOST_ROWS), |round| {
+            all.iter().map(|strip| share(strip, round)).collect()
         }),
     }
 }
@@ -182,11 +194,14 @@ pub(super) fn by_round_columns<'a>(
     ["round".to_owned()].into_iter().chain(names).collect()
 }
 
-/// The rows of such a table.
-pub(super) fn by_round(rounds: usize, figures: impl Fn(usize) -> Vec<String>) -> Vec<Vec<String>> {
-    let row = |round: usize| {
-        let number = [(round + 1).to_string()].into_iter();
+/// The rows of such a table, of the rounds with these numbers.
+pub(super) fn by_round(
+    numbers: impl Iterator<Item = u32>,
+    figures: impl Fn(u32) -> Vec<String>,
+) -> Vec<Vec<String>> {
+    let row = |round: u32| {
+        let number = [(u64::from(round) + 1).to_string()].into_iter();
         number.chain(figures(round)).collect()
     };
-    (0..rounds).map(row).collect()
+    numbers.map(row).collect()
 }

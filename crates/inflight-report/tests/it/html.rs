@@ -379,3 +379,50 @@ fn the_page_of_a_default_run_is_smaller_than_a_mebibyte() {
     charts.into_iter().for_each(check_chart);
     assert!(page.len() < MOST_BYTES, "{} bytes", page.len());
 }
+
+/// The table round by round of a page with one profile.
+fn round_by_round(page: &str) -> String {
+    let at = page.find("<caption>Rate of each round").expect("the table");
+    let end = page[at..].find("</table>").expect("its end");
+    page[at..at + end].to_owned()
+}
+
+#[test]
+fn a_round_with_a_large_number_is_one_row() {
+    let mut record = full();
+    let rows = |record: &Record| {
+        let table = round_by_round(&html::page(record));
+        let rows = table.matches("<tr>").count();
+        (rows, table)
+    };
+    let before = rows(&record).0;
+    // The last one would be 4,294,967,296 rows.
+    for number in [200_000, u32::MAX] {
+        for cell in &mut record.cells {
+            cell.rounds[7].block = number;
+        }
+        let (found, table) = rows(&record);
+        assert_eq!(found, before, "{number}");
+        let last = u64::from(number) + 1;
+        assert!(table.contains(&format!(">{last}<")), "{number}: {table}");
+    }
+}
+
+#[test]
+fn of_more_rounds_than_anybody_reads_the_table_has_the_first() {
+    let mut record = disk(170);
+    // Each cell has rounds of its own: 170 of 12.
+    let rounds = record.cells.iter_mut().flat_map(|cell| &mut cell.rounds);
+    for (number, round) in (0..).zip(rounds) {
+        round.block = number;
+    }
+    let table = round_by_round(&html::page(&record));
+    let told = "of its strategy; the first 1000 of ";
+    assert!(table.contains(told), "{}", &table[..200]);
+    assert_eq!(table.matches("<tr>").count(), 1_001, "and the titles");
+    for cell in &mut record.cells {
+        cell.rounds.truncate(8);
+    }
+    let table = round_by_round(&html::page(&record));
+    assert!(table.contains("of its strategy<"), "nothing is missing");
+}
