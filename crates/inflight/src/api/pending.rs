@@ -19,6 +19,7 @@ use super::upkeep::{Allocate, ReadMetadata, Sync};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::host::cells::Left;
 use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
 use crate::host::shared::Shared;
@@ -290,6 +291,7 @@ pub struct PendingBatch<O: Detach> {
     left: Vec<usize>,
     /// How many have been begun.
     begun: usize,
+    is_over: bool,
 }
 
 impl<O: Detach> PendingBatch<O> {
@@ -306,6 +308,7 @@ impl<O: Detach> PendingBatch<O> {
             answers,
             left: Vec::new(),
             begun: 0,
+            is_over: false,
         }
     }
 
@@ -386,6 +389,7 @@ impl<O: Detach> Future for PendingBatch<O> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        assert!(!this.is_over, "a future is not polled after it is ready");
         if this.begun < this.operations.len() {
             this.start();
         }
@@ -397,10 +401,26 @@ impl<O: Detach> Future for PendingBatch<O> {
                 Advance::None => return Poll::Pending,
             }
         }
-        let answers = this.answers.drain(..);
-        let operations = this.operations.drain(..);
-        let finish = |(mut pending, answer): (Pending<O>, Answer)| pending.finish(answer);
-        Poll::Ready(operations.zip(answers).map(finish).collect())
+        this.is_over = true;
+        let mut left = Unfinished(this.operations.drain(..).zip(this.answers.drain(..)));
+        let results = left.0.by_ref();
+        Poll::Ready(
+            results
+                .map(|(mut pending, answer)| pending.finish(answer))
+                .collect(),
+        )
+    }
+}
+
+/// Operations that are over, and their answers. Nobody takes the results of those that are left when
+/// a buffer panics; a failed sync is remembered all the same.
+struct Unfinished<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach>(I);
+
+impl<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach> Drop for Unfinished<I, O> {
+    fn drop(&mut self) {
+        for (mut pending, answer) in self.0.by_ref() {
+            contain(|| drop(pending.finish(answer)));
+        }
     }
 }
 

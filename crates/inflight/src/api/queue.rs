@@ -26,7 +26,8 @@ impl<O: Operation> Queue<'_, '_, O> {
 
     /// The next result in the order of completion, waiting if there is none; `None` when
     /// nothing is in flight. From 16 in flight on it waits for several, which saves wake-ups; what
-    /// completes while the others hang comes at most 20 ms late.
+    /// completes while the others hang comes at most 20 ms late. Syncs alone are waited for in the
+    /// order in which they were asked for.
     #[expect(
         clippy::should_implement_trait,
         reason = "a queue can go on after it was empty"

@@ -89,7 +89,7 @@ impl Backend {
             }),
             Self::Threads(lane) => {
                 lane.submit(at_least > 0);
-                lane.wait(to_usize(at_least));
+                lane.wait(to_usize(at_least), None);
                 Ok(())
             }
             Self::Aio(aio) => aio.turn(to_usize(at_least)),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::task::Waker;
+use std::time::Instant;
 
 use super::caller::{Lease, Start, Want};
 use super::pace::FAR;
@@ -54,8 +55,9 @@ impl Waits {
             self.single = self.single.saturating_sub(1);
             return proactor.turn(1, deliver);
         }
+        let begun = Instant::now();
         proactor.turn_or(at_least, Some(FAR), deliver);
-        if ready.len() < to_usize(at_least) {
+        if begun.elapsed() >= FAR {
             self.single = Self::SINGLE;
         }
     }

@@ -230,7 +230,11 @@ impl Proactor {
             // Nobody else does it, or nobody could tell of it: an owner that does not wait for it
             // either does one now.
             let at_least = at_least.max(u32::from(self.aside.is_announced));
-            lane.wait(to_usize(at_least.min(self.aside.in_flight)));
+            let at_most = match wait {
+                Wait::OrAlarm(at_most, _) => at_most,
+                Wait::Through => None,
+            };
+            lane.wait(to_usize(at_least.min(self.aside.in_flight)), at_most);
             return match in_ring {
                 // The kernel has nothing to tell.
                 0 => {
@@ -302,7 +306,7 @@ impl Proactor {
     pub(super) fn drain_aside(&mut self, deliver: &mut impl FnMut(u32, Answer)) {
         if let Some(lane) = &mut self.aside.lane {
             lane.submit_beside(true);
-            lane.wait(to_usize(self.aside.in_flight));
+            lane.wait(to_usize(self.aside.in_flight), None);
             self.reap_aside(deliver);
         }
     }

@@ -280,12 +280,12 @@ impl Lane {
         self.taken.append(&mut state.completed);
     }
 
-    /// Waits until `at_least` completions can be reaped, executing operations meanwhile that nobody
-    /// else does.
-    pub(crate) fn wait(&mut self, at_least: usize) {
+    /// Waits until `at_least` completions can be reaped, or the time is over, executing operations
+    /// meanwhile that nobody else does.
+    pub(crate) fn wait(&mut self, at_least: usize, at_most: Option<Duration>) {
         self.wait_as(
             at_least,
-            None,
+            at_most.and_then(|at_most| Instant::now().checked_add(at_most)),
             Owner {
                 helps: true,
                 heeds_bell: false,
