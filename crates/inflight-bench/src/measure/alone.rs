@@ -1,5 +1,7 @@
 //! One lane on the calling thread.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use crate::measure::clock::Clock;
@@ -37,17 +39,15 @@ fn measure_lane(
     ground: &Ground<'_>,
 ) -> Result<Stretch> {
     let mut meter = Meter::new(job.clock);
-    let mut known = Workers::find();
     // What the warm-up wrote would be synced at the expense of what is measured.
     let synced_at_end = job.work.synced_at_end();
-    if synced_at_end {
-        ground.sync()?;
-    } else {
-        let warm_until_ns = deadline(job.clock, job.warmup);
-        drive(lane, &mut meter, |meter| {
-            meter.last_reading_ns() >= warm_until_ns
-        })?;
-    }
+    let mut known = match synced_at_end {
+        true => {
+            ground.sync()?;
+            Workers::find()
+        }
+        false => warm_up(lane, &mut meter, job.clock, job.warmup)?,
+    };
     meter.record(job.measured);
     lane.settle(&mut meter);
     let before = Snapshot::begin(device, job.clock, &known, || meter.counters);
@@ -71,14 +71,30 @@ fn measure_lane(
     })
 }
 
-fn deadline(clock: Clock, after: std::time::Duration) -> u64 {
+/// Warms a lane up. Workers are looked for halfway: it rests meanwhile, and what has then been
+/// completed is collected in the other half.
+pub(super) fn warm_up(
+    lane: &mut dyn Lane,
+    meter: &mut Meter,
+    clock: Clock,
+    warmup: Duration,
+) -> Result<Workers> {
+    let half = |meter: &mut Meter, lane: &mut dyn Lane| {
+        let until_ns = deadline(clock, warmup / 2);
+        drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)
+    };
+    half(meter, lane)?;
+    let known = Workers::find();
+    half(meter, lane)?;
+    Ok(known)
+}
+
+fn deadline(clock: Clock, after: Duration) -> u64 {
     clock.now_ns() + length_of(after)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::measure::snapshot::tests::Noting;
     use crate::profile::load;

@@ -47,9 +47,9 @@ pub(crate) fn measure(
             // Those that were started are not to wait for ever.
             pace.start(Duration::ZERO, Duration::ZERO);
         }
-        let mut known = Workers::find();
         pace.start(job.warmup, job.measured);
         pace.sleep_through_warmup();
+        let mut known = Workers::find();
         let before = Snapshot::begin(device, job.clock, &known, || published::sum(&all));
         let backlog = pace.sleep_through_stretch();
         let after = Snapshot::end(device, job.clock, &mut known, || published::sum(&all));

@@ -109,7 +109,6 @@ pub(crate) fn measure(
         if workers.iter().any(Result::is_err) {
             crew.phase.store(STOP, Relaxed);
         }
-        let mut known = Workers::find();
         if job.work.synced_at_end() {
             // No warm-up: what it wrote would be synced at the expense of what is measured.
             ground.sync()?;
@@ -118,6 +117,7 @@ pub(crate) fn measure(
             drop(closed.take());
             sleep(job.warmup);
         }
+        let mut known = Workers::find();
         let before = Snapshot::begin(device, job.clock, &known, || crew.counters());
         enter_measure(&crew);
         drop(closed);
@@ -164,10 +164,10 @@ impl<'c> Shifts<'c> {
     /// Lets all of them work for a turn, and waits until all of them rest.
     pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
         let crew = self.crew;
-        let mut known = Workers::find();
         crew.phase.store(MEASURE, Relaxed);
         drop(self.closed.take());
         sleep(pace.warmup);
+        let mut known = Workers::find();
         let before = Snapshot::begin(device, self.clock, &known, || crew.counters());
         sleep(pace.turn);
         let after = Snapshot::end(device, self.clock, &mut known, || crew.counters());

@@ -243,8 +243,8 @@ fn measure_within(
             "not all of its tasks were started within {patience:?}; its threads were left behind"
         );
     }
-    let mut known = Workers::find();
     sleep(job.warmup);
+    let mut known = Workers::find();
     let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
     crowd.begin(job.measured);
     sleep(job.measured);
@@ -269,9 +269,9 @@ impl Shifts<'_> {
     /// Lets all of them work for a turn, and waits until all of them rest.
     pub(crate) fn turn(&mut self, pace: turns::Pace, device: &DeviceMeter) -> Result<Stretch> {
         let crowd = self.crowd;
-        let mut known = Workers::find();
         crowd.wake_into(Phase::WarmUp);
         sleep(pace.warmup);
+        let mut known = Workers::find();
         let before = Snapshot::begin(device, crowd.clock, &known, || crowd.counters());
         sleep(pace.turn);
         let after = Snapshot::end(device, crowd.clock, &mut known, || crowd.counters());
@@ -362,10 +362,10 @@ fn by_the_alarm(
             "not all of its tasks were started within {PATIENCE:?}; its threads were left behind"
         );
     }
-    let mut known = Workers::find();
     pace.start(job.warmup, job.measured);
     crowd.begin_at(pace.wait_for_start(), job.measured);
     pace.sleep_through_warmup();
+    let mut known = Workers::find();
     let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
     let backlog = pace.sleep_through_stretch();
     let after = Snapshot::end(device, job.clock, &mut known, || crowd.counters());

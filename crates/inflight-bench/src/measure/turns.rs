@@ -17,12 +17,12 @@ use anyhow::Result;
 use inflight_report::record::{Round, Turns};
 use oorandom::Rand64;
 
+use crate::measure::alone::warm_up;
 use crate::measure::caught::caught;
 use crate::measure::meter::Meter;
 use crate::measure::run::{Place, Running, Stage, Stretch, drive, length_of, shuffle};
 use crate::measure::snapshot::Snapshot;
 use crate::measure::usage::device_work_of_both;
-use crate::measure::workers::Workers;
 use crate::measure::{crew, tasks};
 use crate::strategy::tasks::Runtime;
 use crate::strategy::{Job, Lane, Modes, Way};
@@ -270,9 +270,7 @@ impl Open<'_> {
     /// One turn of one lane on this thread.
     fn turn(&self, lane: &mut dyn Lane, meter: &mut Meter) -> Result<Stretch> {
         let (device, clock) = (&self.place.device, self.job.clock);
-        let mut known = Workers::find();
-        let until_ns = clock.now_ns() + length_of(self.pace.warmup);
-        drive(lane, meter, |meter| meter.last_reading_ns() >= until_ns)?;
+        let mut known = warm_up(lane, meter, clock, self.pace.warmup)?;
         lane.settle(meter);
         let before = Snapshot::begin(device, clock, &known, || meter.counters);
         let until_ns = clock.now_ns() + length_of(self.pace.turn);

@@ -29,8 +29,9 @@ pub(crate) struct Workers {
 pub(crate) struct Spent(BTreeMap<OsString, u64>);
 
 impl Workers {
-    /// Looks for those that live now. Not to be done between the warm-up and what is measured:
-    /// meanwhile a lane on this thread rests, and what it has in flight is completed for nothing.
+    /// Looks for those that live now. Where a lane is on this thread, not to be done between the
+    /// warm-up and what is measured: it rests meanwhile, and what it has in flight is completed for
+    /// nothing.
     pub(crate) fn find() -> Self {
         // Of the first thread, as a new one may have been counted nothing yet.
         let first = File::open("/proc/self/schedstat").ok();
