@@ -206,10 +206,15 @@ fn replace(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
     let (made, beside) = match make_beside(&target) {
         Ok(made) => made,
         // A file may be writable in a directory that is not.
-        Err(_) if file.exists() => return write_over(file, text, inputs),
+        Err(_) if target.exists() => return write_over(&target, text, inputs),
         Err(error) => return Err(error.into()),
     };
     let filled = fill(made, &target, text);
+    // A link may lead elsewhere by now than when it was asked about.
+    if let Err(refusal) = inputs.refuse(&target) {
+        _ = fs::remove_file(beside);
+        return Err(refusal);
+    }
     let replaced = filled.and_then(|()| fs::rename(&beside, &target));
     let Err(error) = replaced else {
         return Ok(());
@@ -218,7 +223,7 @@ fn replace(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
     _ = fs::remove_file(beside);
     match error.kind() {
         // A file that is mounted, as those of containers are, stays where it is.
-        ErrorKind::ResourceBusy => write_over(file, text, inputs),
+        ErrorKind::ResourceBusy => write_over(&target, text, inputs),
         _ => Err(error.into()),
     }
 }
@@ -240,17 +245,19 @@ fn write_over(file: &Path, text: &str, inputs: &Inputs) -> Result<()> {
     Ok(written?)
 }
 
+/// For writing, and for reading where that is allowed.
 fn open_existing(file: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(file)
+    let both = OpenOptions::new().read(true).write(true).open(file);
+    both.or_else(|_| OpenOptions::new().write(true).open(file))
 }
 
-/// Overwrites an open file. It keeps what it has if there is no room for more: what takes room is
-/// written first, behind that.
+/// Overwrites an open file. If that can be read it keeps what it has where there is no room for
+/// more: what takes room is written first, behind that.
 fn overwrite(file: &File, old_bytes: u64, text: &[u8]) -> io::Result<()> {
     let over = usize::try_from(old_bytes).unwrap_or(usize::MAX);
     let (over, beyond) = text.split_at(over.min(text.len()));
     let mut old = vec![0; over.len()];
-    file.read_exact_at(&mut old, 0)?;
+    let is_known = file.read_exact_at(&mut old, 0).is_ok();
     let bytes = u64::try_from(text.len()).map_err(io::Error::other)?;
     let written = file
         .write_all_at(beyond, old_bytes.min(bytes))
@@ -258,7 +265,7 @@ fn overwrite(file: &File, old_bytes: u64, text: &[u8]) -> io::Result<()> {
         .and_then(|()| file.write_all_at(over, 0))
         .and_then(|()| file.set_len(bytes))
         .and_then(|()| file.sync_data());
-    if written.is_err() {
+    if written.is_err() && is_known {
         // That it could not be written is the error to tell.
         _ = file.write_all_at(&old, 0);
         _ = file.set_len(old_bytes);

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
@@ -124,9 +124,12 @@ fn path_of(directory: &Path, seed: u64) -> PathBuf {
 }
 
 /// Makes an empty test file and removes it: what would fail otherwise when it was said already how
-/// long everything takes.
+/// long everything takes. It has another name each time: what a killed run has left is in nobody's
+/// way, though that had the same number.
 pub(crate) fn check_that_files_can_be_made(directory: &Path) -> Result<()> {
-    Scratch::open(path_of(directory, 0)).map(drop)
+    let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let path = path_of(directory, u64::try_from(now).unwrap_or_default());
+    Scratch::open(path).map(drop)
 }
 
 fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {

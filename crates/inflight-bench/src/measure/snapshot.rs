@@ -20,9 +20,10 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// The beginning of a stretch: the clock last, so that taking the snapshot is not measured.
     ///
-    /// The workers were found before, halfway through the warm-up of a lane on this thread: it rests
-    /// while the snapshot is taken, and collects at once, within the stretch, what was completed
-    /// meanwhile. So here is only what takes a few microseconds, beside any number of threads.
+    /// The workers were found before, halfway through the warm-up of a lane on this thread: it
+    /// rests while the snapshot is taken, and collects at once, within the stretch, what was
+    /// completed meanwhile. So here is only what takes a few microseconds, beside any number of
+    /// threads.
     pub(crate) fn begin(
         device: &DeviceMeter,
         clock: Clock,
@@ -101,8 +102,8 @@ pub(crate) mod tests {
     }
 
     impl Noting {
-        /// That workers were looked for within the warm-up, that the lane was driven after that, and
-        /// went on at the border, and that they were looked for again when it had ended.
+        /// That workers were looked for within the warm-up, that the lane was driven after that,
+        /// and went on at the border, and that they were looked for again when it had ended.
         pub(crate) fn check(mut self) {
             self.0.dedup();
             let looks = LOOKS.get();

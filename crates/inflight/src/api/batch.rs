@@ -126,7 +126,8 @@ struct Running<'b, O: Operation> {
 impl<O: Operation> Drop for Running<'_, O> {
     fn drop(&mut self) {
         while let (Some(operation), Some(answer)) = (self.operations.pop(), self.answers.pop()) {
-            // A failed sync that has been told has to be remembered, as of results that nobody takes.
+            // A failed sync that has been told has to be remembered, as of results that nobody
+            // takes.
             contain(|| match answer {
                 Answer::NOT_RUN => drop(operation),
                 _ => drop(operation.finish(answer)),

@@ -412,8 +412,8 @@ impl<O: Detach> Future for PendingBatch<O> {
     }
 }
 
-/// Operations that are over, and their answers. Nobody takes the results of those that are left when
-/// a buffer panics; a failed sync is remembered all the same.
+/// Operations that are over, and their answers. Nobody takes the results of those that are left
+/// when a buffer panics; a failed sync is remembered all the same.
 struct Unfinished<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach>(I);
 
 impl<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach> Drop for Unfinished<I, O> {
