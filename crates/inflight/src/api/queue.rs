@@ -26,8 +26,9 @@ impl<O: Operation> Queue<'_, '_, O> {
 
     /// The next result in the order of completion, waiting if there is none; `None` when
     /// nothing is in flight. From 16 in flight on it waits for several, which saves wake-ups; what
-    /// completes while the others hang comes at most 20 ms late. Syncs alone are waited for in the
-    /// order in which they were asked for.
+    /// completes while the others hang comes at most 20 ms late. Not so if it hangs itself: it
+    /// makes what is for a pool whose threads are late, and waits for syncs in the order in which
+    /// they were asked for.
     #[expect(
         clippy::should_implement_trait,
         reason = "a queue can go on after it was empty"
