@@ -2,13 +2,15 @@
 //!
 //! A file is taken for one only if everything fits: its name, what it begins with, that it is an
 //! ordinary file of this user, and that nobody holds its lock.
-#![allow(unsafe_code)]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, geteuid, test_kill_process};
 
 use crate::scratch::{MAGIC, SUFFIX};
 
@@ -75,9 +77,7 @@ fn examine(path: &Path) -> Option<Leftover> {
     pid_in(path.file_name()?.to_str()?)?;
     let file = open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    // SAFETY: takes no argument and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    let ours = metadata.is_file() && metadata.uid() == user;
+    let ours = metadata.is_file() && metadata.uid() == geteuid().as_raw();
     // Looked at before, so that a file that has only just been made can be locked by who made it;
     // and after, because one that is kept is another's from then on.
     let is_left = || begins_with_magic(&file);
@@ -109,18 +109,13 @@ fn pid_in(name: &str) -> Option<libc::pid_t> {
 }
 
 fn process_exists(pid: libc::pid_t) -> bool {
-    // SAFETY: signal 0 only asks whether the process exists; no memory is involved.
-    let result = unsafe { libc::kill(pid, 0) };
-    result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    let found = Pid::from_raw(pid).map(test_kill_process);
+    found.is_some_and(|found| found != Err(Errno::SRCH))
 }
 
 /// Takes the lock of a file if nobody has it; it goes when the file is closed, also by a kill.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
-    // SAFETY: a call on an open descriptor; no memory is involved.
-    match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use anyhow::{Context, Result, bail};
 use inflight_report::record::Access;
+use rustix::fs::FileType;
 
 use super::arena::Arena;
 use super::one_by_one::{OneByOne, Perform};
@@ -93,14 +93,10 @@ pub(super) fn check_lengths(job: &Job<'_>) -> Result<()> {
 
 /// How long a file is now; devices tell of no length here, and keep theirs.
 fn length_of(fd: RawFd) -> io::Result<Option<u64>> {
-    let mut found = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the pointer is to writable memory of the right type, for this call only.
-    if unsafe { libc::fstat(fd, found.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so the kernel has filled the structure.
-    let found = unsafe { found.assume_init() };
-    let is_file = found.st_mode & libc::S_IFMT == libc::S_IFREG;
+    // SAFETY: the file is open for as long as the job lasts.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let found = rustix::fs::fstat(file)?;
+    let is_file = FileType::from_raw_mode(found.st_mode).is_file();
     Ok(is_file.then(|| u64::try_from(found.st_size).unwrap_or(0)))
 }
 
