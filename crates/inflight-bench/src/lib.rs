@@ -51,6 +51,7 @@ mod certainty;
 use std::process::ExitCode;
 
 use cli::Command;
+use inflight_report::text::clean;
 use strategy::Strategy;
 
 pub use strategy::tasks::{ReadJob, Task, TaskStrategy};
@@ -66,8 +67,8 @@ pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
         Err(error) => {
             // What a record or a name contains is not to control the terminal.
             let told = format!("{error:#}");
-            let told = told.replace(|letter: char| letter.is_control() && letter != '\n', " ");
-            anstream::eprintln!("inflight: {told}");
+            let told: Vec<String> = told.split('\n').map(clean).collect();
+            anstream::eprintln!("inflight: {}", told.join("\n"));
             ExitCode::from(exit::code_of(&error))
         }
     }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, ProfileSummary};
+use inflight_report::text::clean;
 use inflight_report::verdict::verdict;
 
 use crate::exit::{cannot, usage};
@@ -133,7 +134,7 @@ fn filled_in(cell: &Cell, profile: &ProfileSummary) -> String {
 /// Sentences as comment lines of at most 100 columns; a record's line breaks end nothing, and what
 /// would control a terminal becomes a space.
 fn comment(text: &str) -> String {
-    let text = text.replace(char::is_control, " ");
+    let text = clean(text);
     let mut lines = String::new();
     let mut line = "//".to_owned();
     for word in text.split_whitespace() {

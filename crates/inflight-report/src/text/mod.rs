@@ -18,6 +18,7 @@ pub use compare::{comparison, limits};
 pub use merged::merged;
 pub use notes::names;
 pub(crate) use notes::{by_reason, names_in, roads};
+pub use paint::clean;
 
 use crate::figures::{full_rounds, rounds_run, screening_rounds};
 use crate::ranking::Ranking;

@@ -99,8 +99,9 @@ impl Screen {
     }
 }
 
-/// Every control character becomes a space.
-pub(super) fn clean(text: &str) -> String {
+/// Every control character becomes a space: a record is not to control the terminal.
+#[must_use]
+pub fn clean(text: &str) -> String {
     text.chars()
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect()
