@@ -1,7 +1,9 @@
 //! The test file disappears on every way out, and a killed run is noticed by the next one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use tempfile::TempDir;
 
 use crate::support::{Running, bench, directory, run, scratch_files, stderr};
 
@@ -139,20 +141,26 @@ fn a_signal_while_writing_removes_the_file() {
     assert!(scratch_files(directory.path()).is_empty());
 }
 
-#[test]
-fn what_a_killed_run_left_is_removed_by_the_next_one() {
+/// A directory, and the file that a run has left there which was killed.
+fn left_by_a_killed_run() -> (TempDir, PathBuf) {
     let directory = directory();
     let mut running = Running::start(&mut long(directory.path()));
     running.wait_for("round 1/4000");
     running.signal(libc::SIGKILL);
     running.end();
-    let files = scratch_files(directory.path());
+    let mut files = scratch_files(directory.path());
     assert_eq!(files.len(), 1);
+    (directory, files.remove(0))
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next_one() {
+    let (directory, left) = left_by_a_killed_run();
     let next = run(directory.path(), &[SMALL, &["--strategy", "null"]].concat());
     let told = stderr(&next);
     assert!(told.contains("left over"), "{told}");
     assert!(
-        told.contains(&format!("{} (", files[0].display())) && told.contains(", removed"),
+        told.contains(&format!("{} (", left.display())) && told.contains(", removed"),
         "{told}"
     );
     assert!(scratch_files(directory.path()).is_empty());
@@ -160,15 +168,9 @@ fn what_a_killed_run_left_is_removed_by_the_next_one() {
 
 #[test]
 fn what_a_killed_run_left_is_removed_whoever_has_its_number_now() {
-    let directory = directory();
-    let mut running = Running::start(&mut long(directory.path()));
-    running.wait_for("round 1/4000");
-    running.signal(libc::SIGKILL);
-    running.end();
-    let files = scratch_files(directory.path());
+    let (directory, left) = left_by_a_killed_run();
     // The first process is always there, and in a container it is the next run.
-    let left = directory.path().join("inflight-1-7.inflight-scratch");
-    std::fs::rename(&files[0], &left).unwrap();
+    std::fs::rename(left, directory.path().join("inflight-1-7.inflight-scratch")).unwrap();
     let next = run(directory.path(), &[SMALL, &["--strategy", "null"]].concat());
     let told = stderr(&next);
     assert!(told.contains("left over"), "{told}");

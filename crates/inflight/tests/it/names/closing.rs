@@ -44,7 +44,13 @@ fn a_closed_file_has_no_descriptor_left() {
     });
 }
 
-/// In a run loop nothing completes between two polls, so that what is in flight stays so.
+/// Begins an operation and drops its future. In a run loop nothing completes between two polls, so
+/// that it stays in flight.
+fn leave_one_in_flight(file: &File) {
+    let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
+    assert!(poll_once(&mut reserve).is_pending());
+}
+
 #[test]
 fn closing_waits_for_operations_whose_futures_were_dropped() {
     let test = "closing_waits_for_operations_whose_futures_were_dropped";
@@ -53,9 +59,7 @@ fn closing_waits_for_operations_whose_futures_were_dropped() {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
             let result = engine.run(async {
-                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
-                assert!(poll_once(&mut reserve).is_pending());
-                drop(reserve);
+                leave_one_in_flight(&file);
                 let mut closing = file.close().into_future();
                 assert!(poll_once(&mut closing).is_pending());
                 // Whatever the pool had been given before this is over after it.
@@ -77,9 +81,7 @@ fn a_dropped_close_goes_on() {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
             let ran = engine.run(async {
-                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
-                assert!(poll_once(&mut reserve).is_pending());
-                drop(reserve);
+                leave_one_in_flight(&file);
                 let mut closing = file.close().into_future();
                 assert!(poll_once(&mut closing).is_pending());
                 drop(closing);
@@ -99,9 +101,7 @@ fn waiting_for_a_close_in_a_run_loop_does_not_block_what_it_waits_for() {
             let folder = folder();
             let (path, file) = open_file(engine, &folder);
             let result = engine.run(async {
-                let mut reserve = file.allocate(AllocateRange::Reserve, 0, 4096).into_future();
-                assert!(poll_once(&mut reserve).is_pending());
-                drop(reserve);
+                leave_one_in_flight(&file);
                 file.close().wait()
             });
             result.unwrap().unwrap();
