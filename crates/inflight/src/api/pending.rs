@@ -312,12 +312,6 @@ impl<O: Detach> PendingBatch<O> {
         }
     }
 
-    /// Whether this operation is over.
-    #[inline]
-    fn is_answered(&self, number: usize) -> bool {
-        self.answers[number] != Answer::NOT_RUN
-    }
-
     /// Begins all operations. A buffer may panic meanwhile: those that are left without a flight
     /// are begun when they are looked at, and the next call goes on with the others.
     fn start(&mut self) {
@@ -486,7 +480,7 @@ impl<O: Detach> PendingBatch<O> {
         };
         let number = self.operations.len();
         self.left.pop_if(|last| *last == number);
-        if self.is_answered(number) {
+        if self.answers[number] != Answer::NOT_RUN {
             // Nobody takes the result; a failed sync is remembered all the same.
             drop(pending.finish(self.answers[number]));
             return true;

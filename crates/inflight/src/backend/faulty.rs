@@ -331,7 +331,7 @@ impl Faulty {
             let released = match self.held.swap_remove(any) {
                 Held::Told(completion) => completion,
                 Held::Stray(completion) => {
-                    self.is_told_by(&completion);
+                    self.note_told(&completion);
                     completion
                 }
                 Held::Waits(user_data, short) => {
@@ -351,7 +351,7 @@ impl Faulty {
     }
 
     /// If this stray is of an operation that is held, it tells its end, and that is the stray.
-    fn is_told_by(&mut self, stray: &Completion) {
+    fn note_told(&mut self, stray: &Completion) {
         for held in &mut self.held {
             if let Held::Told(told) = *held
                 && told.user_data == stray.user_data

@@ -44,6 +44,7 @@ struct Waits {
 }
 
 impl Waits {
+    /// So many turns come between two waits that may both be in vain.
     const SINGLE: u32 = 256;
 
     /// Waits until there are some, and puts them behind the others.

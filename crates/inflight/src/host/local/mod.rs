@@ -477,11 +477,10 @@ impl Loop<'_> {
         // Where the pool has no thread the flush has been made here all the same.
         let is_busy = is_busy || !self.ready.borrow().is_empty();
         if is_busy {
-            let needs_turn = self.lease.borrow_mut().proactor().needs_turn();
             if looks {
                 self.lease.borrow_mut().proactor().make_one();
             }
-            if needs_turn || looks {
+            if looks || self.lease.borrow_mut().proactor().needs_turn() {
                 self.turn_proactor(Until::Completions(0));
             }
             if looks {
