@@ -197,8 +197,13 @@ fn what_may_wait_is_made_by_a_thread_of_the_pool() {
                 writing().create(true),
                 Path::new("/proc/self/comm")
             ));
+            let other = folder.path().join("other");
+            fs::create_dir(&other).expect("it can be made");
+            // Not the one below: while this is open, whoever opens the other end is done, and gone
+            // when who is waited for comes.
+            let taken = Fifo::new(&other);
+            assert!(is_pending(writing().create(true), taken.path()));
             let fifo = Fifo::new(folder.path());
-            assert!(is_pending(writing().create(true), fifo.path()));
             let mut open = fifo.opening(engine).into_future();
             assert!(poll_once(&mut open).is_pending());
             fifo.release();
