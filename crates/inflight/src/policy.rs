@@ -32,7 +32,7 @@ use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 use copies::Copies;
 
 pub(crate) use away::{Away, LOOP_WAIT_MAX, loop_flushes, loop_waits, loop_waits_for};
-pub(crate) use busy_poll::{BusyPolls, LOOK_MAX, Moment};
+pub(crate) use busy_poll::{BusyPollAlone, BusyPolls, LOOK_MAX, Moment, Tried};
 pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;

@@ -1,9 +1,11 @@
 //! One operation that a thread waits for: a plain system call, or the only one in its ring.
 #![allow(unsafe_code)]
 
-use std::cell::{Cell, OnceCell};
+use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::busy_poll::BusyPollingAlone;
 use super::caller::{Lease, lease};
 use super::look::{Look, look};
 use super::shared::Shared;
@@ -14,49 +16,57 @@ use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road};
 
 thread_local! {
-    /// Operations of this thread for which a ring would have been made, at most [`BEFORE_A_RING`].
-    static BEFORE: Cell<u32> = const { Cell::new(0) };
-    /// That a ring is made for them, until the thread ends.
-    static EARNED: OnceCell<Place> = const { OnceCell::new() };
+    /// How this thread waits for single operations, whatever engines they are of.
+    static WAITS: RefCell<Option<Waits>> = const { RefCell::new(None) };
 }
 
-/// Of such threads, which have done with a plain call until then: a server may have thousands.
+/// See [`WAITS`].
+struct Waits {
+    polling: BusyPollingAlone,
+    /// That a ring is made for them, until the thread ends.
+    ring: Option<Place>,
+}
+
+/// Of such threads: a server may have thousands.
 static RINGS: Unasked = Unasked::new();
 
-/// So many of a thread's operations are plain calls before a ring is made for them. That and its
-/// end take as long as a read of a fast drive, and save a twentieth of each one: nothing for
-/// threads that make a few and end.
-const BEFORE_A_RING: u32 = 16;
-
-/// Whether this thread has come so far that a ring pays, and there are not too many.
-#[inline]
-fn earns_a_ring() -> bool {
-    // While the thread ends, none does.
-    let counted = BEFORE.try_with(|before| {
-        let made = before.get();
-        if made <= BEFORE_A_RING {
-            before.set(made + 1);
+impl Waits {
+    /// For how long to look at most for the completion of the next one in a ring; `None` if a plain
+    /// call is to make it.
+    #[inline]
+    fn looks_for(&mut self) -> Option<Duration> {
+        let at_most = self.polling.looks_for()?;
+        if self.ring.is_none() {
+            self.ring = RINGS.take();
         }
-        made
-    });
-    match counted {
-        Ok(made) if made > BEFORE_A_RING => true,
-        Ok(BEFORE_A_RING) => takes_a_ring(),
-        _ => false,
+        // Without one both kinds of a trial are the same, and it finds no reason to look.
+        self.ring.is_some().then_some(at_most)
     }
 }
 
-/// Whether there is a place for a ring of this thread. If not, it is asked for again after as many
-/// operations.
-#[cold]
-fn takes_a_ring() -> bool {
-    let place = RINGS.take();
-    let has_one = place.is_some();
-    let kept = EARNED.try_with(|earned| match place {
-        Some(place) => drop(earned.set(place)),
-        None => BEFORE.set(0),
+/// As [`Waits::looks_for`].
+#[inline]
+fn looks_for(shared: &Shared) -> Option<Duration> {
+    let waits = || Waits {
+        polling: BusyPollingAlone::new(&shared.busy_polls),
+        ring: None,
+    };
+    let asked = WAITS.try_with(|known| {
+        let mut known = known.borrow_mut();
+        known.get_or_insert_with(waits).looks_for()
     });
-    has_one && kept.is_ok()
+    // While the thread ends it does not.
+    asked.ok().flatten()
+}
+
+/// What has become of a look.
+fn looked(has_seen: bool) {
+    // While the thread ends nobody learns.
+    let _ = WAITS.try_with(|known| {
+        if let Some(waits) = &mut *known.borrow_mut() {
+            waits.polling.looked(has_seen);
+        }
+    });
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.
@@ -97,14 +107,21 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     if shared.is_forked() {
         return Answer::refused(Refusal::Forked);
     }
-    if road == Road::Device && shared.has_rings() && earns_a_ring() || matches!(request.op, Op::Nop)
-    {
+    if matches!(request.op, Op::Nop) {
         return match lease(shared) {
             // SAFETY: the addresses point into what the operation owns or has borrowed, and that
             // is ours until this returns.
-            Ok(mut lease) => unsafe { lease.wait(&request) },
+            Ok(mut lease) => unsafe { lease.wait(&request, None) }.0,
             Err(refusal) => Answer::refused(refusal),
         };
+    }
+    if road == Road::Device
+        && shared.has_rings()
+        && let Some(at_most) = looks_for(shared)
+        // SAFETY: as above.
+        && let Some(answer) = unsafe { run_looking(shared, &request, at_most) }
+    {
+        return answer;
     }
     shared.counters.plain_call();
     if road == Road::Ask
@@ -117,18 +134,43 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     unsafe { execute_request(&request) }
 }
 
+/// Runs a request in the ring of this thread, and looks for its completion for so long before it
+/// sleeps; `None` if there is no ring for it, which a plain call does not need.
+///
+/// # Safety
+///
+/// As for [`Lease::wait`].
+#[inline(never)]
+unsafe fn run_looking(
+    shared: &Arc<Shared>,
+    request: &Request,
+    at_most: Duration,
+) -> Option<Answer> {
+    let (answer, has_seen) = match lease(shared) {
+        Ok(mut lease) => {
+            // SAFETY: passed on from the caller.
+            let (answer, has_seen) = unsafe { lease.wait(request, Some(at_most)) };
+            (Some(answer), has_seen)
+        }
+        Err(_) => (None, false),
+    };
+    looked(has_seen);
+    answer
+}
+
 impl Lease<'_> {
-    /// Waits for the answer of a request, which is the only one.
+    /// Waits for the answer of a request, which is the only one. If it is told for how long, it
+    /// looks for the completion before it sleeps; whether it has seen it by then.
     ///
     /// # Safety
     ///
     /// Every address in the request stays valid, and nobody else touches what the kernel fills,
     /// until this returns or unwinds.
     #[inline(always)]
-    unsafe fn wait(&mut self, request: &Request) -> Answer {
+    unsafe fn wait(&mut self, request: &Request, looks_for: Option<Duration>) -> (Answer, bool) {
         let proactor = self.proactor();
         // SAFETY: passed on from the caller; the lease is drained should this unwind.
         unsafe { proactor.push(0, request) };
-        proactor.turn_for_one()
+        proactor.turn_for_one(looks_for)
     }
 }

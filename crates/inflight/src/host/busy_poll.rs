@@ -1,12 +1,13 @@
 //! Whether a proactor looks for completions before it sleeps, as the policy has found to be best
 //! for its owner ([`crate::policy`], `docs/design/busy-polling.md`).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use super::stopwatch::nanoseconds_since;
-use crate::policy::{BusyPolls, LOOK_MAX, Moment};
+use crate::policy::{BusyPollAlone, BusyPolls, LOOK_MAX, Moment, Tried};
 use crate::proactor::Looks;
 
 /// The longest look of a thread that has others to look after: tasks are expected to keep one for
@@ -24,23 +25,23 @@ pub(super) struct BusyPolling {
 }
 
 impl BusyPolling {
-    /// For a proactor of one thread.
-    pub(super) fn of_owner() -> Self {
+    /// For a proactor of one thread, of an engine on which so much has been tried.
+    pub(super) fn of_owner(tried: &Arc<Tried>) -> Self {
         Self {
-            polls: BusyPolls::new(),
+            polls: BusyPolls::new(Arc::clone(tried)),
             born: Instant::now(),
             clock: ClockId::ThreadCPUTime,
             at_most: LOOK_MAX,
         }
     }
 
-    /// For one that several threads drive.
+    /// For one that several threads drive, and that lives long.
     #[cfg(feature = "tokio")]
     pub(super) fn of_lane() -> Self {
         Self {
             clock: ClockId::ProcessCPUTime,
             at_most: LOOK_HELD_MAX,
-            ..Self::of_owner()
+            ..Self::of_owner(&Arc::default())
         }
     }
 }
@@ -53,11 +54,7 @@ impl Looks for BusyPolling {
             clock,
             at_most,
         } = self;
-        let looks = polls.waits(in_flight, || Moment {
-            now_ns: nanoseconds_since(*born),
-            processor_ns: processor_ns(*clock),
-            completed,
-        });
+        let looks = polls.waits(in_flight, || moment(*born, *clock, completed));
         looks.then_some(*at_most)
     }
 
@@ -66,8 +63,47 @@ impl Looks for BusyPolling {
     }
 }
 
-fn processor_ns(clock: ClockId) -> u64 {
+/// What a thread has learned of waiting for one operation at a time.
+pub(super) struct BusyPollingAlone {
+    polls: BusyPollAlone,
+    born: Instant,
+    /// Operations that it has waited for.
+    completed: u64,
+}
+
+impl BusyPollingAlone {
+    /// Of an engine on which so much has been tried.
+    pub(super) fn new(tried: &Arc<Tried>) -> Self {
+        Self {
+            polls: BusyPollAlone::new(Arc::clone(tried)),
+            born: Instant::now(),
+            completed: 0,
+        }
+    }
+
+    /// For how long to look at most for the completion of the next one; `None` to sleep at once.
+    #[inline]
+    pub(super) fn looks_for(&mut self) -> Option<Duration> {
+        let (born, completed) = (self.born, self.completed);
+        self.completed += 1;
+        let clock = ClockId::ThreadCPUTime;
+        let looks = self.polls.waits(|| moment(born, clock, completed));
+        looks.then_some(LOOK_MAX)
+    }
+
+    /// What has become of such a look.
+    pub(super) fn looked(&mut self, has_seen: bool) {
+        self.polls.looked(has_seen);
+    }
+}
+
+/// What is known now.
+fn moment(born: Instant, clock: ClockId, completed: u64) -> Moment {
     // It is never negative.
-    let time = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    let processor = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    Moment {
+        now_ns: nanoseconds_since(born),
+        processor_ns: u64::try_from(processor.as_nanos()).unwrap_or(u64::MAX),
+        completed,
+    }
 }

@@ -31,7 +31,7 @@ use crate::completion::Refusal;
 use crate::error::{NoThread, SetupError};
 use crate::fork;
 use crate::op::{KINDS, Request};
-use crate::policy::Devices;
+use crate::policy::{Devices, Tried};
 use crate::proactor::Proactor;
 use crate::stats::Counters;
 
@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub(crate) devices: Devices,
     /// Who makes batches of copies.
     pub(crate) callers: Callers,
+    /// Whether looking for completions has been seen to pay.
+    pub(super) busy_polls: Arc<Tried>,
     /// Forks counted when the engine was made.
     fork_generation: u32,
     /// A ring has broken, for this reason: no more are made.
@@ -118,6 +120,7 @@ impl Shared {
             bounces: Arc::default(),
             devices: Devices::new(is_asynchronous),
             callers: Callers::default(),
+            busy_polls: Arc::default(),
             fork_generation: fork::generation(),
             gave_up: OnceLock::new(),
             last_refusal: Mutex::new(None),
@@ -177,7 +180,7 @@ impl Shared {
                     let capacity = ring.capacity().min(self.config.queue_depth);
                     Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
                         .with_pool(Arc::clone(self.pool()))
-                        .looking(BusyPolling::of_owner())
+                        .looking(BusyPolling::of_owner(&self.busy_polls))
                 }
                 Err(refusal) if self.config.wish == Wish::Uring => {
                     *lock(&self.last_refusal) = Some(refusal.clone());

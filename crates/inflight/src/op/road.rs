@@ -20,9 +20,8 @@ pub(crate) enum Road {
     Pool,
     /// Through the proactor.
     Backend,
-    /// Through the proactor, also alone: it is past the page cache, where a ring serves even one
-    /// request at a time as well or better, once the thread has made a few
-    /// (`docs/design/roads.md`).
+    /// Through the proactor; alone only where looking for its completion pays, else a plain system
+    /// call (`docs/design/busy-polling.md`).
     Device,
     /// A direct read of a device that answers as fast as memory, because it is: a plain system call
     /// alone, where another thread shares them, and where it is polled by a thread that has no ring

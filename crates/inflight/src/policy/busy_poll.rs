@@ -8,8 +8,15 @@
 //! one and with the other in turn. Looking has to bring clearly more completions in the same time,
 //! and must not cost more processor time than it saves time.
 //!
-//! Plain data of whoever owns a proactor; it is told the time.
+//! Threads that live for some hundred waits would do nothing but try, with looks that cost several
+//! times the processor time of sleep. So the first trial of an owner is put off, longer and longer,
+//! as long as none on the same engine finds that looking pays.
+//!
+//! Plain data of whoever owns a proactor, but for what owners tell each other; it is told the time.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::pairs::Pairs;
@@ -41,8 +48,11 @@ const fn are_most(won: usize, of: usize) -> bool {
 }
 
 /// Waits before the first trial, and runs between trials: more and more as long as sleeping is
-/// found to be as good.
+/// found to be as good. The first trial is put off no longer than the second one, and that of one
+/// owner in so many not at all.
 const FIRST: u32 = 64;
+const PUT_OFF_MAX: u32 = (REST_MIN * RUN / FIRST).ilog2();
+const AT_ONCE_EVERY: u32 = 16;
 const REST_MIN: u32 = 256;
 const REST_MAX: u32 = 4096;
 /// While looking, which somebody else may pay for, and which may have been begun by chance.
@@ -71,20 +81,61 @@ const CLASSES: usize = 5;
 /// After so many waits in a row in another class that is the one.
 const STRAYS: u32 = 16;
 
+/// The trials of all owners of an engine. That looking pays is not passed on: to one thread it may,
+/// and to one among many not.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    classes: [Trials; CLASSES],
+    alone: Trials,
+}
+
+/// Those of one class.
+#[derive(Debug, Default)]
+struct Trials {
+    owners: AtomicU32,
+    /// How many have been begun since one has found that looking pays. Many owners do not live to
+    /// see the end of theirs.
+    in_vain: AtomicU32,
+}
+
+impl Trials {
+    /// Waits before the first trial of an owner that begins now.
+    fn put_off(&self) -> u32 {
+        let owners = self.owners.fetch_add(1, Relaxed);
+        match owners.is_multiple_of(AT_ONCE_EVERY) {
+            true => FIRST,
+            false => FIRST << self.in_vain.load(Relaxed).min(PUT_OFF_MAX),
+        }
+    }
+
+    fn begins(&self) {
+        // It does not matter if one of two at the same time is not counted.
+        let times = self.in_vain.load(Relaxed).saturating_add(1);
+        self.in_vain.store(times, Relaxed);
+    }
+
+    fn pays(&self) {
+        self.in_vain.store(0, Relaxed);
+    }
+}
+
 /// What has been found for each class of how many are in flight; see the module.
 #[derive(Debug)]
 pub(crate) struct BusyPolls {
     rules: [BusyPoll; CLASSES],
     class: usize,
     strays: u32,
+    tried: Arc<Tried>,
 }
 
 impl BusyPolls {
-    pub(crate) fn new() -> Self {
+    /// For one more owner of those that have tried so much.
+    pub(crate) fn new(tried: Arc<Tried>) -> Self {
         Self {
-            rules: std::array::from_fn(|_| BusyPoll::new()),
+            rules: tried.classes.each_ref().map(BusyPoll::new),
             class: 0,
             strays: 0,
+            tried,
         }
     }
 
@@ -98,7 +149,7 @@ impl BusyPolls {
         } else {
             self.stray_to(class);
         }
-        self.rules[self.class].waits(now)
+        self.rules[self.class].waits(&self.tried.classes[self.class], now)
     }
 
     #[cold]
@@ -114,6 +165,36 @@ impl BusyPolls {
     #[inline]
     pub(crate) fn looked(&mut self, has_seen: bool) {
         self.rules[self.class].looked(has_seen);
+    }
+}
+
+/// The rule of a thread that waits for one operation at a time. It sleeps in a plain call: a ring
+/// for which it does not look is no faster, and takes memory and a descriptor.
+#[derive(Debug)]
+pub(crate) struct BusyPollAlone {
+    rule: BusyPoll,
+    tried: Arc<Tried>,
+}
+
+impl BusyPollAlone {
+    /// For one more thread of those that have tried so much.
+    pub(crate) fn new(tried: Arc<Tried>) -> Self {
+        Self {
+            rule: BusyPoll::new(&tried.alone),
+            tried,
+        }
+    }
+
+    /// As [`BusyPolls::waits`].
+    #[inline]
+    pub(crate) fn waits(&mut self, now: impl FnOnce() -> Moment) -> bool {
+        self.rule.waits(&self.tried.alone, now)
+    }
+
+    /// As [`BusyPolls::looked`].
+    #[inline]
+    pub(crate) fn looked(&mut self, has_seen: bool) {
+        self.rule.looked(has_seen);
     }
 }
 
@@ -200,10 +281,11 @@ fn is_within(one: u64, other: u64, thousandths: u64) -> bool {
 }
 
 impl BusyPoll {
-    fn new() -> Self {
+    /// For one more owner.
+    fn new(tried: &Trials) -> Self {
         Self {
             looks: false,
-            left: FIRST,
+            left: tried.put_off(),
             rest_runs: 0,
             in_vain: 0,
             trial: None,
@@ -219,10 +301,10 @@ impl BusyPoll {
 
     /// Whether to look for completions in the wait that begins now.
     #[inline]
-    fn waits(&mut self, now: impl FnOnce() -> Moment) -> bool {
+    fn waits(&mut self, tried: &Trials, now: impl FnOnce() -> Moment) -> bool {
         match self.left.checked_sub(1) {
             Some(left) => self.left = left,
-            None => self.go_on(&now()),
+            None => self.go_on(tried, &now()),
         }
         self.looks_now()
     }
@@ -257,15 +339,19 @@ impl BusyPoll {
     }
 
     #[cold]
-    fn go_on(&mut self, now: &Moment) {
+    fn go_on(&mut self, tried: &Trials, now: &Moment) {
         self.left = RUN - 1;
         let Some(trial) = &mut self.trial else {
+            tried.begins();
             self.trial = Some(Trial::new(*now));
             return;
         };
         trial.enter(*now);
         if trial.is_over() {
             let looks = trial.is_for_looking(self.looks);
+            if looks {
+                tried.pays();
+            }
             self.rest(looks);
         }
     }
@@ -288,177 +374,5 @@ impl BusyPoll {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What a wait takes, and how much of it the thread is on a processor.
-    #[derive(Clone, Copy)]
-    struct Cost {
-        ns: u64,
-        processor_ns: u64,
-    }
-
-    const fn cost(ns: u64, processor_ns: u64) -> Cost {
-        Cost { ns, processor_ns }
-    }
-
-    struct Program {
-        rule: BusyPoll,
-        now: Moment,
-    }
-
-    impl Program {
-        fn new() -> Self {
-            let now = Moment {
-                now_ns: 0,
-                processor_ns: 0,
-                completed: 0,
-            };
-            let rule = BusyPoll::new();
-            Self { rule, now }
-        }
-
-        /// Makes so many waits. Returns in how many it looked; those that take longer than a look
-        /// may have been in vain.
-        fn waits(&mut self, count: u32, asleep: Cost, looking: Cost) -> u32 {
-            let mut looked = 0;
-            for _ in 0..count {
-                let now = self.now;
-                let looks = self.rule.waits(|| now);
-                let cost = if looks { looking } else { asleep };
-                self.now.now_ns += cost.ns;
-                self.now.processor_ns += cost.processor_ns;
-                self.now.completed += 1;
-                if looks {
-                    looked += 1;
-                    self.rule.looked(Duration::from_nanos(cost.ns) <= LOOK_MAX);
-                }
-            }
-            looked
-        }
-    }
-
-    const WAITS: u32 = 100_000;
-    const ASLEEP: Cost = cost(65_000, 28_000);
-
-    #[test]
-    fn looking_begins_where_it_is_faster_and_pays() {
-        for (looking, begins) in [
-            (cost(42_000, 42_000), true),
-            (cost(61_000, 20_000), false),
-            (cost(50_000, 50_000), false),
-            (cost(59_000, 28_000), true),
-        ] {
-            let mut program = Program::new();
-            program.waits(WAITS, ASLEEP, looking);
-            assert_eq!(program.rule.looks, begins, "{}", looking.ns);
-        }
-    }
-
-    #[test]
-    fn it_ends_when_it_is_no_use_any_more() {
-        let mut program = Program::new();
-        program.waits(WAITS, ASLEEP, cost(42_000, 42_000));
-        assert!(program.rule.looks);
-        program.waits(WAITS, ASLEEP, cost(61_000, 20_000));
-        assert!(program.rule.looks, "a little is enough to stay");
-        program.waits(WAITS, ASLEEP, cost(64_000, 20_000));
-        assert!(!program.rule.looks);
-    }
-
-    #[test]
-    fn what_is_not_seen_in_time_is_soon_not_looked_for() {
-        let mut program = Program::new();
-        program.waits(WAITS, ASLEEP, cost(42_000, 42_000));
-        assert!(program.rule.looks);
-        let slow = cost(5_000_000, 130_000);
-        assert!(program.waits(1000, slow, slow) <= 3 * IN_VAIN_MAX);
-        // By and by it is hardly tried.
-        program.waits(20 * WAITS, slow, slow);
-        assert!(program.waits(WAITS, slow, slow) <= 2 * IN_VAIN_MAX);
-    }
-
-    #[test]
-    fn what_does_not_win_is_tried_less_and_less() {
-        let mut program = Program::new();
-        let [first, .., last] =
-            [(); 4].map(|()| program.waits(10 * WAITS, ASLEEP, cost(60_000, 60_000)));
-        assert!(last > 0 && last < first, "{first}, {last}");
-        assert!(last * 500 < 10 * WAITS, "{last}");
-    }
-
-    /// As beside a program that has the processor in turn: what is hit by that takes ten times as
-    /// long, of whatever kind it is.
-    #[test]
-    fn what_is_slow_now_and_then_is_mostly_not_taken_for_sleeping() {
-        for turn in [5, 11, 23, 41] {
-            let mut program = Program::new();
-            let mut looked = 0;
-            for _ in 0..10 * WAITS / (2 * turn) {
-                looked += program.waits(turn, ASLEEP, cost(62_000, 28_000));
-                looked += program.waits(turn, cost(650_000, 28_000), cost(620_000, 28_000));
-            }
-            assert!(looked < WAITS, "in turns of {turn}: {looked}");
-        }
-    }
-
-    #[test]
-    fn looking_that_has_begun_is_soon_confirmed_and_then_seldom() {
-        let mut program = Program::new();
-        let looking = cost(42_000, 42_000);
-        program.waits(FIRST + 2 * RUN * 3 + 1, ASLEEP, looking);
-        assert!(program.rule.looks);
-        assert_eq!(program.rule.left, REST_MIN_LOOKING * RUN);
-        program.waits(WAITS, ASLEEP, looking);
-        assert_eq!(program.rule.rest_runs, REST_MAX_LOOKING);
-    }
-
-    #[test]
-    fn each_class_has_its_own_rule_and_a_few_strays_change_nothing() {
-        let mut polls = BusyPolls::new();
-        let mut now = Moment {
-            now_ns: 0,
-            processor_ns: 0,
-            completed: 0,
-        };
-        let mut waits = |in_flight: u32, count: u32| {
-            let mut looked = 0;
-            for _ in 0..count {
-                let at = now;
-                let looks = polls.waits(in_flight, || at);
-                now.now_ns += match looks && in_flight == 2 {
-                    true => 20_000,
-                    false => 40_000,
-                };
-                now.processor_ns += 15_000;
-                now.completed += 1;
-                looked += u32::from(looks);
-            }
-            looked
-        };
-        waits(2, 10_000);
-        waits(100, 1000);
-        assert!(waits(100, 4000) < 400);
-        waits(2, STRAYS);
-        assert!(
-            waits(3, 1000) > 600,
-            "what is known of a few is still known"
-        );
-        for _ in 0..100 {
-            waits(100, STRAYS - 1);
-            assert_eq!(waits(2, 1), 1);
-        }
-    }
-
-    #[test]
-    fn what_happens_beside_a_trial_decides_nothing() {
-        for (looking, looks) in [(cost(42_000, 42_000), true), (cost(64_000, 40_000), false)] {
-            let mut program = Program::new();
-            for _ in 0..WAITS / 97 {
-                program.waits(97, ASLEEP, looking);
-                program.now.now_ns += 50_000_000;
-            }
-            assert_eq!(program.rule.looks, looks);
-        }
-    }
-}
+#[path = "busy_poll_test.rs"]
+mod tests;

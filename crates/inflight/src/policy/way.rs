@@ -24,9 +24,12 @@ pub enum Way {
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,
+    /// A plain system call on the thread that waits; the ring if that thread has found that to look
+    /// for the completion before it sleeps is faster, and costs no more processor time than it
+    /// saves time.
+    PlainCallOrRing,
     /// The ring; without rings, the older calls for what is direct (the backend `aio`), else the
-    /// pool. What a thread waits for by itself is a plain call without rings, and with them if it
-    /// is one of the first few, which do not pay for a ring.
+    /// pool.
     Backend,
     /// A thread of the pool.
     Pool,
@@ -43,6 +46,7 @@ impl std::fmt::Display for Way {
             }
             Self::TryThenBackend => "a plain call that does not wait, else the backend",
             Self::TryThenPool => "a plain call that does not wait, else the pool",
+            Self::PlainCallOrRing => "a plain call, or the ring where looking for its end pays",
             Self::Backend => "the backend",
             Self::Pool => "the pool",
         })
@@ -97,7 +101,7 @@ pub(crate) fn explain_sync() -> Guide {
 /// Of a transfer of so many bytes on this road. One in `SAMPLE_EVERY` may go another way.
 pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     let alone = match road {
-        Road::Device => Way::Backend,
+        Road::Device => Way::PlainCallOrRing,
         _ => Way::PlainCall,
     };
     let batched = match road {
@@ -127,8 +131,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
         Road::CopyBlind => "it is a copy to the page cache, and the last ones were fast",
         Road::CopySlow => "it is a copy to the page cache, but the last ones have waited",
         Road::Pool => "it ends with a flush, which threads of the pool share and a ring does not",
-        Road::Backend => "it waits for the device",
-        Road::Device => "it waits for the device, and the backend is as fast even for one alone",
+        Road::Backend | Road::Device => "it waits for the device",
         Road::Memory => "the device is memory, so whoever asks does the copying",
         Road::Warm => "the last reads were in the page cache",
         Road::CacheFirst => "some of the last reads were in the page cache",

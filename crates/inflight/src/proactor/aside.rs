@@ -232,7 +232,7 @@ impl Proactor {
             let at_least = at_least.max(u32::from(self.aside.is_announced));
             let at_most = match wait {
                 Wait::OrAlarm(at_most, _) => at_most,
-                Wait::Through => None,
+                Wait::Through | Wait::Looking(_) => None,
             };
             lane.wait(to_usize(at_least.min(self.aside.in_flight)), at_most);
             return match in_ring {
@@ -251,7 +251,7 @@ impl Proactor {
         let is_idle = in_ring == 0 && !is_ready;
         let wait = match wait {
             Wait::OrAlarm(at_most, _) => Wait::OrAlarm(at_most, is_idle),
-            Wait::Through => Wait::OrAlarm(None, is_idle),
+            Wait::Through | Wait::Looking(_) => Wait::OrAlarm(None, is_idle),
         };
         // The alarm is one completion, so several could not be waited for.
         self.hand_over(u32::from(!is_ready), wait)

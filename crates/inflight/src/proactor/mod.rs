@@ -42,6 +42,8 @@ const AT_ONCE: u32 = 4;
 enum Wait {
     /// Nothing.
     Through,
+    /// Nothing; they are looked for for so long first, whoever else decides that.
+    Looking(Duration),
     /// The alarm, and a time; `true` if nothing is in flight, so that there is nothing else.
     OrAlarm(Option<Duration>, bool),
 }
@@ -330,17 +332,6 @@ impl Proactor {
     fn be_interrupted(&mut self, is_interrupted: bool) {
         self.aside.be_interrupted(is_interrupted);
         self.backend.be_interrupted(is_interrupted);
-    }
-
-    /// The answer of what has been pushed, which is the only one in flight.
-    pub(crate) fn turn_for_one(&mut self) -> Answer {
-        let mut answer = None;
-        loop {
-            self.turn(1, |_, it| answer = Some(it));
-            if let Some(answer) = answer {
-                return answer;
-            }
-        }
     }
 
     /// Waits until nothing is in flight; nobody wants the answers any more.

@@ -28,7 +28,7 @@ fn moved(request: &Request) -> (usize, u64) {
     let mut proactor = beside(Faults::new(1).errors(libc::ECANCELED, 1000));
     // SAFETY: the caller keeps the memory until this returns, and the answer has come by then.
     unsafe { proactor.push(1, request) };
-    let answer = proactor.turn_for_one();
+    let answer = proactor.turn_for_one(None).0;
     assert_eq!(answer.errno(), None);
     (answer.bytes(), proactor.tally().pool_calls.get())
 }
@@ -136,7 +136,7 @@ fn what_the_kernel_has_no_worker_for_is_the_pools_until_the_ring_is_tried_again(
         for token in 0..count {
             // SAFETY: no memory is involved.
             unsafe { proactor.push(token, &Request::simple(Op::Nop)) };
-            assert_eq!(proactor.turn_for_one().errno(), None);
+            assert_eq!(proactor.turn_for_one(None).0.errno(), None);
         }
         let tally = proactor.tally();
         (tally.retries.get(), tally.pool_calls.get())
@@ -158,7 +158,7 @@ fn syncs_behind_writes_are_the_pools_too_while_the_kernel_has_no_worker_for_them
     for token in 0..3 {
         // SAFETY: the buffer is there, and not looked at, until the answer has come.
         unsafe { proactor.push(token, &request) };
-        assert_eq!(proactor.turn_for_one().bytes(), CONTENT.len());
+        assert_eq!(proactor.turn_for_one(None).0.bytes(), CONTENT.len());
     }
     let tally = proactor.tally();
     assert_eq!((tally.retries.get(), tally.pool_calls.get()), (1, 3));

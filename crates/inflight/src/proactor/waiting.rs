@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{Proactor, Wait};
 use crate::backend::Broken;
-#[cfg(feature = "tokio")]
 use crate::completion::Answer;
 
 /// Decides whether completions are looked for.
@@ -23,6 +22,20 @@ impl Proactor {
     pub(crate) fn looking(mut self, looks: impl Looks + 'static) -> Self {
         self.looks = Some(Box::new(looks));
         self
+    }
+
+    /// The answer of what has been pushed, which is the only one in flight. If it is told for how
+    /// long, it is looked for before this thread sleeps. Whether it was seen by then.
+    pub(crate) fn turn_for_one(&mut self, looks_for: Option<Duration>) -> (Answer, bool) {
+        let seen = self.tally.busy_polls.get();
+        let wait = looks_for.map_or(Wait::Through, Wait::Looking);
+        let mut answer = None;
+        loop {
+            self.turn_with(1, wait, |_, it| answer = Some(it));
+            if let Some(answer) = answer {
+                return (answer, self.tally.busy_polls.get() > seen);
+            }
+        }
     }
 
     #[inline]
@@ -43,7 +56,12 @@ impl Proactor {
     #[inline]
     pub(super) fn wait(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
         let can_look = at_least > 0 && !wait.is_idle() && self.backend.can_look(false);
-        match can_look.then(|| self.looks_for()).flatten() {
+        let looks_for = match wait {
+            _ if !can_look => None,
+            Wait::Looking(at_most) => Some(at_most),
+            Wait::Through | Wait::OrAlarm(..) => self.looks_for(),
+        };
+        match looks_for {
             Some(at_most) => self.wait_looking(at_least, wait, at_most),
             None => self.sleep(at_least, wait),
         }
@@ -52,11 +70,13 @@ impl Proactor {
     fn wait_looking(&mut self, at_least: u32, wait: Wait, at_most: Duration) -> Result<(), Broken> {
         let left = match wait {
             Wait::OrAlarm(Some(left), _) => left,
-            Wait::OrAlarm(None, _) | Wait::Through => Duration::MAX,
+            Wait::OrAlarm(None, _) | Wait::Through | Wait::Looking(_) => Duration::MAX,
         };
         let has_seen = self.backend.look(at_least, at_most.min(left))?;
-        if has_seen || left >= at_most / 2 {
-            self.looked(has_seen);
+        match wait {
+            Wait::Looking(_) => self.tally.busy_polls.add(u64::from(has_seen)),
+            _ if has_seen || left >= at_most / 2 => self.looked(has_seen),
+            _ => {}
         }
         match wait {
             _ if has_seen || left <= at_most => Ok(()),
@@ -86,7 +106,7 @@ impl Proactor {
     #[inline]
     fn sleep(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
         match wait {
-            Wait::Through => self.backend.turn(at_least),
+            Wait::Through | Wait::Looking(_) => self.backend.turn(at_least),
             Wait::OrAlarm(at_most, is_idle) => self.backend.turn_or(at_least, at_most, is_idle),
         }
     }

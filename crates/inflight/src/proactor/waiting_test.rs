@@ -30,9 +30,20 @@ impl Looks for Always {
     }
 }
 
-/// Reads a byte of a pipe into which another thread writes it after a while. Returns what came of
-/// looks, and how many waits they have saved.
-fn read(looks_for: Option<Duration>) -> io::Result<Option<(Vec<bool>, u64)>> {
+/// What came of a wait.
+#[derive(Debug, Default, PartialEq)]
+struct Came {
+    /// What those who decide were told of looks.
+    told: Vec<bool>,
+    /// Waits that looks have saved.
+    saved: u64,
+    /// What who waits was told.
+    has_seen: bool,
+}
+
+/// Reads a byte of a pipe into which another thread writes it after a while. Whoever decides has
+/// every wait look for so long, and who waits for this one.
+fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Option<Came>> {
     let Ok(opened) = probe::open(8) else {
         println!("skipped: no ring here");
         return Ok(None);
@@ -62,33 +73,56 @@ fn read(looks_for: Option<Duration>) -> io::Result<Option<(Vec<bool>, u64)>> {
         thread::sleep(Duration::from_millis(5));
         writer.write_all(b"x")
     });
-    assert_eq!(proactor.turn_for_one(), Answer::moved(1));
+    let (answer, has_seen) = proactor.turn_for_one(this);
+    assert_eq!(answer, Answer::moved(1));
     assert_eq!(byte, b'x');
     writes.join().expect("no panic")?;
     let told = told.lock().expect("no panic").clone();
-    Ok(Some((told, proactor.tally().busy_polls.get())))
+    let saved = proactor.tally().busy_polls.get();
+    Ok(Some(Came {
+        told,
+        saved,
+        has_seen,
+    }))
 }
+
+const LONG: Option<Duration> = Some(Duration::from_secs(10));
+const SHORT: Option<Duration> = Some(Duration::from_micros(50));
 
 #[test]
 fn what_comes_while_it_looks_is_seen_and_counted() -> io::Result<()> {
-    if let Some(came) = read(Some(Duration::from_secs(10)))? {
-        assert_eq!(came, (vec![true], 1));
+    let seen = |told| Came {
+        told,
+        saved: 1,
+        has_seen: true,
+    };
+    if let Some(came) = read(LONG, None)? {
+        assert_eq!(came, seen(vec![true]));
+    }
+    if let Some(came) = read(SHORT, LONG)? {
+        assert_eq!(came, seen(vec![]), "who waits has decided");
     }
     Ok(())
 }
 
 #[test]
 fn after_a_look_in_vain_it_sleeps() -> io::Result<()> {
-    if let Some(came) = read(Some(Duration::from_micros(50)))? {
-        assert_eq!(came, (vec![false], 0));
+    if let Some(came) = read(SHORT, None)? {
+        assert_eq!(
+            (came.told, came.saved, came.has_seen),
+            (vec![false], 0, false)
+        );
+    }
+    if let Some(came) = read(LONG, SHORT)? {
+        assert_eq!(came, Came::default(), "who waits has decided");
     }
     Ok(())
 }
 
 #[test]
 fn without_being_told_to_it_does_not_look() -> io::Result<()> {
-    if let Some(came) = read(None)? {
-        assert_eq!(came, (vec![], 0));
+    if let Some(came) = read(None, None)? {
+        assert_eq!(came, Came::default());
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::iter;
 use std::os::fd::AsRawFd;
 use std::sync::Barrier;
 use std::thread;
@@ -126,22 +127,26 @@ fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
         };
         let open = || fs::read_dir("/proc/self/fd").unwrap().count();
         let before = open();
-        let read = Barrier::new(101);
-        let counted = Barrier::new(101);
+        let [begun, read, counted] = [(); 3].map(|()| Barrier::new(101));
         thread::scope(|scope| {
             for _ in 0..100 {
                 scope.spawn(|| {
-                    let reads = || {
+                    let read_once = || {
                         let block = file.aligned_buf(PAGE).unwrap();
                         file.read_at(block, 0).wait().0
                     };
-                    let results: Vec<_> = (0..40).map(|_| reads()).collect();
+                    let first = read_once();
+                    // None has tried a ring yet, so that all do.
+                    begun.wait();
+                    let more = (0..120).map(|_| read_once());
+                    let results: Vec<_> = iter::once(first).chain(more).collect();
                     // Whatever they are: the others wait for this thread.
                     read.wait();
                     counted.wait();
                     assert!(results.into_iter().all(|result| result.unwrap() == PAGE));
                 });
             }
+            begun.wait();
             read.wait();
             let more = open() - before;
             counted.wait();
