@@ -29,8 +29,9 @@ use crate::stats::Stats;
 ///
 /// Each thread that runs batches has a ring of its own in each engine, made when it is first
 /// needed and dropped when the thread ends; one that waits for single direct transfers has one as
-/// well after the first 16, as long as such threads are no more than a sixteenth of the descriptors
-/// that the process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the
+/// well once it tries whether [looking for completions](Stats::busy_polls) pays, after 64 of them
+/// or more, as long as such threads are no more than a sixteenth of the descriptors that the
+/// process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the
 /// child with [`crate::Forked`]; the [global](Engine::global) one is another one there.
 #[derive(Clone)]
 pub struct Engine {
