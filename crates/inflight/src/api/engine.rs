@@ -28,7 +28,7 @@ use crate::stats::Stats;
 /// Most programs need none: files opened without one use [`Engine::global`].
 ///
 /// Each thread that runs batches has a ring of its own in each engine, made when it is first
-/// needed and dropped when the thread ends; one that waits for single direct transfers has one as
+/// needed and dropped when the thread ends; one that waits for single direct reads has one as
 /// well once it tries whether [looking for completions](Stats::busy_polls) pays, after 64 of them
 /// or more, as long as such threads are no more than a sixteenth of the descriptors that the
 /// process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the

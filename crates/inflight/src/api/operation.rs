@@ -57,9 +57,9 @@ pub trait Operation: Sealed {
     /// Runs the operation on this thread and blocks until it is over. What it yields is in the
     /// table above.
     ///
-    /// An operation alone mostly takes the plain system call: with one at a time, a ring is hardly
-    /// faster. Direct transfers of a device that waits go by this thread's ring, once the thread
-    /// has made some; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which.
+    /// An operation alone takes the plain system call: with one at a time, a ring is no faster. But
+    /// direct reads go by this thread's ring where it has found that to look for their completions
+    /// before it sleeps pays; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which may.
     ///
     /// There is no limit in time: what a device does not answer is waited for. For one, await it
     /// with [`Awaited::timeout`](crate::Awaited::timeout), on a thread without a runtime by any

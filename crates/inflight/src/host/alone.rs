@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::busy_poll::BusyPollingAlone;
-use super::caller::{Lease, lease};
+use super::caller::{Lease, lease, lease_with_ring};
 use super::look::{Look, look};
 use super::shared::Shared;
 use super::syncs::{sync_alone, sync_of};
-use crate::backend::threads::execute::execute_request;
+use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::backend::unasked::{Place, Unasked};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road};
+use crate::policy::Tried;
 
 thread_local! {
     /// How this thread waits for single operations, whatever engines they are of.
@@ -31,42 +32,63 @@ struct Waits {
 static RINGS: Unasked = Unasked::new();
 
 impl Waits {
+    fn new() -> Self {
+        Self {
+            polling: BusyPollingAlone::new(),
+            ring: None,
+        }
+    }
+
     /// For how long to look at most for the completion of the next one in a ring; `None` if a plain
     /// call is to make it.
     #[inline]
-    fn looks_for(&mut self) -> Option<Duration> {
-        let at_most = self.polling.looks_for()?;
+    fn looks_for(&mut self, tried: &Tried) -> Option<Duration> {
+        let at_most = self.polling.looks_for(tried)?;
+        self.has_a_ring().then_some(at_most)
+    }
+
+    /// Whether there is a place for a ring of this thread.
+    fn has_a_ring(&mut self) -> bool {
         if self.ring.is_none() {
             self.ring = RINGS.take();
         }
-        // Without one both kinds of a trial are the same, and it finds no reason to look.
-        self.ring.is_some().then_some(at_most)
+        if self.ring.is_none() {
+            self.polling.cannot_look();
+        }
+        self.ring.is_some()
     }
 }
 
 /// As [`Waits::looks_for`].
 #[inline]
 fn looks_for(shared: &Shared) -> Option<Duration> {
-    let waits = || Waits {
-        polling: BusyPollingAlone::new(&shared.busy_polls),
-        ring: None,
-    };
     let asked = WAITS.try_with(|known| {
         let mut known = known.borrow_mut();
-        known.get_or_insert_with(waits).looks_for()
+        known
+            .get_or_insert_with(Waits::new)
+            .looks_for(&shared.busy_polls)
     });
     // While the thread ends it does not.
     asked.ok().flatten()
 }
 
-/// What has become of a look.
-fn looked(has_seen: bool) {
+/// What has become of a look; `None` if there was no ring for it.
+fn looked(has_seen: Option<bool>) {
     // While the thread ends nobody learns.
     let _ = WAITS.try_with(|known| {
-        if let Some(waits) = &mut *known.borrow_mut() {
-            waits.polling.looked(has_seen);
+        let mut known = known.borrow_mut();
+        match (&mut *known, has_seen) {
+            (Some(waits), Some(has_seen)) => waits.polling.looked(has_seen),
+            (Some(waits), None) => waits.polling.cannot_look(),
+            (None, _) => {}
         }
     });
+}
+
+/// Whether it is worth a look: not what is split, which has several requests in flight.
+fn is_one(request: &Request) -> bool {
+    let len = request.op.span().map_or(0, |span| span.len);
+    len <= to_usize(request.limit_bytes)
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.
@@ -117,6 +139,7 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     }
     if road == Road::Device
         && shared.has_rings()
+        && is_one(&request)
         && let Some(at_most) = looks_for(shared)
         // SAFETY: as above.
         && let Some(answer) = unsafe { run_looking(shared, &request, at_most) }
@@ -146,16 +169,12 @@ unsafe fn run_looking(
     request: &Request,
     at_most: Duration,
 ) -> Option<Answer> {
-    let (answer, has_seen) = match lease(shared) {
-        Ok(mut lease) => {
-            // SAFETY: passed on from the caller.
-            let (answer, has_seen) = unsafe { lease.wait(request, Some(at_most)) };
-            (Some(answer), has_seen)
-        }
-        Err(_) => (None, false),
-    };
-    looked(has_seen);
-    answer
+    let came = lease_with_ring(shared).map(|mut lease| {
+        // SAFETY: passed on from the caller.
+        unsafe { lease.wait(request, Some(at_most)) }
+    });
+    looked(came.map(|(_, has_seen)| has_seen));
+    came.map(|(answer, _)| answer)
 }
 
 impl Lease<'_> {

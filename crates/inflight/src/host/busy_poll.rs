@@ -72,23 +72,28 @@ pub(super) struct BusyPollingAlone {
 }
 
 impl BusyPollingAlone {
-    /// Of an engine on which so much has been tried.
-    pub(super) fn new(tried: &Arc<Tried>) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            polls: BusyPollAlone::new(Arc::clone(tried)),
+            polls: BusyPollAlone::new(),
             born: Instant::now(),
             completed: 0,
         }
     }
 
-    /// For how long to look at most for the completion of the next one; `None` to sleep at once.
+    /// For how long to look at most for the completion of the next one, on an engine on which so
+    /// much has been tried; `None` to sleep at once.
     #[inline]
-    pub(super) fn looks_for(&mut self) -> Option<Duration> {
+    pub(super) fn looks_for(&mut self, tried: &Tried) -> Option<Duration> {
         let (born, completed) = (self.born, self.completed);
         self.completed += 1;
         let clock = ClockId::ThreadCPUTime;
-        let looks = self.polls.waits(|| moment(born, clock, completed));
+        let looks = self.polls.waits(tried, || moment(born, clock, completed));
         looks.then_some(LOOK_MAX)
+    }
+
+    /// There is no ring to look at.
+    pub(super) fn cannot_look(&mut self) {
+        self.polls.cannot_look();
     }
 
     /// What has become of such a look.

@@ -66,6 +66,20 @@ struct Owned {
     hands_over: HandsOver,
 }
 
+impl Owned {
+    fn new(shared: &Arc<Shared>, proactor: Proactor) -> Box<Self> {
+        Box::new(Self {
+            engine: Arc::downgrade(shared),
+            proactor: ManuallyDrop::new(proactor),
+            fork_generation: fork::generation(),
+            samples: Samples::new(),
+            gathered: Gathered::new(),
+            missed: VecDeque::new(),
+            hands_over: HandsOver::new(),
+        })
+    }
+}
+
 impl Drop for Owned {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
@@ -95,22 +109,42 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
     if shared.is_forked() {
         return Err(Refusal::Forked);
     }
-    let mut owned = match LAST.try_with(Cell::take) {
-        Ok(Some(last)) if std::ptr::eq(last.engine.as_ptr(), Arc::as_ptr(shared)) => last,
-        Ok(last) => find_or_make(shared, last)?,
+    match known(shared) {
+        Some(owned) => Ok(Lease::new(shared, owned)),
+        None => Ok(Lease::new(shared, make(shared)?)),
+    }
+}
+
+/// Leases a proactor of this thread that can look for completions in a ring, for who can do
+/// without. That there is none is told to nobody else, and nothing is made in its place. Not to be
+/// called in a forked child.
+pub(super) fn lease_with_ring(shared: &Arc<Shared>) -> Option<Lease<'_>> {
+    match known(shared) {
+        Some(owned) if owned.proactor.can_look() => Some(Lease::new(shared, owned)),
+        Some(without) => {
+            let _ = LAST.try_with(|last| last.set(Some(without)));
+            None
+        }
+        None => shared
+            .new_proactor_with_ring()
+            .map(|proactor| Lease::new(shared, Owned::new(shared, proactor))),
+    }
+}
+
+/// The proactor that this thread has for the engine and that no call has.
+#[inline]
+fn known(shared: &Arc<Shared>) -> Option<Box<Owned>> {
+    match LAST.try_with(Cell::take) {
+        Ok(Some(last)) if std::ptr::eq(last.engine.as_ptr(), Arc::as_ptr(shared)) => Some(last),
+        Ok(last) => find(shared, last),
         // While the thread ends, its proactors are gone; a new one serves this call only.
-        Err(_) => make(shared)?,
-    };
-    owned.proactor.sweep();
-    Ok(Lease {
-        shared,
-        owned: ManuallyDrop::new(owned),
-    })
+        Err(_) => None,
+    }
 }
 
 /// The proactor of another engine than the last, or for a call within a call.
 #[cold]
-fn find_or_make(shared: &Arc<Shared>, last: Option<Box<Owned>>) -> Result<Box<Owned>, Refusal> {
+fn find(shared: &Arc<Shared>, last: Option<Box<Owned>>) -> Option<Box<Owned>> {
     let engine = Arc::as_ptr(shared);
     let known = OTHERS.try_with(|others| {
         let mut others = others.borrow_mut();
@@ -121,10 +155,7 @@ fn find_or_make(shared: &Arc<Shared>, last: Option<Box<Owned>>) -> Result<Box<Ow
             .rposition(|other| std::ptr::eq(other.engine.as_ptr(), engine))?;
         Some(others.swap_remove(place))
     });
-    match known {
-        Ok(Some(owned)) => Ok(owned),
-        _ => make(shared),
-    }
+    known.ok().flatten()
 }
 
 /// Drops what this thread keeps for engines that are gone. Other threads do so at their next call
@@ -143,15 +174,7 @@ pub(super) fn forget_dead() {
 #[cold]
 fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
     match shared.new_proactor() {
-        Ok(proactor) => Ok(Box::new(Owned {
-            engine: Arc::downgrade(shared),
-            proactor: ManuallyDrop::new(proactor),
-            fork_generation: fork::generation(),
-            samples: Samples::new(),
-            gathered: Gathered::new(),
-            missed: VecDeque::new(),
-            hands_over: HandsOver::new(),
-        })),
+        Ok(proactor) => Ok(Owned::new(shared, proactor)),
         Err(refusal) => {
             let reason = format!("operations have failed: {refusal}");
             shared.counters.fallback(reason);
@@ -160,7 +183,16 @@ fn make(shared: &Arc<Shared>) -> Result<Box<Owned>, Refusal> {
     }
 }
 
-impl Lease<'_> {
+impl<'s> Lease<'s> {
+    #[inline]
+    fn new(shared: &'s Arc<Shared>, mut owned: Box<Owned>) -> Self {
+        owned.proactor.sweep();
+        Self {
+            shared,
+            owned: ManuallyDrop::new(owned),
+        }
+    }
+
     /// Whether this is a forked child, in which the ring must not be touched.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {

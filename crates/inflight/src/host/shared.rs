@@ -24,7 +24,7 @@ use crate::backend::returns;
 use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
-use crate::backend::uring::probe;
+use crate::backend::uring::probe::{self, Features};
 use crate::backend::uring::ring::Uring;
 use crate::buf::Bounces;
 use crate::completion::Refusal;
@@ -176,12 +176,7 @@ impl Shared {
     pub(crate) fn new_proactor(&self) -> Result<Proactor, SetupError> {
         let proactor = match self.chosen.kind {
             Kind::Uring(features) => match self.new_ring() {
-                Ok(ring) => {
-                    let capacity = ring.capacity().min(self.config.queue_depth);
-                    Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
-                        .with_pool(Arc::clone(self.pool()))
-                        .looking(BusyPolling::of_owner(&self.busy_polls))
-                }
+                Ok(ring) => self.with_ring(ring, &features),
                 Err(refusal) if self.config.wish == Wish::Uring => {
                     *lock(&self.last_refusal) = Some(refusal.clone());
                     return Err(refusal);
@@ -211,6 +206,24 @@ impl Shared {
         };
         self.counters.watch(proactor.tally());
         Ok(proactor)
+    }
+
+    /// As [`Shared::new_proactor`], for a thread that can do without: nothing if it cannot have a
+    /// ring.
+    pub(super) fn new_proactor_with_ring(&self) -> Option<Proactor> {
+        let Kind::Uring(features) = &self.chosen.kind else {
+            return None;
+        };
+        let proactor = self.with_ring(self.new_ring().ok()?, features);
+        self.counters.watch(proactor.tally());
+        Some(proactor)
+    }
+
+    fn with_ring(&self, ring: Uring, features: &Features) -> Proactor {
+        let capacity = ring.capacity().min(self.config.queue_depth);
+        Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
+            .with_pool(Arc::clone(self.pool()))
+            .looking(BusyPolling::of_owner(&self.busy_polls))
     }
 
     /// A new proactor for any thread, one at a time, and what is readable when it has something to

@@ -99,19 +99,18 @@ struct Trials {
 }
 
 impl Trials {
-    /// Waits before the first trial of an owner that begins now.
+    /// For how many waits more one more owner puts its first trial off.
     fn put_off(&self) -> u32 {
         let owners = self.owners.fetch_add(1, Relaxed);
-        match owners.is_multiple_of(AT_ONCE_EVERY) {
-            true => FIRST,
-            false => FIRST << self.in_vain.load(Relaxed).min(PUT_OFF_MAX),
-        }
+        let doubled = match owners.is_multiple_of(AT_ONCE_EVERY) {
+            true => 0,
+            false => self.in_vain.load(Relaxed).min(PUT_OFF_MAX),
+        };
+        (FIRST << doubled) - FIRST
     }
 
     fn begins(&self) {
-        // It does not matter if one of two at the same time is not counted.
-        let times = self.in_vain.load(Relaxed).saturating_add(1);
-        self.in_vain.store(times, Relaxed);
+        self.in_vain.fetch_add(1, Relaxed);
     }
 
     fn pays(&self) {
@@ -132,7 +131,7 @@ impl BusyPolls {
     /// For one more owner of those that have tried so much.
     pub(crate) fn new(tried: Arc<Tried>) -> Self {
         Self {
-            rules: tried.classes.each_ref().map(BusyPoll::new),
+            rules: std::array::from_fn(|_| BusyPoll::new()),
             class: 0,
             strays: 0,
             tried,
@@ -171,36 +170,36 @@ impl BusyPolls {
 /// The rule of a thread that waits for one operation at a time. It sleeps in a plain call: a ring
 /// for which it does not look is no faster, and takes memory and a descriptor.
 #[derive(Debug)]
-pub(crate) struct BusyPollAlone {
-    rule: BusyPoll,
-    tried: Arc<Tried>,
-}
+pub(crate) struct BusyPollAlone(BusyPoll);
 
 impl BusyPollAlone {
-    /// For one more thread of those that have tried so much.
-    pub(crate) fn new(tried: Arc<Tried>) -> Self {
-        Self {
-            rule: BusyPoll::new(&tried.alone),
-            tried,
-        }
+    pub(crate) fn new() -> Self {
+        Self(BusyPoll::new())
     }
 
-    /// As [`BusyPolls::waits`].
+    /// As [`BusyPolls::waits`], on an engine on which so much has been tried.
     #[inline]
-    pub(crate) fn waits(&mut self, now: impl FnOnce() -> Moment) -> bool {
-        self.rule.waits(&self.tried.alone, now)
+    pub(crate) fn waits(&mut self, tried: &Tried, now: impl FnOnce() -> Moment) -> bool {
+        self.0.waits(&tried.alone, now)
     }
 
     /// As [`BusyPolls::looked`].
     #[inline]
     pub(crate) fn looked(&mut self, has_seen: bool) {
-        self.rule.looked(has_seen);
+        self.0.looked(has_seen);
+    }
+
+    /// There is nothing to look at. It sleeps until the next trial.
+    pub(crate) fn cannot_look(&mut self) {
+        self.0.rest(false);
     }
 }
 
 /// That for one class.
 #[derive(Debug)]
 struct BusyPoll {
+    /// Whether nobody has been asked yet for how long the first trial is put off.
+    is_new: bool,
     /// Whether it looks, outside of trials.
     looks: bool,
     /// Waits until something is to be done.
@@ -281,11 +280,11 @@ fn is_within(one: u64, other: u64, thousandths: u64) -> bool {
 }
 
 impl BusyPoll {
-    /// For one more owner.
-    fn new(tried: &Trials) -> Self {
+    fn new() -> Self {
         Self {
+            is_new: true,
             looks: false,
-            left: tried.put_off(),
+            left: FIRST,
             rest_runs: 0,
             in_vain: 0,
             trial: None,
@@ -342,6 +341,12 @@ impl BusyPoll {
     fn go_on(&mut self, tried: &Trials, now: &Moment) {
         self.left = RUN - 1;
         let Some(trial) = &mut self.trial else {
+            if std::mem::take(&mut self.is_new)
+                && let Some(left) = tried.put_off().checked_sub(1)
+            {
+                self.left = left;
+                return;
+            }
             tried.begins();
             self.trial = Some(Trial::new(*now));
             return;

@@ -32,7 +32,7 @@ impl Program {
             processor_ns: 0,
             completed: 0,
         };
-        let rule = BusyPoll::new(&Trials::default());
+        let rule = BusyPoll::new();
         Self { rule, now }
     }
 

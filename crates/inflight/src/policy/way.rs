@@ -24,9 +24,9 @@ pub enum Way {
     TryThenBackend,
     /// A plain system call that does not wait; a thread of the pool if it would.
     TryThenPool,
-    /// A plain system call on the thread that waits; the ring if that thread has found that to look
-    /// for the completion before it sleeps is faster, and costs no more processor time than it
-    /// saves time.
+    /// A plain system call on the thread that waits. With rings, the ring of that thread if it has
+    /// found that to look for the completion before it sleeps is faster, and costs no more
+    /// processor time than it saves time.
     PlainCallOrRing,
     /// The ring; without rings, the older calls for what is direct (the backend `aio`), else the
     /// pool.

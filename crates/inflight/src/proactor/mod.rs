@@ -58,7 +58,8 @@ pub(crate) struct Proactor {
     is_for_direct_transfers: bool,
     /// Whether no more than [`AT_ONCE`] direct transfers are handed over at a time.
     hands_over_few: bool,
-    /// Completions of the backend, ever.
+    /// Completions of the backend, ever, but for those that somebody looks for who decides that by
+    /// himself: trials count completions, and would count what another one has brought about.
     reaped: u64,
     /// Requests in parts; a place of `None` is free.
     splits: Vec<Option<Split>>,
@@ -228,7 +229,7 @@ impl Proactor {
         self.hands_over_few = is_wanted && self.backend.differs_from_plain_calls();
     }
 
-    /// How many operations of the backend have completed so far.
+    /// How many operations of the backend have completed so far; see the field.
     #[inline]
     pub(crate) fn reaped(&self) -> u64 {
         self.reaped

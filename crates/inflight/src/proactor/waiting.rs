@@ -18,7 +18,8 @@ pub(crate) trait Looks: Send {
 }
 
 impl Proactor {
-    /// Has this decide from now on; without it nothing is looked for.
+    /// Has this decide from now on; without it nothing is looked for but by who waits for one and
+    /// decides that by itself.
     pub(crate) fn looking(mut self, looks: impl Looks + 'static) -> Self {
         self.looks = Some(Box::new(looks));
         self
@@ -27,15 +28,23 @@ impl Proactor {
     /// The answer of what has been pushed, which is the only one in flight. If it is told for how
     /// long, it is looked for before this thread sleeps. Whether it was seen by then.
     pub(crate) fn turn_for_one(&mut self, looks_for: Option<Duration>) -> (Answer, bool) {
-        let seen = self.tally.busy_polls.get();
+        let (seen, reaped) = (self.tally.busy_polls.get(), self.reaped);
         let wait = looks_for.map_or(Wait::Through, Wait::Looking);
         let mut answer = None;
         loop {
             self.turn_with(1, wait, |_, it| answer = Some(it));
             if let Some(answer) = answer {
+                if looks_for.is_some() {
+                    self.reaped = reaped;
+                }
                 return (answer, self.tally.busy_polls.get() > seen);
             }
         }
+    }
+
+    /// Whether there is a ring of this thread in which completions can be looked for.
+    pub(crate) fn can_look(&self) -> bool {
+        self.broken.is_none() && self.backend.can_look(false)
     }
 
     #[inline]

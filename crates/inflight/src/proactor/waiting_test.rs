@@ -39,6 +39,8 @@ struct Came {
     saved: u64,
     /// What who waits was told.
     has_seen: bool,
+    /// Completions that those who decide count.
+    reaped: u64,
 }
 
 /// Reads a byte of a pipe into which another thread writes it after a while. Whoever decides has
@@ -70,7 +72,7 @@ fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Optio
     // SAFETY: the byte is there, and not looked at, until the answer has come.
     unsafe { proactor.push(0, &request) };
     let writes = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(50));
         writer.write_all(b"x")
     });
     let (answer, has_seen) = proactor.turn_for_one(this);
@@ -83,6 +85,7 @@ fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Optio
         told,
         saved,
         has_seen,
+        reaped: proactor.reaped(),
     }))
 }
 
@@ -91,16 +94,17 @@ const SHORT: Option<Duration> = Some(Duration::from_micros(50));
 
 #[test]
 fn what_comes_while_it_looks_is_seen_and_counted() -> io::Result<()> {
-    let seen = |told| Came {
+    let seen = |told, reaped| Came {
         told,
         saved: 1,
         has_seen: true,
+        reaped,
     };
     if let Some(came) = read(LONG, None)? {
-        assert_eq!(came, seen(vec![true]));
+        assert_eq!(came, seen(vec![true], 1));
     }
     if let Some(came) = read(SHORT, LONG)? {
-        assert_eq!(came, seen(vec![]), "who waits has decided");
+        assert_eq!(came, seen(vec![], 0), "who waits has decided");
     }
     Ok(())
 }
@@ -122,7 +126,7 @@ fn after_a_look_in_vain_it_sleeps() -> io::Result<()> {
 #[test]
 fn without_being_told_to_it_does_not_look() -> io::Result<()> {
     if let Some(came) = read(None, None)? {
-        assert_eq!(came, Came::default());
+        assert_eq!((came.told, came.saved, came.reaped), (vec![], 0, 1));
     }
     Ok(())
 }
