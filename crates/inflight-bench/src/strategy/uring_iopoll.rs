@@ -55,7 +55,7 @@ impl Strategy for UringIopoll {
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let mut ring = open_ring(|| IoUring::builder().setup_iopoll().build(job.depth))?;
     let answer = first_read(&mut ring, job)?;
-    let polled = u32::try_from(answer) == Ok(job.work.block_bytes);
+    let polled = u32::try_from(answer) == Ok(first_bytes(job));
     if !polled && job.work.access.reads() {
         return Err(Unavailable {
             reason: format!(
@@ -81,11 +81,17 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     run(job, ring, Calls::EachTurn, effective, body)
 }
 
-/// Reads the first block, and returns the kernel's answer.
+/// What the first read is of: little, as a worker of the kernel makes what the device does not take
+/// at once, by calls that poll nothing and succeed.
+fn first_bytes(job: &Job<'_>) -> u32 {
+    job.work.block_bytes.min(4096)
+}
+
+/// Reads the beginning of the first block, and returns the kernel's answer.
 fn first_read(ring: &mut IoUring, job: &Job<'_>) -> Result<i32> {
     let block = Arena::of(job.work, 1);
     let fd = *job.fds.first().context("a file")?;
-    let read = opcode::Read::new(types::Fd(fd), block.slot(0), job.work.block_bytes).build();
+    let read = opcode::Read::new(types::Fd(fd), block.slot(0), first_bytes(job)).build();
     // SAFETY: the block outlives the read: what comes next waits for its completion, or, if even
     // that fails, leaves the block to the kernel for ever.
     let pushed = unsafe { ring.submission().push(&read) };

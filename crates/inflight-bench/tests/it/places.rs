@@ -169,6 +169,21 @@ fn polling_that_is_refused_by_each_operation_is_not_measured() {
     assert!(writes.effective["writes"].starts_with("not polled"));
     let text = inflight_report::text::screen(&record, inflight_report::text::Style::default());
     assert!(text.contains("not polled"), "{text}");
+    // Nor are large ones, which a worker of the kernel makes by calls that succeed.
+    let large = [
+        "--profile",
+        "direct-large-read",
+        "--strategy",
+        "uring-iopoll",
+    ];
+    let (_, record) = self::record(
+        directory.path(),
+        &[SHORT, &large, &["--size", "64m"]].concat(),
+    );
+    assert!(!record.cells.is_empty());
+    for cell in &record.cells {
+        assert!(cell.skipped.is_some(), "{}: {:?}", cell.id, cell.effective);
+    }
 }
 
 #[test]
