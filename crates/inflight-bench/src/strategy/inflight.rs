@@ -4,7 +4,8 @@
 //! queue (`inflight_queue`), and batches are a `Batch` (`inflight_batch`).
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ::inflight::fs::{File, OpenOptions, ReadAt};
 use ::inflight::{
@@ -71,10 +72,46 @@ pub(super) struct Means {
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
+    static SYNCED: InCommon = InCommon::new();
     with_files(job, body, |engine| {
-        let files = open_all(engine, job.paths, job.direct, job.work)?;
-        Ok(files.into())
+        let open = || Ok(open_all(engine, job.paths, job.direct, job.work)?.into());
+        // One flush serves all threads that wait for it on one `File`.
+        match job.depth == 1 && job.work.syncs_each() {
+            true => SYNCED.get(job.paths, open),
+            false => open(),
+        }
     })
+}
+
+/// Files that the threads of a stretch have in common, as they would in a program.
+pub(super) struct InCommon(Mutex<Option<Live>>);
+
+/// Files that were opened last, and where.
+type Live = (Vec<PathBuf>, Weak<[File]>);
+
+impl InCommon {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The files that are open, or new ones.
+    pub(super) fn get(
+        &self,
+        paths: &[PathBuf],
+        open: impl FnOnce() -> Result<Arc<[File]>>,
+    ) -> Result<Arc<[File]>> {
+        // What is behind the lock is whole at any moment.
+        let mut live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, files)) = &*live
+            && known == paths
+            && let Some(files) = files.upgrade()
+        {
+            return Ok(files);
+        }
+        let files = open()?;
+        *live = Some((paths.to_vec(), Arc::downgrade(&files)));
+        Ok(files)
+    }
 }
 
 /// Opens the lane on files that `open` has opened.
@@ -115,7 +152,7 @@ pub(super) fn pool_blocks(pool: &BufPool, work: &Work) -> Result<Vec<PoolBuf>> {
 /// Opens files through the library, for what the work needs.
 pub(super) fn open_all(
     engine: &Engine,
-    paths: &[std::path::PathBuf],
+    paths: &[PathBuf],
     direct: bool,
     work: &Work,
 ) -> Result<Vec<File>> {

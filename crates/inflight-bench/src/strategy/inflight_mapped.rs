@@ -7,13 +7,13 @@
 #![allow(unsafe_code)]
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 
 use ::inflight::Engine;
 use ::inflight::fs::{File, OpenOptions};
 use anyhow::{Context, Result};
 
-use super::inflight::with_files;
+use super::inflight::{InCommon, with_files};
 use super::mmap::check_lengths;
 use super::pread::Pread;
 use super::threads::Threads;
@@ -74,29 +74,12 @@ impl Strategy for InflightMapped {
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     // The promise that nobody changes the file would be broken.
     check_lengths(job)?;
+    static LIVE: InCommon = InCommon::new();
     with_files(job, body, |engine| match job.depth {
-        1 => shared(engine, job.paths),
+        1 => LIVE.get(job.paths, || open_mapped(engine, job.paths)),
         // A queue may have an engine of its own.
         _ => open_mapped(engine, job.paths),
     })
-}
-
-/// The files that are open, or new ones: the threads of a stretch have them in common, as they
-/// would in a program.
-fn shared(engine: &Engine, paths: &[PathBuf]) -> Result<Arc<[File]>> {
-    type Live = Option<(Vec<PathBuf>, Weak<[File]>)>;
-    static LIVE: Mutex<Live> = Mutex::new(None);
-    // What is behind the lock is whole at any moment.
-    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((known, files)) = &*live
-        && known == paths
-        && let Some(files) = files.upgrade()
-    {
-        return Ok(files);
-    }
-    let files = open_mapped(engine, paths)?;
-    *live = Some((paths.to_vec(), Arc::downgrade(&files)));
-    Ok(files)
 }
 
 fn open_mapped(engine: &Engine, paths: &[PathBuf]) -> Result<Arc<[File]>> {
