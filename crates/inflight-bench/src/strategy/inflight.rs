@@ -323,3 +323,28 @@ impl<B: Block + IoBufMut> Perform for Alone<'_, B> {
         self.means.effective()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_files_in_common_as_long_as_one_of_them_has_them_open() {
+        let [one, other] = [(); 2].map(|()| tempfile::NamedTempFile::new().unwrap());
+        let common = InCommon::new();
+        let get = |path: &std::path::Path| {
+            let paths = [path.to_owned()];
+            let open = || Ok(vec![File::open(path)?].into());
+            common.get(&paths, open).unwrap()
+        };
+        let first = get(one.path());
+        let second = get(one.path());
+        assert!(Arc::ptr_eq(&first, &second));
+        drop(first);
+        assert!(Arc::ptr_eq(&second, &get(one.path())));
+        let elsewhere = get(other.path());
+        assert!(!Arc::ptr_eq(&second, &elsewhere));
+        drop(elsewhere);
+        assert_eq!(Arc::strong_count(&get(other.path())), 1, "they are new");
+    }
+}
