@@ -10,7 +10,7 @@ use super::caller::{Lease, lease, lease_with_ring};
 use super::look::{Look, look};
 use super::shared::Shared;
 use super::syncs::{sync_alone, sync_of};
-use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::threads::execute::execute_request;
 use crate::backend::unasked::{Place, Unasked};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Plan, Prepare, Request, Road};
@@ -44,18 +44,14 @@ impl Waits {
     #[inline]
     fn looks_for(&mut self, tried: &Tried) -> Option<Duration> {
         let at_most = self.polling.looks_for(tried)?;
-        self.has_a_ring().then_some(at_most)
-    }
-
-    /// Whether there is a place for a ring of this thread.
-    fn has_a_ring(&mut self) -> bool {
         if self.ring.is_none() {
             self.ring = RINGS.take();
         }
         if self.ring.is_none() {
             self.polling.cannot_look();
+            return None;
         }
-        self.ring.is_some()
+        Some(at_most)
     }
 }
 
@@ -83,12 +79,6 @@ fn looked(has_seen: Option<bool>) {
             (None, _) => {}
         }
     });
-}
-
-/// Whether it is worth a look: not what is split, which has several requests in flight.
-fn is_one(request: &Request) -> bool {
-    let len = request.op.span().map_or(0, |span| span.len);
-    len <= to_usize(request.limit_bytes)
 }
 
 /// Runs one operation on this thread, by a plain system call if there is one for it.
@@ -139,7 +129,8 @@ fn run_plan<O: Prepare>(shared: &Arc<Shared>, operation: &mut O, plan: Plan) -> 
     }
     if road == Road::Device
         && shared.has_rings()
-        && is_one(&request)
+        // That would have several in flight, and looks for each of them.
+        && !request.is_split()
         && let Some(at_most) = looks_for(shared)
         // SAFETY: as above.
         && let Some(answer) = unsafe { run_looking(shared, &request, at_most) }

@@ -44,13 +44,6 @@ impl Rouse for Nobody {
     fn ring(&self) {}
 }
 
-/// Whether a request is one call. What is larger is made in parts that are in flight together,
-/// which a proactor does.
-pub(super) fn suits(request: &Request) -> bool {
-    let len = request.op.span().map_or(0, |span| span.len);
-    len <= to_usize(request.limit_bytes)
-}
-
 impl Pooled {
     /// With so many bytes in flight at most, of an engine with rings or without.
     pub(super) fn new(pool: Arc<Pool>, bytes_max: u64, beside: bool) -> Self {

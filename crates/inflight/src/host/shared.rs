@@ -16,7 +16,7 @@ use super::choice::{Chosen, Kind, Wish, choose};
 use super::driver::{Drivers, NotStarted};
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
-use super::pooled::{self, Pooled};
+use super::pooled::Pooled;
 use crate::backend::Backend;
 use crate::backend::aio::queue::{self, Aio};
 use crate::backend::alarm::Alarm;
@@ -388,14 +388,14 @@ impl Shared {
             #[cfg(feature = "faulty")]
             Kind::Faulty => false,
         };
-        is_call && pooled::suits(request)
+        is_call && !request.is_split()
     }
 
     /// Whether requests that are awaited outside a run loop, and no lane has, are for the pool
     /// rather than for a driver: so few that its wake-ups would take more than a thread for each.
     pub(crate) fn is_rather_pooled(&self, requests: &[Request]) -> bool {
         let is_known = matches!(self.chosen.kind, Kind::Aio);
-        let suits = |request: &Request| !request.submitted && pooled::suits(request);
+        let suits = |request: &Request| !request.submitted && !request.is_split();
         if !is_known || !requests.iter().all(suits) {
             return false;
         }

@@ -313,6 +313,14 @@ impl Request {
         matches!(self.op, Op::ReadAt { .. }) && self.limit_bytes == TRANSFER_MAX_BYTES
     }
 
+    /// Whether it is more than one call moves at once, from or into one buffer: it is made in parts
+    /// that are in flight together.
+    #[inline(always)]
+    pub(crate) fn is_split(&self) -> bool {
+        let len = self.op.span().map_or(0, |span| span.len);
+        len as u64 > u64::from(self.limit_bytes)
+    }
+
     /// Whether it is past the page cache, from or into one buffer: those have a nearer limit. Not
     /// if it is for the pool.
     pub(crate) fn is_direct_transfer(&self) -> bool {

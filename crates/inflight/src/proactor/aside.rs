@@ -171,14 +171,14 @@ impl Proactor {
         if !request.is_direct_transfer() {
             request = request.aside();
         }
-        let len = request.op.span().map_or(0, |span| span.len);
-        if len > to_usize(request.limit_bytes) {
+        if request.is_split() {
             self.push_split(Split::new(token, request, 0));
         } else if request.aside {
             // SAFETY: passed on from the caller.
             unsafe { self.push_aside(token, request) };
         } else {
             let role = role_of(&request);
+            let len = request.op.span().map_or(0, |span| span.len);
             let expected = u32::try_from(len).expect("at most the limit");
             let user_data = self.slots.insert(&request.op, token, expected, role);
             // SAFETY: passed on from the caller; slots bound what is in flight.

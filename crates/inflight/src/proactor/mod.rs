@@ -277,8 +277,7 @@ impl Proactor {
             self.early.push((token, answer));
             return;
         }
-        let len = request.op.span().map_or(0, |span| span.len);
-        if len > to_usize(request.limit_bytes) {
+        if request.is_split() {
             self.push_split(Split::new(token, request, 0));
         } else {
             // SAFETY: passed on from the caller.
