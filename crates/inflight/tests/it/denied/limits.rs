@@ -112,11 +112,8 @@ fn a_pool_that_cannot_be_registered_works_and_says_so() {
 #[test]
 fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
     let test = "threads_that_wait_for_single_reads_leave_descriptors_to_the_program";
-    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+    if !rings_can_be_had(test) {
         return;
-    }
-    if locked_memory_is_scarce() {
-        return skip(test, "its rings would leave those of other tests no memory");
     }
     in_own_process(module_path!(), test, None, || {
         set_limit(libc::RLIMIT_NOFILE, 64);
@@ -156,11 +153,8 @@ fn threads_that_wait_for_single_reads_leave_descriptors_to_the_program() {
 #[test]
 fn a_ring_that_cannot_be_tried_is_missed_by_nobody() {
     let test = "a_ring_that_cannot_be_tried_is_missed_by_nobody";
-    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+    if !rings_can_be_had(test) {
         return;
-    }
-    if locked_memory_is_scarce() {
-        return skip(test, "the ring of the batch may be refused for that");
     }
     in_own_process(module_path!(), test, None, || {
         set_limit(libc::RLIMIT_NOFILE, 64);
@@ -191,6 +185,21 @@ fn a_ring_that_cannot_be_tried_is_missed_by_nobody() {
     });
 }
 
+/// Whether a test can count on rings that it asks for, and on those of others not to be in its way.
+fn rings_can_be_had(test: &str) -> bool {
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return false;
+    }
+    if locked_memory_is_scarce() {
+        skip(
+            test,
+            "locked memory is scarce: a ring here may cost another test its own",
+        );
+        return false;
+    }
+    true
+}
+
 /// Whether rings of other tests of this user can take what a ring here needs.
 pub(crate) fn locked_memory_is_scarce() -> bool {
     let limits = std::fs::read_to_string("/proc/self/limits").expect("procfs is there");
@@ -204,14 +213,8 @@ pub(crate) fn locked_memory_is_scarce() -> bool {
 #[test]
 fn want_of_descriptors_is_named_and_passes() {
     let test = "want_of_descriptors_is_named_and_passes";
-    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+    if !rings_can_be_had(test) {
         return;
-    }
-    if locked_memory_is_scarce() {
-        return skip(
-            test,
-            "locked memory is scarce, so that refusal can come first",
-        );
     }
     in_own_process(module_path!(), test, None, || {
         let engine = Engine::new().unwrap();
