@@ -103,7 +103,7 @@ const MEMORY: u8 = 3;
 /// fastest ones answer in about 10 us. Memory with a file system takes 3 to 5 us for 4 KiB here.
 const MEMORY_NS: u64 = 4_000;
 /// A device may have moved more as fast as memory.
-const ASKED_MAX_BYTES: usize = 8 << 10;
+pub(crate) const ASKED_MAX_BYTES: usize = 8 << 10;
 /// The first read of a file also finds out where its blocks are; if it takes no longer than this,
 /// up to [`ASKED_MAX`] are asked.
 const ASK_AGAIN_NS: u64 = 30_000;
@@ -186,10 +186,12 @@ impl Warmth {
                 let by_pool = matches!(seen, Seen::Pooled { .. });
                 streak_after(streak, is_fast(ns, bytes), by_pool)
             }
-            Seen::Took { ns, bytes } if nowait == MEMORY => match is_fast(ns, bytes / 2) {
-                true => (streak + 1).min(FORGIVEN_AT),
-                false => streak - FORGIVEN_AT / 2,
-            },
+            Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if nowait == MEMORY => {
+                match is_fast(ns, bytes / 2) {
+                    true => (streak + 1).min(FORGIVEN_AT),
+                    false => streak - FORGIVEN_AT / 2,
+                }
+            }
             Seen::Took { ns, bytes } if is_fast(ns, bytes) && streak >= WARM_AT => {
                 (streak + 1).min(WARM_MAX)
             }
@@ -198,7 +200,7 @@ impl Warmth {
             Seen::Pooled { .. } | Seen::Preempted | Seen::Started { .. } => streak,
         };
         let known = match seen {
-            Seen::Took { .. } if nowait == MEMORY && next < 0 => TAKEN,
+            Seen::Took { .. } | Seen::Pooled { .. } if nowait == MEMORY && next < 0 => TAKEN,
             Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
             Seen::Asked { ns, bytes } if bytes <= ASKED_MAX_BYTES => match ns {
                 _ if ns <= MEMORY_NS + bytes as u64 / 2 => MEMORY,
@@ -387,8 +389,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
     match op {
         Op::ReadAt { span, .. } if facts.learns => {
             match learned.road(facts, false, is_one_call(span)) {
-                // Larger ones would not show it.
-                Road::Device if span.len <= ASKED_MAX_BYTES && learned.may_be_memory() => Road::Ask,
+                Road::Device if learned.may_be_memory() => Road::Ask,
                 road => road,
             }
         }

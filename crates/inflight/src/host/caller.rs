@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
+use super::cells::bytes_of;
 use super::hand_over::HandsOver;
 use super::look::{Look, look};
 use super::reads::{Manner, Shown};
@@ -254,17 +255,16 @@ impl<'s> Lease<'s> {
         // A warm read that comes here is a sample.
         let is_blind = matches!(road, Road::Blind | Road::Served);
         let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
-        match road {
-            _ if is_warm => {
-                let manner = manner_of(road);
-                self.owned
-                    .gathered
-                    .passed(self.shared, manner, SAMPLE_EVERY);
-            }
-            Road::CacheFirst | Road::First => {
-                self.owned.gathered.passed(self.shared, Manner::Asking, 1);
-            }
-            _ => {}
+        let passed = match road {
+            _ if is_warm => Some((manner_of(road), SAMPLE_EVERY)),
+            Road::CacheFirst | Road::First => Some((Manner::Asking, 1)),
+            _ => None,
+        };
+        if let Some((manner, reads)) = passed {
+            // SAFETY: as in `start`.
+            let bytes = unsafe { bytes_of(&request) };
+            let gathered = &mut self.owned.gathered;
+            gathered.passed(self.shared, manner, reads, bytes);
         }
         let is_sample = match road {
             // Else the pool times the others, and what completes meanwhile would wait for this one.

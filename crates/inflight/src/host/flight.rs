@@ -232,7 +232,7 @@ fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
         (Road::CacheFirst, Step::Try { .. }) => Manner::Asking,
         // What cannot be asked not to wait is a plain call here as well.
         (Road::Blind, Step::TimedCall) => Manner::Call,
-        (Road::Memory, Step::TimedCall) => Manner::CallOrRing,
+        (Road::Memory, Step::TimedCall | Step::Pool) => Manner::CallOrRing,
         _ => return None,
     };
     op.reads_by().is_some().then_some(manner)

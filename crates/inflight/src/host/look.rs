@@ -7,8 +7,10 @@ use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{execute_now, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
+use crate::policy::ASKED_MAX_BYTES;
 
-/// Makes a transfer without waiting for the device, and lets the operation learn from it.
+/// Makes a transfer without waiting for the device, and lets the operation learn from it. Of a large
+/// read that is to show what the device is, that is its beginning alone.
 #[inline]
 pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
     if road != Road::Ask || !request.op.is_read() {
@@ -17,6 +19,14 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
             operation.note(SeenOf(seen));
         }
         return look;
+    }
+    if let Op::ReadAt { span, .. } = request.op
+        && span.len > ASKED_MAX_BYTES
+    {
+        return match probe(road, operation, request) {
+            true => Look::Refused,
+            false => Look::WouldWait,
+        };
     }
     // How long it takes shows what the device is.
     let begun = Instant::now();

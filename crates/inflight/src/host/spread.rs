@@ -88,12 +88,12 @@ impl Gathered {
         to_usize(self.owner.len()) == PLACES
     }
 
-    /// The caller has made so many reads one by one, or a ring has, while nothing of their kind is
-    /// to be shared.
+    /// The caller has made so many reads of so many bytes one by one, or a ring has, while nothing
+    /// of their kind is to be shared.
     #[inline]
-    pub(super) fn passed(&mut self, shared: &Shared, manner: Manner, reads: u32) {
+    pub(super) fn passed(&mut self, shared: &Shared, manner: Manner, reads: u32, bytes: u64) {
         let spread = &mut self.spreads[manner.kind()];
-        if !spread.is_open() && spread.passes(u64::from(reads)) {
+        if !spread.is_open() && spread.passes(u64::from(reads), weight(bytes)) {
             self.open_trial(shared, manner);
         }
     }
@@ -213,7 +213,7 @@ impl Gathered {
         debug_assert!(self.is_open(manner), "else nobody has to ask");
         let at = manner.kind();
         if !self.spreads[at].is_on_trial() {
-            if !self.spreads[at].passes(1) {
+            if !self.spreads[at].passes(1, weight) {
                 return Hands::Shared;
             }
             self.open_trial(shared, manner);

@@ -23,15 +23,32 @@ pub(crate) enum Hands {
 #[derive(Debug)]
 pub(crate) struct Spread {
     chosen: Hands,
-    /// Reads until the next trial.
+    /// Reads of 4 KiB until the next trial: larger ones count for [several](worth).
     rest: u64,
     /// How many runs the last rest was long.
     rest_runs: u64,
     /// Whether a ring makes those that are not shared; else they are plain calls. What is won
     /// against one says nothing of the other.
     has_ring: bool,
+    /// What the reads of the last trial weighed on average; 0 before there was one.
+    tried_weight: u64,
+    passed: Passed,
     trial: Trial,
 }
+
+/// Reads that have passed, to be compared with those of the last trial.
+#[derive(Debug, Default)]
+struct Passed {
+    reads: u64,
+    weight: u64,
+}
+
+/// So many are compared at a time: about as many as there are in a trial, so that a program whose
+/// reads change all the time is not in trials for longer than not.
+const COMPARED_READS: u64 = 2048;
+
+/// A trial says nothing of reads that weigh so many times as much, or so little.
+const UNLIKE: u64 = 4;
 
 /// Runs of each kind in a trial.
 const RUNS: usize = 16;
@@ -41,8 +58,8 @@ const RUNS: usize = 16;
 const RING_RUN_READS: u64 = 256;
 const RING_RUN_WAVES: u64 = 4;
 
-/// When who makes the reads of a trial changes, so many are not timed: another thread has to come,
-/// and what is in flight was asked for the other way.
+/// When who makes the reads of a trial changes, so many are not timed, or all that are in flight:
+/// another thread has to come, and what is in flight was asked for the other way.
 const LEAD_READS: u64 = 128;
 
 /// The slowest are left out: in them the scheduler had something else to do.
@@ -58,9 +75,13 @@ const BEFORE: usize = RUNS / 2;
 /// comes before the first one is over is made the slower way.
 const HALF: usize = BEFORE + RUNS / 2;
 
-/// Reads in a run, or as many more as are asked for at a time: so many take longer than it takes to
-/// ask what time it is, and than another thread needs to come.
+/// Reads of 4 KiB in a run, or as many more as are asked for at a time: so many take longer than it
+/// takes to ask what time it is, and than another thread needs to come.
 const RUN_READS: u64 = 32;
+
+/// A larger read counts for so many of 4 KiB at most: some are needed all the same, as each is made
+/// by one thread.
+const WORTH_MAX: u64 = 8;
 
 /// Runs between two trials. Few before the first one, because many threads live no longer than
 /// what would else be one rest, and after the choice has changed to the caller alone, because now
@@ -80,6 +101,11 @@ pub(crate) const fn weight(bytes: u64) -> u64 {
     bytes + 2048
 }
 
+/// For how many reads of 4 KiB one of such weight counts.
+fn worth(of: u64) -> u64 {
+    (of / weight(4096)).clamp(1, WORTH_MAX)
+}
+
 #[derive(Debug, Default)]
 struct Trial {
     /// Nanoseconds for 2^20 units of weight.
@@ -90,6 +116,9 @@ struct Trial {
     /// Runs that have been entered.
     entered: usize,
     reads: u64,
+    weight: u64,
+    /// What its first read is [worth]; 0 before that.
+    worth: u64,
     /// Most that were in flight at a time, where a ring makes what is not shared.
     most_in_flight: u32,
     /// Whether there have been several reads to be shared at a time.
@@ -126,10 +155,10 @@ impl Run {
     }
 
     /// What comes before the first run that is timed, after a change.
-    fn lead(now_ns: u64) -> Self {
+    fn lead(now_ns: u64, needs: u64) -> Self {
         Self {
             counts: false,
-            ..Self::new(now_ns, LEAD_READS)
+            ..Self::new(now_ns, needs)
         }
     }
 
@@ -143,8 +172,13 @@ impl Run {
 impl Trial {
     /// Reads in a run.
     fn needs(&self) -> u64 {
-        let waves = RING_RUN_WAVES * u64::from(self.most_in_flight);
-        waves.clamp(RUN_READS, RING_RUN_READS)
+        let waves = (RING_RUN_WAVES / self.worth).max(1) * u64::from(self.most_in_flight);
+        waves.clamp(RUN_READS / self.worth, RING_RUN_READS)
+    }
+
+    /// Reads that come before the first run that is timed, after a change.
+    fn leads(&self) -> u64 {
+        (LEAD_READS / self.worth).max(self.most_in_flight.into())
     }
 
     /// So many are in flight, in a ring or shared.
@@ -175,15 +209,33 @@ impl Spread {
             rest: REST_MIN * RUN_READS,
             rest_runs: REST_MIN,
             has_ring,
+            tried_weight: 0,
+            passed: Passed::default(),
             trial: Trial::default(),
         }
     }
 
-    /// Counts reads outside of a trial. True when it is time for one.
+    /// Counts reads of such weight outside of a trial. True when it is time for one.
     #[inline]
-    pub(crate) fn passes(&mut self, reads: u64) -> bool {
-        self.rest = self.rest.saturating_sub(reads);
+    pub(crate) fn passes(&mut self, reads: u64, weight: u64) -> bool {
+        self.rest = self.rest.saturating_sub(reads * worth(weight));
+        self.passed.reads += reads;
+        self.passed.weight += reads * weight;
+        if self.passed.reads >= COMPARED_READS {
+            self.compare();
+        }
         self.rest == 0
+    }
+
+    /// Ends the rest if what has passed is unlike what was tried.
+    #[cold]
+    fn compare(&mut self) {
+        let Passed { reads, weight } = std::mem::take(&mut self.passed);
+        let (passed, tried) = (weight / reads, self.tried_weight);
+        if tried > 0 && (passed >= UNLIKE * tried || tried >= UNLIKE * passed) {
+            self.rest = 0;
+            self.rest_runs = REST_MIN;
+        }
     }
 
     /// Whether it has to be asked who makes a read.
@@ -213,6 +265,9 @@ impl Spread {
         in_flight: impl FnOnce() -> u32,
         now_ns: impl FnOnce() -> u64,
     ) -> Hands {
+        if self.trial.worth == 0 {
+            self.trial.worth = worth(weight);
+        }
         if self.has_ring {
             self.trial.has_in_flight(in_flight());
         }
@@ -232,16 +287,18 @@ impl Spread {
     #[cold]
     fn goes_on(&mut self, now_ns: u64) -> bool {
         let needs = self.trial.needs();
+        let leads = self.trial.leads();
         let mut run = self.trial.run.unwrap_or(match self.chosen {
             Hands::Own => Run::new(now_ns, needs),
-            Hands::Shared => Run::lead(now_ns),
+            Hands::Shared => Run::lead(now_ns, leads),
         });
         if let Some(from_ns) = run.pause_from_ns.take() {
             run.pauses_ns += now_ns - from_ns;
         }
-        if self.trial.hands() == Hands::Shared && run.reads >= RUN_READS && !self.trial.has_company
-        {
+        let is_alone = run.reads >= RUN_READS / self.trial.worth && !self.trial.has_company;
+        if self.trial.hands() == Hands::Shared && is_alone {
             // Nobody can make one read at a time faster than who waits for it.
+            self.tried_weight = run.weight / run.reads;
             self.rests_again(Hands::Own, self.rest_runs);
             self.rest = REST_ALONE;
             return false;
@@ -263,7 +320,7 @@ impl Spread {
             }
             run = match self.trial.hands() == before {
                 true => Run::new(now_ns, needs),
-                false => Run::lead(now_ns),
+                false => Run::lead(now_ns, leads),
             };
         }
         self.trial.run = Some(run);
@@ -315,6 +372,7 @@ impl Spread {
         }
         trial.entered += 1;
         trial.reads += run.reads;
+        trial.weight += run.weight;
     }
 
     /// The runs of a kind that count, of so many.
@@ -369,13 +427,18 @@ impl Spread {
     }
 
     fn rests_again(&mut self, chosen: Hands, runs: u64) {
-        let reads = match self.trial.entered {
+        let Trial { reads, weight, .. } = self.trial;
+        let in_a_run = match self.trial.entered {
             0 => RUN_READS,
-            entered => self.trial.reads / entered as u64,
+            entered => {
+                self.tried_weight = weight / reads;
+                worth(self.tried_weight) * reads / entered as u64
+            }
         };
         self.chosen = chosen;
         self.rest_runs = runs;
-        self.rest = runs * reads;
+        self.rest = runs * in_a_run;
+        self.passed = Passed::default();
         self.trial = Trial::default();
     }
 }

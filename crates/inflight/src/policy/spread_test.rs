@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A program that reads 32 blocks of 4 KiB at a time, and what that takes.
+/// A program that reads some blocks at a time, and what that takes.
 #[derive(Clone, Copy)]
 struct Program {
     own_ns: u64,
@@ -10,6 +10,7 @@ struct Program {
     /// What it does with the blocks after a run, by whoever they were copied.
     then_ns: [u64; 2],
     blocks: u64,
+    bytes: u64,
     /// Whether a ring makes what is not shared, all of it at a time.
     has_ring: bool,
 }
@@ -19,6 +20,7 @@ const USUAL: Program = Program {
     shared_ns: 10_000,
     then_ns: [2_000; 2],
     blocks: 32,
+    bytes: 4096,
     has_ring: false,
 };
 
@@ -51,7 +53,7 @@ impl Machine {
     /// shared.
     fn run_once(&mut self, slow: u64, program: Program) -> u64 {
         let spread = &mut self.spreads[usize::from(program.has_ring)];
-        let weight = weight(4096);
+        let weight = weight(program.bytes);
         self.runs += 1;
         let factor = match self.runs.is_multiple_of(slow) {
             true => 100,
@@ -67,7 +69,7 @@ impl Machine {
                     spread.enters(weight, others, in_flight, || self.now_ns)
                 }
                 _ => {
-                    spread.passes(1);
+                    spread.passes(1, weight);
                     spread.chosen
                 }
             };
@@ -130,6 +132,7 @@ fn few_in_flight_in_a_ring_are_compared_in_short_runs() {
             then_ns: [0; 2],
             blocks,
             has_ring: true,
+            ..USUAL
         };
         let mut machine = Machine::new();
         machine.run(reads / blocks, NEVER, program);
@@ -157,6 +160,7 @@ fn a_ring_that_answers_in_waves_is_compared_all_the_same() {
         then_ns: [0; 2],
         blocks: 128,
         has_ring: true,
+        ..USUAL
     };
     let mut machine = Machine::new();
     machine.run(200, NEVER, waves(40_000));
@@ -224,4 +228,56 @@ fn a_few_reads_at_a_time_are_measured_over_several_times() {
     let mut machine = Machine::new();
     assert!(machine.run(20_000, NEVER, few(1_400)) < 1_500);
     assert!(machine.run(80_000, NEVER, few(1_400)) < 800);
+}
+
+const LARGE: Program = Program {
+    own_ns: 64_000,
+    shared_ns: 40_000,
+    then_ns: [0; 2],
+    blocks: 4,
+    bytes: 64 << 10,
+    has_ring: false,
+};
+
+#[test]
+fn what_is_large_is_tried_with_fewer_reads() {
+    for has_ring in [false, true] {
+        let large = Program { has_ring, ..LARGE };
+        let mut machine = Machine::new();
+        machine.run(130, NEVER, large);
+        assert!(machine.run(1_000, NEVER, large) > 950, "ring: {has_ring}");
+    }
+}
+
+#[test]
+fn what_was_tried_with_small_reads_says_nothing_of_large_ones() {
+    let loses = Program {
+        shared_ns: 17_000,
+        ..USUAL
+    };
+    let mut machine = Machine::new();
+    machine.run(20_000, NEVER, loses);
+    assert!(machine.spreads[0].rest > 100_000, "it lost many times");
+    machine.run(COMPARED_READS / 4 + 100, NEVER, LARGE);
+    assert!(machine.run(1_000, NEVER, LARGE) > 950);
+    // Nor the other way round.
+    machine.run(COMPARED_READS / 32 + 100, NEVER, loses);
+    assert!(machine.run(10_000, NEVER, loses) < 300);
+}
+
+#[test]
+fn reads_of_all_sizes_are_not_in_trials_for_ever() {
+    let loses = |bytes, own_ns| Program {
+        bytes,
+        own_ns,
+        shared_ns: own_ns + own_ns / 10,
+        ..USUAL
+    };
+    let mut machine = Machine::new();
+    let mut shared = 0;
+    for _ in 0..20_000 {
+        shared += machine.run_once(NEVER, loses(4096, 16_000));
+        shared += machine.run_once(NEVER, loses(64 << 10, 200_000));
+    }
+    assert!(shared < 800, "{shared}");
 }

@@ -45,7 +45,8 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::Blind if is_large => Step::Pool,
         Road::Copy => Step::Try(Else::TimedCall),
         Road::CopySlow => Step::Try(Else::Pool),
-        Road::Memory if is_large => Step::Backend,
+        // A ring would copy it where it is handed over, one after the other.
+        Road::Memory if is_large => Step::Pool,
         Road::CopyBlind | Road::Blind | Road::Memory => Step::TimedCall,
         Road::Plain | Road::Pool | Road::Slow | Road::Submit | Road::Served => Step::Pool,
         Road::First | Road::Ask if is_large => Step::Probe,

@@ -79,9 +79,11 @@ pub(crate) unsafe fn share<O: Prepare>(
     }
     let lane = crew::current(engine).filter(|lane| lane.is_served_here());
     if is_sample {
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(request) };
         set_open(
             manner,
-            lane.is_some_and(|lane| lane.pass_sample(engine, manner)),
+            lane.is_some_and(|lane| lane.pass_sample(engine, manner, bytes)),
         );
         return match is_open(manner) {
             true => Offer::Sample,
@@ -114,14 +116,14 @@ impl Lane {
         self.served_by.store(here(), Ordering::Relaxed);
     }
 
-    /// This thread has made as many reads as there are to a sample, if it shares none. Whether it
-    /// does now, or may.
-    fn pass_sample(&self, engine: &Shared, manner: Manner) -> bool {
+    /// This thread has made as many reads of so many bytes as there are to a sample, if it shares
+    /// none. Whether it does now, or may.
+    fn pass_sample(&self, engine: &Shared, manner: Manner, bytes: u64) -> bool {
         let Ok(mut desk) = self.desk.try_lock() else {
             return false;
         };
         desk.as_mut().is_some_and(|Movable { gathered, .. }| {
-            gathered.passed(engine, manner, SAMPLE_EVERY);
+            gathered.passed(engine, manner, SAMPLE_EVERY, bytes);
             gathered.is_open(manner)
         })
     }

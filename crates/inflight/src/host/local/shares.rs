@@ -59,7 +59,9 @@ pub(crate) unsafe fn share<O: Prepare>(
         if !Arc::ptr_eq(current.shared, engine) {
             return Offer::Declined;
         }
-        let (is_open, is_sample) = current.is_sharing(manner);
+        // SAFETY: the caller vouches for what the request names.
+        let bytes = unsafe { bytes_of(request) };
+        let (is_open, is_sample) = current.is_sharing(manner, bytes);
         if is_sample {
             return match is_open {
                 true => Offer::Sample,
@@ -68,7 +70,7 @@ pub(crate) unsafe fn share<O: Prepare>(
         }
         if is_open
             // SAFETY: passed on from the caller.
-            && let Some(ticket) = unsafe { current.share(operation, request, manner, waker) }
+            && let Some(ticket) = unsafe { current.share(operation, request, bytes, manner, waker) }
         {
             return Offer::Shared((current.remote.id, ticket));
         }
@@ -83,21 +85,22 @@ pub(crate) unsafe fn share<O: Prepare>(
 }
 
 impl Loop<'_> {
-    /// Whether it has to be asked who makes a read, and whether it is one of the few that are made
+    /// Whether it has to be asked who makes a read of so many bytes, and whether it is one of the few that are made
     /// where they are polled, which shows whether they are as fast as they are taken to be.
     #[inline]
-    fn is_sharing(&self, manner: Manner) -> (bool, bool) {
+    fn is_sharing(&self, manner: Manner, bytes: u64) -> (bool, bool) {
         let mut samples = self.shares.samples.get();
         let is_sample = samples.takes_next();
         self.shares.samples.set(samples);
         let mut lease = self.lease.borrow_mut();
         if is_sample {
-            lease.gathered().passed(self.shared, manner, SAMPLE_EVERY);
+            let gathered = lease.gathered();
+            gathered.passed(self.shared, manner, SAMPLE_EVERY, bytes);
         }
         (lease.gathered().is_open(manner), is_sample)
     }
 
-    /// Shares a read, unless it is to be made now.
+    /// Shares a read of so many bytes, unless it is to be made now.
     ///
     /// # Safety
     ///
@@ -106,12 +109,11 @@ impl Loop<'_> {
         &self,
         operation: &O,
         request: &Request,
+        bytes: u64,
         manner: Manner,
         waker: &Waker,
     ) -> Option<Ticket> {
         let wake = self.wake_of(waker);
-        // SAFETY: the caller vouches for what the request names.
-        let bytes = unsafe { bytes_of(request) };
         let may_start = self.cells.borrow().may_start(bytes);
         let mut lease = self.lease.borrow_mut();
         let gathered = lease.gathered();
