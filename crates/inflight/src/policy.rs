@@ -39,7 +39,7 @@ pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{can_sleep, gather_for, is_little, is_short_flush};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
-pub(crate) use samples::{SAMPLE_EVERY, Samples};
+pub(crate) use samples::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Else, Step, in_a_poll};

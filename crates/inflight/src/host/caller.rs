@@ -22,7 +22,7 @@ use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
 use crate::fork;
 use crate::op::{Plan, Prepare, Request, Road};
-use crate::policy::{SAMPLE_EVERY, Samples};
+use crate::policy::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -61,6 +61,8 @@ struct Owned {
     fork_generation: u32,
     /// Reads that this thread has had to decide on, for taking samples.
     samples: Samples,
+    /// The same of those that are taken to wait for the device.
+    cold_samples: Samples<COLD_SAMPLE_EVERY>,
     gathered: Gathered,
     /// Reads that were shared, which the page cache did not have.
     missed: VecDeque<(u32, Request)>,
@@ -74,6 +76,7 @@ impl Owned {
             proactor: ManuallyDrop::new(proactor),
             fork_generation: fork::generation(),
             samples: Samples::new(),
+            cold_samples: Samples::new(),
             gathered: Gathered::new(),
             missed: VecDeque::new(),
             hands_over: HandsOver::new(),
@@ -269,6 +272,7 @@ impl<'s> Lease<'s> {
         let is_sample = match road {
             // Else the pool times the others, and what completes meanwhile would wait for this one.
             Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
+            Road::Cold => self.owned.cold_samples.takes_next(),
             _ => is_warm || self.is_sample(),
         };
         let mut request = request;
@@ -417,13 +421,15 @@ impl<'s> Lease<'s> {
         from: u32,
     ) -> (u32, Option<Plan>) {
         let mut next = from;
-        let Some((mut filling, room)) = self.proactor().fill() else {
+        debug_assert!(!self.is_forked());
+        let owned = &mut **self.owned;
+        let Some((mut filling, room)) = owned.proactor.fill() else {
             return (next, None);
         };
         let operations = operations[to_usize(from)..].iter_mut();
         for operation in operations.take(to_usize(room)) {
             match operation.prepare().0 {
-                Plan::Run(road @ (Road::Backend | Road::Device), request) => {
+                Plan::Run(road, request) if is_for_backend(road, &mut owned.cold_samples) => {
                     // SAFETY: as in `start`.
                     if !unsafe { filling.push(next, &request) } {
                         return (next, Some(Plan::Run(road, request)));
@@ -442,7 +448,7 @@ impl<'s> Lease<'s> {
     #[inline(always)]
     pub(super) fn begin<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Option<Plan> {
         match operation.prepare().0 {
-            Plan::Run(Road::Backend | Road::Device, request) => {
+            Plan::Run(road, request) if is_for_backend(road, &mut self.owned.cold_samples) => {
                 // SAFETY: as in `start`.
                 unsafe { self.proactor().push(token, &request) };
                 None
@@ -537,6 +543,16 @@ impl<'s> Lease<'s> {
     fn start_cover<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
         let plan = operation.cover().0;
         self.start(token, operation, plan)
+    }
+}
+
+/// Whether nothing has to be asked or tried first.
+#[inline(always)]
+fn is_for_backend(road: Road, cold: &mut Samples<COLD_SAMPLE_EVERY>) -> bool {
+    match road {
+        Road::Backend | Road::Device => true,
+        Road::Cold => cold.passes_next(),
+        _ => false,
     }
 }
 

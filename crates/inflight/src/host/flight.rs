@@ -25,7 +25,7 @@ use crate::commit::{Asker, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::foreign::contain;
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::{Else, Samples, Step, in_a_poll};
+use crate::policy::{COLD_SAMPLE_EVERY, Else, Samples, Step, in_a_poll};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ pub(crate) enum Launch {
 }
 
 thread_local! {
-    /// Reads that this thread has had to decide on, for taking samples.
-    static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
+    /// Reads of this thread that are taken to wait for the device, for taking samples.
+    static SAMPLES: Cell<Samples<COLD_SAMPLE_EVERY>> = const { Cell::new(Samples::new()) };
     /// Operations of this thread that were answered when they were first polled.
     static AT_ONCE: Cell<u32> = const { Cell::new(0) };
     /// Which file this thread has asked to be flushed last, by the address of its syncs.

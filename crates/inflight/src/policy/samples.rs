@@ -3,21 +3,25 @@
 /// One operation in so many.
 pub(crate) const SAMPLE_EVERY: u32 = 16;
 
+/// Of reads that are taken to wait for the device, one in so many: to ask whether the page cache has
+/// them is a call that is nearly always in vain.
+pub(crate) const COLD_SAMPLE_EVERY: u32 = 64;
+
 /// Counts operations. Those that are looked at are not equally far apart: of a program that uses
 /// its files by turns, the same one would be looked at for ever.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Samples {
+pub(crate) struct Samples<const EVERY: u32 = SAMPLE_EVERY> {
     /// Of the last operation.
     number: u32,
     /// Of the next one that is looked at.
     next: u32,
 }
 
-impl Samples {
+impl<const EVERY: u32> Samples<EVERY> {
     pub(crate) const fn new() -> Self {
         Self {
             number: u32::MAX,
-            next: SAMPLE_EVERY - 1,
+            next: EVERY - 1,
         }
     }
 
@@ -32,14 +36,24 @@ impl Samples {
         takes
     }
 
-    /// One of the next sixteen, at a place that their number is mixed to (multiplications and a
+    /// Passes the next operation, unless it is one that is looked at.
+    #[inline(always)]
+    pub(crate) fn passes_next(&mut self) -> bool {
+        let passes = self.number.wrapping_add(1) != self.next;
+        if passes {
+            self.number = self.number.wrapping_add(1);
+        }
+        passes
+    }
+
+    /// One of the next `EVERY`, at a place that their number is mixed to (multiplications and a
     /// shift, as in hash functions).
     fn choose(&mut self) {
-        let group = (self.number / SAMPLE_EVERY).wrapping_add(1);
+        let group = (self.number / EVERY).wrapping_add(1);
         let mixed = group.wrapping_mul(0x9e37_79b9);
         let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
-        let place = mixed >> (u32::BITS - SAMPLE_EVERY.ilog2());
-        self.next = group.wrapping_mul(SAMPLE_EVERY).wrapping_add(place);
+        let place = mixed >> (u32::BITS - EVERY.ilog2());
+        self.next = group.wrapping_mul(EVERY).wrapping_add(place);
     }
 }
 
@@ -49,7 +63,7 @@ mod tests {
 
     #[test]
     fn files_that_are_used_by_turns_are_all_looked_at() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::<SAMPLE_EVERY>::new();
         let looked: Vec<bool> = (0..1 << 16).map(|_| samples.takes_next()).collect();
         assert_eq!(looked.iter().filter(|is_looked| **is_looked).count(), 4096);
         for files in 1..=64 {
@@ -62,8 +76,21 @@ mod tests {
     }
 
     #[test]
+    fn what_passes_is_what_is_not_taken() {
+        let mut samples = Samples::<COLD_SAMPLE_EVERY>::new();
+        let mut passed = 0;
+        for _ in 0..64 << 10 {
+            match samples.passes_next() {
+                true => passed += 1,
+                false => assert!(samples.takes_next()),
+            }
+        }
+        assert_eq!(passed, 63 << 10);
+    }
+
+    #[test]
     fn they_go_on_when_the_numbers_begin_again() {
-        let mut samples = Samples::new();
+        let mut samples = Samples::<SAMPLE_EVERY>::new();
         samples.number = u32::MAX - 100;
         samples.next = u32::MAX - 90;
         let looked = (0..1600).filter(|_| samples.takes_next()).count();
