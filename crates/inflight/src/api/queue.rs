@@ -16,9 +16,8 @@ impl<O: Operation> Queue<'_, '_, O> {
     ///
     /// # Errors
     ///
-    /// The operation itself, when the queue is full (call [`Queue::next`] first), which may be
-    /// before [`Queue::depth`] where large transfers are split into many parts, or when this is a
-    /// forked child.
+    /// The operation itself, when [`Queue::depth`] are in flight (call [`Queue::next`] first), or
+    /// when this is a forked child.
     #[inline]
     pub fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
         self.flights.push(tag, operation)
@@ -39,12 +38,13 @@ impl<O: Operation> Queue<'_, '_, O> {
     }
 
     /// Whether the next push would be refused.
-    pub fn is_full(&mut self) -> bool {
+    pub fn is_full(&self) -> bool {
         !self.flights.has_room()
     }
 
     /// Most operations in flight at a time: what was asked for, but at least 1, and at most
-    /// [`Engine::queue_depth`](crate::Engine::queue_depth).
+    /// [`Engine::queue_depth`](crate::Engine::queue_depth). Of large ones that are split, no more
+    /// parts than that are with the device at a time; the others wait here.
     pub fn depth(&self) -> usize {
         self.flights.depth()
     }

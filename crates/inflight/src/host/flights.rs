@@ -22,6 +22,9 @@ pub(crate) struct Flights<'s, O: Prepare> {
     /// The operations in flight, which are not moved until their answers have come.
     table: Box<[Option<(u64, O)>]>,
     free: Vec<u32>,
+    /// Operations that the proactor has no room for yet: of large ones that are split it has as
+    /// many parts as it has places.
+    later: VecDeque<u32>,
     /// Answers that nobody has asked for yet.
     ready: VecDeque<(u32, Answer)>,
     /// Results taken since the last turn.
@@ -75,6 +78,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             lease,
             table: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            later: VecDeque::new(),
             ready: VecDeque::with_capacity(to_usize(depth)),
             taken: 0,
             joined: VecDeque::new(),
@@ -84,8 +88,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
     }
 
     /// Whether an operation can be pushed now.
-    pub(crate) fn has_room(&mut self) -> bool {
-        !self.lease.is_forked() && !self.free.is_empty() && self.lease.proactor().has_room()
+    pub(crate) fn has_room(&self) -> bool {
+        !self.lease.is_forked() && !self.free.is_empty()
     }
 
     /// Most operations in flight at a time.
@@ -115,12 +119,36 @@ impl<'s, O: Prepare> Flights<'s, O> {
         let entry = (tag, ManuallyDrop::into_inner(operation));
         std::mem::forget(place.replace(entry));
         let (_, operation) = place.as_mut().expect("it has just been put there");
-        if let Some(plan) = self.lease.begin(token, operation) {
+        if !self.later.is_empty() || !self.lease.proactor().has_room() {
+            self.later.push_back(token);
+        } else if let Some(plan) = self.lease.begin(token, operation) {
             self.start(token, plan);
         }
         // Not before it has been started: its buffer may panic.
         self.free.pop();
         Ok(())
+    }
+
+    /// Starts what had to wait for room, as far as there is some.
+    #[cold]
+    fn start_later(&mut self) {
+        while self.lease.proactor().has_room()
+            && let Some(token) = self.later.pop_front()
+        {
+            // As in `next_answer`.
+            self.free.push(token);
+            self.begin(token);
+            self.free.pop();
+        }
+    }
+
+    /// Starts an operation that is in its place, for which there is room.
+    fn begin(&mut self, token: u32) {
+        let place = self.table[to_usize(token)].as_mut();
+        let (_, operation) = place.expect("it is not over");
+        if let Some(plan) = self.lease.begin(token, operation) {
+            self.start(token, plan);
+        }
     }
 
     /// A place that is free, with nothing in it; `None` if there is no room.
@@ -204,18 +232,26 @@ impl<'s, O: Prepare> Flights<'s, O> {
             let proactor = self.lease.proactor();
             proactor.turn(1, |token, answer| ready.push_back((token, answer)));
         }
-        let place = self.table[to_usize(token)].as_mut();
-        let (_, operation) = place.expect("it is not over");
-        if let Some(plan) = self.lease.begin(token, operation) {
-            self.start(token, plan);
-        }
+        self.begin(token);
     }
 
     /// Looks for results, and waits for one if there is none.
     #[inline]
     fn turn(&mut self) {
+        self.turn_once();
+        while self.ready.is_empty() && !self.later.is_empty() {
+            // There is room now.
+            self.turn_once();
+        }
+    }
+
+    /// As [`Flights::turn`], but there may be none as long as some have to wait for room.
+    #[inline]
+    fn turn_once(&mut self) {
         self.taken = 0;
         if self.lease.is_forked() {
+            // They are answered as all that is in its place.
+            self.later.clear();
             if !self.ready.is_empty() {
                 return;
             }
@@ -227,6 +263,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
             self.ready
                 .extend(abandoned.map(|(token, _)| (token, refused)));
             return;
+        }
+        if !self.later.is_empty() {
+            self.start_later();
         }
         if self.lease.has_gathered() {
             self.take_gathered();
@@ -244,6 +283,9 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
         while ready.is_empty() && !proactor.is_idle() {
             self.waits.wait(proactor, ready);
+            if !self.later.is_empty() {
+                break;
+            }
         }
         self.lease.turned();
         if !self.joined.is_empty() {

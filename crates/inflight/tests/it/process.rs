@@ -26,7 +26,8 @@ use inflight::{BackendKind, Batch, Engine, Forked, Operation, Queue, ReadInto, r
 
 use crate::support::own::{in_forked_child, in_own_process, settle};
 use crate::support::{
-    chill, engine_with_memory, on_every_backend, pattern, skip, temp_file, uring_or_skip,
+    chill, direct_file_or_skip, engine_with_memory, on_every_backend, on_every_backend_of, pattern,
+    skip, temp_file, uring_or_skip,
 };
 
 const PAGE: usize = 4096;
@@ -138,6 +139,40 @@ fn a_fork_within_a_queue_body_gives_the_child_refusals_and_the_parent_its_result
             assert_eq!(seen.unwrap(), 9);
             reads_rightly(engine, &file);
         });
+    });
+}
+
+#[test]
+fn a_fork_with_reads_that_wait_for_room_gives_the_child_refusals_of_them() {
+    const LARGE: usize = 3 << 20;
+    let test = "a_fork_with_reads_that_wait_for_room_gives_the_child_refusals_of_them";
+    in_own_process(module_path!(), test, || {
+        let content = pattern(4 * LARGE);
+        on_every_backend_of(
+            |builder| builder.queue_depth(4),
+            |engine| {
+                let Some(file) = direct_file_or_skip(test, engine, &content) else {
+                    return;
+                };
+                let seen = engine.queue(4, |queue| {
+                    for number in 0..4 {
+                        let buf = file.aligned_buf(LARGE).expect("there is memory");
+                        let read = file.read_at(buf, number * LARGE as u64);
+                        assert!(queue.push(number, read).is_ok());
+                    }
+                    in_forked_child(|| {
+                        let refused = std::iter::from_fn(|| queue.next());
+                        let refused = refused.map(|(_, (result, _))| result.expect_err("forked"));
+                        assert_eq!(refused.filter(is_forked).count(), 4);
+                        assert!(queue.next().is_none() && queue.is_empty());
+                    });
+                    std::iter::from_fn(|| queue.next())
+                        .filter(|(_, (result, _))| result.as_ref().is_ok_and(|len| *len == LARGE))
+                        .count()
+                });
+                assert_eq!(seen.expect("nothing is demanded"), 4);
+            },
+        );
     });
 }
 

@@ -6,10 +6,11 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use inflight::fs::File;
-use inflight::{AnyOp, Batch, Engine, Operation};
+use inflight::{AlignedBuf, AnyOp, Batch, Engine, Operation};
 
 use crate::support::{
-    chill, on_every_backend, on_every_backend_of, pattern, read_write, temp_file, temp_path,
+    chill, direct_file_or_skip, on_every_backend, on_every_backend_of, pattern, read_write,
+    temp_file, temp_path,
 };
 
 #[test]
@@ -96,6 +97,60 @@ fn a_full_queue_gives_the_operation_back() {
             [0, 1, 2, 3, 0, 0, 0, 0, 0, 9]
         );
     });
+}
+
+#[test]
+fn a_queue_takes_as_many_as_it_was_asked_for_whatever_they_are_split_into() {
+    // Each takes several requests of a device, which takes a megabyte at most.
+    const LARGE: usize = 3 << 20;
+    let content = pattern(8 * LARGE);
+    let name = "reads of a full queue that are split";
+    on_every_backend_of(
+        |builder| builder.queue_depth(4),
+        |engine| {
+            let Some(file) = direct_file_or_skip(name, engine, &content) else {
+                return;
+            };
+            let read = |number: u64, bytes| {
+                let buf = file.aligned_buf(bytes).expect("there is memory");
+                file.read_at(buf, number * LARGE as u64)
+            };
+            let check = |(number, (result, buf)): (u64, (std::io::Result<usize>, AlignedBuf))| {
+                assert_eq!(result.expect("it can be read"), buf.len());
+                let at = usize::try_from(number).expect("a few") * LARGE;
+                assert!(buf[..] == content[at..at + buf.len()], "read {number}");
+            };
+            let seen = engine.queue(4, |queue| {
+                let mut seen = 0;
+                for number in 0..8 {
+                    // Small ones come behind what waits for room.
+                    let bytes = if number % 4 == 3 { 4096 } else { LARGE };
+                    if queue.is_full() {
+                        check(queue.next().expect("4 are in flight"));
+                        seen += 1;
+                    }
+                    let pushed = queue.push(number, read(number, bytes));
+                    assert!(pushed.is_ok(), "{number} with {} in flight", queue.len());
+                }
+                assert_eq!(queue.len(), queue.depth());
+                while let Some(result) = queue.next() {
+                    check(result);
+                    seen += 1;
+                }
+                seen
+            });
+            assert_eq!(seen.expect("nothing is demanded"), 8);
+            // What nobody asks for is made all the same.
+            let before = engine.stats().operations;
+            let left = engine.queue(4, |queue| {
+                (0..4).for_each(|number| assert!(queue.push(number, read(number, LARGE)).is_ok()));
+            });
+            left.expect("nothing is demanded");
+            let after = engine.stats();
+            assert!(after.operations - before >= 4);
+            assert_eq!((after.in_flight, after.strays), (0, 0));
+        },
+    );
 }
 
 #[test]
