@@ -45,7 +45,8 @@ pub struct Stats {
     pub short_transfers: u64,
     /// Transfers that were carried out without a hint they were given, as
     /// [`dont_cache`](crate::fs::WriteAt::dont_cache) or a
-    /// [`priority`](crate::fs::WriteAt::priority); why is among the fallbacks.
+    /// [`priority`](crate::fs::WriteAt::priority), or with a priority that the I/O scheduler does
+    /// not heed; why is among the fallbacks.
     pub hints_unheard: u64,
     /// Flushes of files that were made for syncs that may share them, each by a plain system call
     /// that is not among the others: by a thread of the pool mostly.

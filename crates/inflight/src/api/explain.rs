@@ -89,7 +89,7 @@ impl Explanation {
             takes_nowait: handle.takes_nowait(is_write),
             limit_bytes: facts.limit_bytes,
             file_system: file_system_of(fd),
-            scheduler: device_number(fd).and_then(scheduler_of),
+            scheduler: scheduler_of(fd),
         }
     }
 }
@@ -205,7 +205,8 @@ fn file_system_of(fd: RawFd) -> Option<String> {
 }
 
 /// What sysfs has in brackets.
-fn scheduler_of((major, minor): (u64, u64)) -> Option<String> {
+pub(super) fn scheduler_of(fd: RawFd) -> Option<String> {
+    let (major, minor) = device_number(fd)?;
     ["queue", "../queue"].iter().find_map(|queue| {
         let path = format!("/sys/dev/block/{major}:{minor}/{queue}/scheduler");
         let text = fs::read_to_string(path).ok()?;

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use super::explain::scheduler_of;
 use super::file::File;
 use super::kept::Tells;
 use super::transfer::{ReadAt, WriteAt};
@@ -20,6 +21,11 @@ pub(super) struct Hints(AtomicU8);
 const NO_DONT_CACHE: u8 = 1;
 const NO_PRIORITY: u8 = 2;
 const TOLD_BUFFERED: u8 = 4;
+/// Whether the scheduler has been asked for, whether it heeds no priority of one class, and whether
+/// that has been told.
+const ASKED_SCHEDULER: u8 = 8;
+const NO_SCHEDULER: u8 = 16;
+const TOLD_SCHEDULER: u8 = 32;
 
 impl Hints {
     /// What is asked of the kernel; whether that is less than what was wished for is marked in
@@ -46,6 +52,22 @@ impl Hints {
         heard
     }
 
+    /// Whether the I/O scheduler makes nothing of a priority that was handed over. All are of one
+    /// class (`Priority`), within which `bfq` alone has an order (Documentation/block/ioprio.rst
+    /// and bfq-iosched.rst of the kernel); whether a device has one is its secret.
+    fn is_passed_over(&self, wishes: Wishes, scheduler: impl FnOnce() -> Option<String>) -> bool {
+        if !wishes.has_priority() {
+            return false;
+        }
+        let mut known = self.0.load(Ordering::Relaxed);
+        if known & ASKED_SCHEDULER == 0 {
+            let is_other = scheduler().is_some_and(|name| name != "bfq");
+            known = ASKED_SCHEDULER | if is_other { NO_SCHEDULER } else { 0 };
+            self.0.fetch_or(known, Ordering::Relaxed);
+        }
+        known & NO_SCHEDULER != 0
+    }
+
     /// Learns that a transfer went without its hints. Returns why, if that has not been told.
     #[cold]
     fn note(&self, wishes: Wishes, answer: Answer) -> Option<&'static str> {
@@ -61,9 +83,14 @@ impl Hints {
                 NO_PRIORITY,
                 "priority is refused by the kernel (ioprio_set), and left out",
             ),
-            false if wishes.has_priority() => (
+            false if wishes.has(Wishes::UNHEARD) && wishes.has_priority() => (
                 TOLD_BUFFERED,
                 "priority concerns direct transfers; through the page cache it is left out",
+            ),
+            false if wishes.has_priority() => (
+                TOLD_SCHEDULER,
+                "priority is handed over, but the I/O scheduler of the device does not heed it; \
+                 bfq does",
             ),
             false => return None,
         };
@@ -89,7 +116,11 @@ pub(super) fn settle(
             Answer::refused(Refusal::SyncFailed).decode(file)
         }
         Ok(moved) => {
-            if answer.is_unheard() || wishes.has(Wishes::UNHEARD) {
+            let scheduler = || scheduler_of(handle.raw_fd());
+            if answer.is_unheard()
+                || wishes.has(Wishes::UNHEARD)
+                || handle.hints().is_passed_over(wishes, scheduler)
+            {
                 let counters = &file.engine().shared().counters;
                 counters.hint_unheard();
                 if let Some(reason) = handle.hints().note(wishes, answer) {
@@ -186,8 +217,9 @@ macro_rules! wishes {
             /// worth: `bfq` heeds it, `mq-deadline` heeds classes only, and `none` and `kyber`
             /// do not (ioprio_set(2)). Where a ring does the transfer, it is told in the entry;
             /// where a plain call does, of this thread or of the pool, the thread has the
-            /// priority for as long as the call takes. A transfer that goes without it is counted
-            /// in [`crate::Stats::hints_unheard`].
+            /// priority for as long as the call takes. A transfer that goes without it, or by a
+            /// scheduler that does not heed it, is counted in [`crate::Stats::hints_unheard`]: for
+            /// that the first one of a file looks the scheduler up in `/sys`.
             pub fn priority(mut self, priority: Priority) -> Self {
                 self.wishes = self.wishes.with_priority(priority);
                 self

@@ -259,7 +259,7 @@ impl<'s> Lease<'s> {
         let is_blind = matches!(road, Road::Blind | Road::Served);
         let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
         let passed = match road {
-            _ if is_warm => Some((manner_of(road), SAMPLE_EVERY)),
+            _ if is_warm => Some((Manner::of_warm(road), SAMPLE_EVERY)),
             Road::CacheFirst | Road::First => Some((Manner::Asking, 1)),
             _ => None,
         };
@@ -429,7 +429,7 @@ impl<'s> Lease<'s> {
         let operations = operations[to_usize(from)..].iter_mut();
         for operation in operations.take(to_usize(room)) {
             match operation.prepare().0 {
-                Plan::Run(road, request) if is_for_backend(road, &mut owned.cold_samples) => {
+                Plan::Run(road, request) if owned.cold_samples.lets_past(road) => {
                     // SAFETY: as in `start`.
                     if !unsafe { filling.push(next, &request) } {
                         return (next, Some(Plan::Run(road, request)));
@@ -448,7 +448,7 @@ impl<'s> Lease<'s> {
     #[inline(always)]
     pub(super) fn begin<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Option<Plan> {
         match operation.prepare().0 {
-            Plan::Run(road, request) if is_for_backend(road, &mut self.owned.cold_samples) => {
+            Plan::Run(road, request) if self.owned.cold_samples.lets_past(road) => {
                 // SAFETY: as in `start`.
                 unsafe { self.proactor().push(token, &request) };
                 None
@@ -473,7 +473,7 @@ impl<'s> Lease<'s> {
             Plan::Run(road @ (Road::Warm | Road::Blind | Road::Served | Road::Memory), request)
                 if !self.is_sample() =>
             {
-                let manner = manner_of(road);
+                let manner = Manner::of_warm(road);
                 // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
                 if unsafe { self.shares(token, operation, &request, manner) } {
                     return Start::Gathered;
@@ -543,24 +543,6 @@ impl<'s> Lease<'s> {
     fn start_cover<O: Prepare>(&mut self, token: u32, operation: &mut O) -> Start {
         let plan = operation.cover().0;
         self.start(token, operation, plan)
-    }
-}
-
-/// Whether nothing has to be asked or tried first.
-#[inline(always)]
-fn is_for_backend(road: Road, cold: &mut Samples<COLD_SAMPLE_EVERY>) -> bool {
-    match road {
-        Road::Backend | Road::Device => true,
-        Road::Cold => cold.passes_next(),
-        _ => false,
-    }
-}
-
-/// How a warm read is made if it is shared.
-fn manner_of(road: Road) -> Manner {
-    match road {
-        Road::Memory => Manner::CallOrRing,
-        _ => Manner::Call,
     }
 }
 

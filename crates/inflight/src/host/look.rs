@@ -9,8 +9,8 @@ use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
 use crate::policy::ASKED_MAX_BYTES;
 
-/// Makes a transfer without waiting for the device, and lets the operation learn from it. Of a large
-/// read that is to show what the device is, that is its beginning alone.
+/// Makes a transfer without waiting for the device, and lets the operation learn from it. Of a
+/// large read that is to show what the device is, that is its beginning alone.
 #[inline]
 pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
     if road != Road::Ask || !request.op.is_read() {

@@ -10,7 +10,7 @@ use super::mail::Rouser;
 use super::share::{Side, Work};
 use crate::backend::threads::execute::{execute_now, execute_request, first_address, wanted_bytes};
 use crate::completion::Answer;
-use crate::op::{Iovecs, Op, Prepare, Request, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Iovecs, Op, Prepare, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::weight;
 
 /// Most reads that are shared at a time.
@@ -32,6 +32,14 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
+    /// How a read on this road is made, one of those that are taken not to wait.
+    pub(super) fn of_warm(road: Road) -> Self {
+        match road {
+            Road::Memory => Self::CallOrRing,
+            _ => Self::Call,
+        }
+    }
+
     /// The number of its kind: 0 if a call makes the read where it is not shared, 1 if a ring does.
     #[inline(always)]
     pub(super) fn kind(self) -> usize {

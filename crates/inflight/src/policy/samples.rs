@@ -1,10 +1,12 @@
 //! Which operations are looked at, where looking at all of them would cost too much.
 
+use crate::op::Road;
+
 /// One operation in so many.
 pub(crate) const SAMPLE_EVERY: u32 = 16;
 
-/// Of reads that are taken to wait for the device, one in so many: to ask whether the page cache has
-/// them is a call that is nearly always in vain.
+/// Of reads that are taken to wait for the device, one in so many: to ask whether the page cache
+/// has them is a call that is nearly always in vain.
 pub(crate) const COLD_SAMPLE_EVERY: u32 = 64;
 
 /// Counts operations. Those that are looked at are not equally far apart: of a program that uses
@@ -38,7 +40,7 @@ impl<const EVERY: u32> Samples<EVERY> {
 
     /// Passes the next operation, unless it is one that is looked at.
     #[inline(always)]
-    pub(crate) fn passes_next(&mut self) -> bool {
+    fn passes_next(&mut self) -> bool {
         let passes = self.number.wrapping_add(1) != self.next;
         if passes {
             self.number = self.number.wrapping_add(1);
@@ -54,6 +56,18 @@ impl<const EVERY: u32> Samples<EVERY> {
         let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
         let place = mixed >> (u32::BITS - EVERY.ilog2());
         self.next = group.wrapping_mul(EVERY).wrapping_add(place);
+    }
+}
+
+impl Samples<COLD_SAMPLE_EVERY> {
+    /// Passes an operation for which nothing has to be asked or tried before the backend has it.
+    #[inline(always)]
+    pub(crate) fn lets_past(&mut self, road: Road) -> bool {
+        match road {
+            Road::Backend | Road::Device => true,
+            Road::Cold => self.passes_next(),
+            _ => false,
+        }
     }
 }
 

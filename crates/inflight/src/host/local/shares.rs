@@ -85,8 +85,9 @@ pub(crate) unsafe fn share<O: Prepare>(
 }
 
 impl Loop<'_> {
-    /// Whether it has to be asked who makes a read of so many bytes, and whether it is one of the few that are made
-    /// where they are polled, which shows whether they are as fast as they are taken to be.
+    /// Whether it has to be asked who makes a read of so many bytes, and whether it is one of the
+    /// few that are made where they are polled, which shows whether they are as fast as they are
+    /// taken to be.
     #[inline]
     fn is_sharing(&self, manner: Manner, bytes: u64) -> (bool, bool) {
         let mut samples = self.shares.samples.get();

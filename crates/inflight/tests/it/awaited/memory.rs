@@ -93,8 +93,8 @@ fn calls(stats: &Stats) -> u64 {
     stats.plain_calls + stats.helped_reads
 }
 
-/// Has these reads made, beside others, which are calls. On a busy machine a device may be taken for
-/// memory and the other way round at any time, so one attempt of some has to be shared.
+/// Has these reads made, beside others, which are calls. On a busy machine a device may be taken
+/// for memory and the other way round at any time, so one attempt of some has to be shared.
 fn are_shared(name: &str, reads: &Reads, others: u64, read: impl Fn(&Engine, File)) {
     for _ in 0..ATTEMPTS_MAX {
         let memory = memory(name, reads.bytes).filter(|_| has_several_processors(name));

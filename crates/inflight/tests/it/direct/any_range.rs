@@ -12,7 +12,9 @@ use inflight::fs::{Alignment, AnyRange, File};
 use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, Priority, Spare};
 use tempfile::NamedTempFile;
 
-use crate::support::{Random, on_every_backend, pattern, read_write, seed, skip, temp_path};
+use crate::support::{
+    Random, given_up, on_every_backend, pattern, read_write, seed, skip, temp_path,
+};
 use crate::wishes::by_every_host;
 
 /// A file with this content that takes any range; `None`, with the reason said, where there is no
@@ -102,7 +104,11 @@ fn reads_of_random_ranges_find_what_is_there() {
             assert_eq!(result.unwrap(), expected.len());
             assert!(spare.into_inner() == expected);
         }
-        assert_eq!(engine.stats().hints_unheard, 0);
+        // It was handed over each time, whatever the scheduler makes of it.
+        let left_out = ["priority is refused", "priority concerns"];
+        for reason in left_out {
+            assert_eq!(given_up(engine, reason), []);
+        }
     });
 }
 
