@@ -9,6 +9,7 @@ use super::file::File;
 use super::kept::Tells;
 use super::transfer::{ReadAt, WriteAt};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
+use crate::backend::threads::execute::is_filtered;
 use crate::buf::IoBuf;
 use crate::completion::{Answer, Refusal};
 use crate::error::WishRefused;
@@ -116,7 +117,8 @@ pub(super) fn settle(
             Answer::refused(Refusal::SyncFailed).decode(file)
         }
         Ok(moved) => {
-            let scheduler = || scheduler_of(handle.raw_fd());
+            // A process whose system calls are filtered may be ended for looking.
+            let scheduler = || (!is_filtered()).then(|| scheduler_of(handle.raw_fd()))?;
             if answer.is_unheard()
                 || wishes.has(Wishes::UNHEARD)
                 || handle.hints().is_passed_over(wishes, scheduler)
@@ -219,7 +221,8 @@ macro_rules! wishes {
             /// where a plain call does, of this thread or of the pool, the thread has the
             /// priority for as long as the call takes. A transfer that goes without it, or by a
             /// scheduler that does not heed it, is counted in [`crate::Stats::hints_unheard`]: for
-            /// that the first one of a file looks the scheduler up in `/sys`.
+            /// that the first one of a file looks the scheduler up in `/sys`, unless system calls
+            /// are filtered.
             pub fn priority(mut self, priority: Priority) -> Self {
                 self.wishes = self.wishes.with_priority(priority);
                 self

@@ -167,8 +167,8 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         Step::Probe => {
             return Tried::Request(match probe(road, operation, &request) {
                 // A ring would hand it to a worker of the kernel.
-                true => request.aside(),
-                false => request,
+                Some(true) => request.aside(),
+                Some(false) | None => request,
             });
         }
         Step::Pool if road == Road::Submit => return Tried::Request(request.submitted()),

@@ -22,8 +22,9 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
     }
     if let Op::ReadAt { span, .. } = request.op
         && span.len > ASKED_MAX_BYTES
+        && let Some(is_refused) = probe(road, operation, request)
     {
-        return match probe(road, operation, request) {
+        return match is_refused {
             true => Look::Refused,
             false => Look::WouldWait,
         };
@@ -51,11 +52,11 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
 const PROBED_BYTES: usize = 4096;
 
 /// Reads the beginning of what is wanted without waiting for the page cache, and lets the operation
-/// learn from it. True if the file cannot be asked.
-pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> bool {
+/// learn from it. Whether the file cannot be asked; `None` if this has shown nothing.
+pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Option<bool> {
     let mut first = *request;
     let Op::ReadAt { span, .. } = &mut first.op else {
-        return false;
+        return None;
     };
     span.len = span.len.min(PROBED_BYTES);
     let begun = Instant::now();
@@ -66,16 +67,16 @@ pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request
         Ok(bytes @ PROBED_BYTES) if road == Road::Ask => Seen::Asked { ns, bytes },
         Ok(PROBED_BYTES) => Seen::Hit,
         // The end of the file shows nothing.
-        Ok(_) => return false,
+        Ok(_) => return None,
         Err(_) => match -result {
             libc::EOPNOTSUPP | libc::ENOSYS => Seen::Refused,
             libc::EAGAIN => Seen::Miss,
             // It needs larger pieces, or fails; all of it tells how.
-            _ => return false,
+            _ => return None,
         },
     };
     operation.note(SeenOf(seen));
-    seen == Seen::Refused
+    Some(seen == Seen::Refused)
 }
 
 #[inline]
