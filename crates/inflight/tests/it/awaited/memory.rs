@@ -219,9 +219,11 @@ fn without_a_loop_they_are_read_where_they_are_polled() {
     let (result, buf) = file.read_at(dirty(&file, BLOCK), 0).wait();
     check(result, &buf);
     assert_eq!(calls(&engine.stats()) - calls(&before), 1);
-    // What takes long is not made where it is polled.
-    let before = engine.stats();
+    // What takes long is not made where it is polled, but by the pool as long as the file is known
+    // for memory: on a busy machine a call may just have been slow.
     let bytes = 8 * LARGE.bytes;
+    let by_the_pool = u64::from(is_memory(&file, bytes));
+    let before = engine.stats();
     let mut read = file.read_at(dirty(&file, bytes), 0).into_future();
     let mut polled = poll_once(&mut read);
     assert!(polled.is_pending());
@@ -229,5 +231,5 @@ fn without_a_loop_they_are_read_where_they_are_polled() {
         std::thread::yield_now();
         polled = poll_once(&mut read);
     }
-    assert_eq!(engine.stats().pool_calls - before.pool_calls, 1);
+    assert_eq!(engine.stats().pool_calls - before.pool_calls, by_the_pool);
 }
