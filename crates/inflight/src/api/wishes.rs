@@ -118,7 +118,10 @@ pub(super) fn settle(
         }
         Ok(moved) => {
             // A process whose system calls are filtered may be ended for looking.
-            let scheduler = || (!is_filtered()).then(|| scheduler_of(handle.raw_fd()))?;
+            let scheduler = || match is_filtered() {
+                true => None,
+                false => scheduler_of(handle.raw_fd()),
+            };
             if answer.is_unheard()
                 || wishes.has(Wishes::UNHEARD)
                 || handle.hints().is_passed_over(wishes, scheduler)

@@ -238,10 +238,12 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Looks for results, and waits for one if there is none.
     #[inline]
     fn turn(&mut self) {
-        self.turn_once();
-        while self.ready.is_empty() && !self.later.is_empty() {
-            // There is room now.
+        loop {
             self.turn_once();
+            // Else there is room now for what had none.
+            if !self.ready.is_empty() || self.later.is_empty() {
+                return;
+            }
         }
     }
 

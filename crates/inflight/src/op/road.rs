@@ -25,7 +25,7 @@ pub(crate) enum Road {
     Device,
     /// A direct read of a device that answers as fast as memory, because it is: a plain system call
     /// alone, where another thread shares them, and where it is polled by a thread that has no ring
-    /// of its own (a timed one); else through the proactor.
+    /// of its own (a timed one, or if it is large one of the pool); else through the proactor.
     Memory,
     /// A plain system call, of which one in a few is timed: the last ones were fast. Where it is
     /// awaited, one that does not wait, and the proactor if it would; in a run loop that has
