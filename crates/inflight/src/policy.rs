@@ -14,6 +14,7 @@ mod busy_poll;
 mod calls;
 mod copies;
 mod device;
+mod direct_writes;
 mod durable;
 mod flush;
 mod hand_over;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 use copies::Copies;
+use direct_writes::{DirectWrites, Shown};
 
 pub(crate) use away::{Away, LOOP_WAIT_MAX, loop_flushes, loop_waits, loop_waits_for};
 pub(crate) use busy_poll::{BusyPollAlone, BusyPolls, LOOK_MAX, Moment, Tried};
@@ -74,8 +76,8 @@ impl Facts {
     }
 }
 
-/// How the reads of a file were served last. Direct writes go with them, for the others there are
-/// [`Copies`].
+/// How the reads of a file were served last. Direct writes of one that cannot be asked go with
+/// them; of the others there are [`DirectWrites`], and [`Copies`] through the page cache.
 ///
 /// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
 /// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
@@ -163,7 +165,12 @@ impl Warmth {
         WARM_AT << (3 * self.wary.load(Ordering::Relaxed))
     }
 
-    /// Of a file that is taken to refuse `RWF_NOWAIT`.
+    /// Whether the file is taken to refuse `RWF_NOWAIT`.
+    fn refuses(&self) -> bool {
+        self.nowait.load(Ordering::Relaxed) == REFUSED
+    }
+
+    /// Of such a file.
     fn refusing() -> Self {
         Self {
             nowait: AtomicU8::new(REFUSED),
@@ -264,6 +271,7 @@ pub(crate) fn is_fast(ns: u64, bytes: usize) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     reads: Warmth,
+    writes: DirectWrites,
     copies: Copies,
     /// How long the last read and the last direct write took for which a thread waited, in
     /// nanoseconds; 0 if there was none.
@@ -289,6 +297,7 @@ impl Learned {
         };
         Self {
             reads,
+            writes: DirectWrites::default(),
             copies,
             waited_ns: Default::default(),
             device,
@@ -300,8 +309,12 @@ impl Learned {
     #[inline(always)]
     fn road(&self, facts: Facts, is_write: bool, may_show: bool) -> Road {
         let direct = facts.direct;
-        let road = match (self.reads.road(direct), &self.device) {
-            (Road::Ask, Some(device)) if device.waits() => Road::Device,
+        let known = match is_write && !self.reads.refuses() {
+            true => self.writes.road(),
+            false => self.reads.road(direct),
+        };
+        let road = match (known, &self.device) {
+            (Road::Ask, Some(device)) if device.waits(is_write) => Road::Device,
             (Road::Ask, Some(device)) if device.is_asynchronous(is_write) => Road::Asynchronous,
             (Road::Slow, Some(device)) if direct => device.slow_road(is_write, may_show),
             (Road::Blind, Some(device)) if direct => device.fast_road(is_write, may_show),
@@ -313,11 +326,12 @@ impl Learned {
         }
     }
 
-    /// Whether one more read is to show what the device is, of a file that seemed to wait for it.
+    /// Whether one more read, or direct write, is to show what the device is, of a file that seemed
+    /// to wait for it.
     #[inline(always)]
-    fn may_be_memory(&self) -> bool {
+    fn may_be_memory(&self, is_write: bool) -> bool {
         let device = self.device.as_ref();
-        device.is_some_and(|device| device.may_be_memory())
+        device.is_some_and(|device| device.may_be_memory(is_write))
     }
 
     /// Whether such transfers are taken without waiting, as far as is known.
@@ -326,7 +340,7 @@ impl Learned {
             return self.copies.takes_nowait();
         }
         match self.reads.nowait.load(Ordering::Relaxed) {
-            UNKNOWN => None,
+            UNKNOWN => (is_write && self.writes.is_known()).then_some(true),
             nowait => Some(nowait != REFUSED),
         }
     }
@@ -355,6 +369,9 @@ impl Learned {
         if let Seen::Pooled { ns, .. } = seen {
             self.waited_ns[usize::from(is_write)].store(ns, Ordering::Relaxed);
         }
+        if is_write && seen != Seen::Refused && !self.reads.refuses() {
+            return self.note_write(seen);
+        }
         let seen = match seen {
             Seen::Waited { ns, bytes } => Seen::Took { ns, bytes },
             seen => seen,
@@ -378,6 +395,24 @@ impl Learned {
             Noted::Nothing => {}
         }
     }
+
+    /// Learns from a direct write of a file that does not refuse to be asked.
+    #[inline]
+    fn note_write(&self, seen: Seen) {
+        let is_first = !self.writes.is_known();
+        let shown = self.writes.note(seen);
+        let Some(device) = &self.device else {
+            return;
+        };
+        match shown {
+            Shown::Nothing => {}
+            Shown::Memory => device.wrote_to_memory(),
+            Shown::Slow => device.wrote_slowly(),
+        }
+        if is_first && self.writes.is_known() {
+            device.was_asked(false);
+        }
+    }
 }
 
 /// The road of one operation in a batch. `grows`: it writes beyond the end of the file.
@@ -389,7 +424,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
     match op {
         Op::ReadAt { span, .. } if facts.learns => {
             match learned.road(facts, false, is_one_call(span)) {
-                Road::Device if learned.may_be_memory() => Road::Ask,
+                Road::Device if learned.may_be_memory(false) => Road::Ask,
                 road => road,
             }
         }
@@ -399,8 +434,8 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Roa
             Road::Ask | Road::Memory => Road::Backend,
             road => road,
         },
-        Op::WriteAt { span, .. } => write_road(facts, learned, grows, is_one_call(span)),
-        Op::WriteVectoredAt { .. } => write_road(facts, learned, grows, false),
+        Op::WriteAt { span, .. } => write_road(facts, learned, grows, Some(span)),
+        Op::WriteVectoredAt { .. } => write_road(facts, learned, grows, None),
         Op::Metadata { .. } if facts.served => Road::Pool,
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Now,
@@ -439,9 +474,10 @@ fn is_one_call(span: &Span) -> bool {
     span.len <= ASIDE_BYTES as usize
 }
 
-/// The road of a write; `may_show` as in [`Learned::road`].
+/// The road of a write, of one buffer or of a list.
 #[inline]
-fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> Road {
+fn write_road(facts: Facts, learned: &Learned, grows: bool, span: Option<&Span>) -> Road {
+    let (is_list, may_show) = (span.is_none(), span.is_some_and(is_one_call));
     match (facts.direct, facts.durable_writes) {
         // A ring hands them to workers, which do them one after the other for each file, each with
         // a flush of its own; threads share the flushes.
@@ -450,8 +486,11 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, may_show: bool) -> R
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
         (true, _) => match learned.road(facts, true, may_show) {
+            Road::Device if may_show && learned.may_be_memory(true) => Road::Ask,
             // Nothing is known of single ones by which a ring would be better.
-            Road::Device | Road::Memory => Road::Backend,
+            Road::Device => Road::Backend,
+            // As for reads.
+            Road::Memory if is_list => Road::Backend,
             road => road,
         },
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,

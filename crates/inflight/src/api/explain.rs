@@ -68,7 +68,7 @@ impl Explanation {
             _ => handle.facts(),
         };
         let guide = match plan {
-            Plan::Run(road, _) => policy::explain(*road, bytes, is_write),
+            Plan::Run(road, _) => policy::explain(*road, bytes),
             Plan::Sync(_) => policy::explain_sync(),
             Plan::Answered(answer) if answer.errno().is_some() => policy::explain_refused(),
             Plan::Answered(_) | Plan::Cover => policy::explain_none(),

@@ -259,7 +259,7 @@ impl<'s> Lease<'s> {
         let is_blind = matches!(road, Road::Blind | Road::Served);
         let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
         let passed = match road {
-            _ if is_warm => Some((Manner::of_warm(road), SAMPLE_EVERY)),
+            _ if is_warm => Some((Manner::of_warm(road, &request.op), SAMPLE_EVERY)),
             Road::CacheFirst | Road::First => Some((Manner::Asking, 1)),
             _ => None,
         };
@@ -473,7 +473,7 @@ impl<'s> Lease<'s> {
             Plan::Run(road @ (Road::Warm | Road::Blind | Road::Served | Road::Memory), request)
                 if !self.is_sample() =>
             {
-                let manner = Manner::of_warm(road);
+                let manner = Manner::of_warm(road, &request.op);
                 // SAFETY: as above; when the lease is dropped, what is left is withdrawn.
                 if unsafe { self.shares(token, operation, &request, manner) } {
                     return Start::Gathered;

@@ -155,7 +155,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         // SAFETY: passed on from the caller.
         match unsafe { share(shared, operation, &request, manner, waker) } {
             Offer::Shared(flight) => return Tried::InFlight(flight),
-            Offer::Declined if manner == Manner::CallOrRing && has_own_ring(shared) => {
+            Offer::Declined if road == Road::Memory && is_for_own_ring(shared, step, waker) => {
                 return Tried::Request(request);
             }
             Offer::Call => step = Step::Call,
@@ -224,29 +224,31 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
     })
 }
 
-/// How a thread that serves others may have another one make a read that is a copy, if it may.
+/// How a thread that serves others may have another one make a transfer that is a copy, if it may.
 #[inline]
 fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
-    let manner = match (road, step) {
-        (Road::Warm, Step::Try { .. }) => Manner::WithoutWaiting,
-        (Road::CacheFirst, Step::Try { .. }) => Manner::Asking,
+    match (road, step) {
+        (Road::Warm, Step::Try { .. }) => Some(Manner::WithoutWaiting),
+        (Road::CacheFirst, Step::Try { .. }) => Some(Manner::Asking),
         // What cannot be asked not to wait is a plain call here as well.
-        (Road::Blind, Step::TimedCall) => Manner::Call,
-        (Road::Memory, Step::TimedCall | Step::Pool) => Manner::CallOrRing,
-        _ => return None,
-    };
-    op.reads_by().is_some().then_some(manner)
+        (Road::Blind, Step::TimedCall) | (Road::Memory, Step::TimedCall | Step::Pool) => {
+            Some(Manner::of_warm(road, op))
+        }
+        _ => None,
+    }
 }
 
-/// Whether this thread hands over what is awaited on it, and takes the answers, itself.
+/// Whether this thread hands over what is awaited on it, and takes the answers, itself; but not
+/// what is the only operation, as far as can be told, if it is to be a plain call elsewhere: a ring
+/// is dearer than a call where it cannot have several at a time.
 #[inline]
-fn has_own_ring(shared: &Arc<Shared>) -> bool {
+fn is_for_own_ring(shared: &Arc<Shared>, step: Step, waker: &Waker) -> bool {
     if local::is_current(shared) {
-        return true;
+        return step != Step::TimedCall || !local::may_be_away(shared, waker);
     }
     #[cfg(feature = "tokio")]
     if lane::is_served_here(shared) {
-        return true;
+        return step != Step::TimedCall || !lane::is_alone(shared, waker);
     }
     false
 }

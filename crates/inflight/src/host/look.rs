@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::stopwatch::nanoseconds_since;
-use crate::backend::threads::execute::{execute_now, wanted_bytes};
+use crate::backend::threads::execute::{execute_now, switches, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
 use crate::policy::ASKED_MAX_BYTES;
@@ -13,7 +13,10 @@ use crate::policy::ASKED_MAX_BYTES;
 /// large read that is to show what the device is, that is its beginning alone.
 #[inline]
 pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request) -> Look {
-    if road != Road::Ask || !request.op.is_read() {
+    if road == Road::Ask && request.op.is_write() {
+        return look_by_writing(operation, request);
+    }
+    if road != Road::Ask {
         let (seen, look) = try_now(request);
         if let Some(seen) = seen {
             operation.note(SeenOf(seen));
@@ -45,6 +48,31 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
         seen = Seen::Asked { ns, bytes };
     }
     operation.note(SeenOf(seen));
+    look
+}
+
+/// As [`look`], of a direct write that is to show whether it meets a device: a call that gives up
+/// its processor waits, and one that does not has done the work itself, if it did not take long. Of
+/// a large one nobody asks for the beginning: to write it twice is not what the program wanted.
+#[cold]
+fn look_by_writing<O: Prepare>(operation: &mut O, request: &Request) -> Look {
+    let before = switches();
+    let begun = Instant::now();
+    let (seen, look) = try_now(request);
+    let ns = nanoseconds_since(begun);
+    let seen = match (&look, seen) {
+        (Look::Done(answer), Some(Seen::Hit)) => {
+            let bytes = answer.bytes();
+            match before.is_some() && before == switches() {
+                true => Some(Seen::Asked { ns, bytes }),
+                false => Some(Seen::Waited { ns, bytes }),
+            }
+        }
+        (_, seen) => seen,
+    };
+    if let Some(seen) = seen {
+        operation.note(SeenOf(seen));
+    }
     look
 }
 

@@ -16,34 +16,52 @@ use crate::policy::weight;
 /// Most reads that are shared at a time.
 pub(super) const PLACES: usize = 256;
 
-/// How a read is made.
+/// How a transfer is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// By a plain call.
+    /// A read by a plain call.
     #[default]
     Call,
-    /// By a plain call if it is shared, else by the ring.
+    /// A write by a plain call.
+    WriteCall,
+    /// Either by a plain call if it is shared, else by the ring.
     CallOrRing,
-    /// By one that does not wait, for owners who must not: see [`Place::missed`]. A thread that
+    /// A read that does not wait, for owners who must not: see [`Place::missed`]. A thread that
     /// helps may, and a plain call is faster.
     WithoutWaiting,
-    /// By one that does not wait, whoever makes it: what waits is best left to the ring.
+    /// A read that does not wait, whoever makes it: what waits is best left to the ring.
     Asking,
 }
 
+/// How many [kinds](Manner::kind) there are.
+pub(super) const KINDS: usize = 3;
+
 impl Manner {
-    /// How a read on this road is made, one of those that are taken not to wait.
-    pub(super) fn of_warm(road: Road) -> Self {
+    /// How a transfer on this road is made, one of those that are taken not to wait.
+    #[inline]
+    pub(super) fn of_warm(road: Road, op: &Op) -> Self {
         match road {
             Road::Memory => Self::CallOrRing,
+            _ if op.is_write() => Self::WriteCall,
             _ => Self::Call,
         }
     }
 
-    /// The number of its kind: 0 if a call makes the read where it is not shared, 1 if a ring does.
+    /// The number of its kind: what is found out of one kind says nothing of the others. Writes
+    /// that a ring would make too are on memory, where two can be made at the same time, and in a
+    /// mix neither they nor the reads win much by themselves.
     #[inline(always)]
     pub(super) fn kind(self) -> usize {
-        usize::from(self == Self::CallOrRing)
+        match self {
+            Self::Call | Self::WithoutWaiting | Self::Asking => 0,
+            Self::CallOrRing => 1,
+            Self::WriteCall => 2,
+        }
+    }
+
+    /// Whether a ring makes those of this kind that are not shared.
+    pub(super) fn has_ring(kind: usize) -> bool {
+        kind == Self::CallOrRing.kind()
     }
 }
 
@@ -100,8 +118,14 @@ impl Shown {
         let (fd, offset, memory, len, buffers, address) = match *op {
             Op::ReadAt {
                 fd, span, offset, ..
+            }
+            | Op::WriteAt {
+                fd, span, offset, ..
             } => (fd, offset, span.start, span.len, NO_LIST, span.start.addr()),
             Op::ReadVectoredAt {
+                fd, iovecs, offset, ..
+            }
+            | Op::WriteVectoredAt {
                 fd, iovecs, offset, ..
             } => {
                 // SAFETY: passed on from the caller.
@@ -110,14 +134,18 @@ impl Shown {
                 let address = unsafe { first_address(iovecs) };
                 (fd, offset, iovecs.first.cast(), len, iovecs.count, address)
             }
-            _ => unreachable!("only reads are shared"),
+            _ => unreachable!("only transfers are shared"),
         };
         Self {
             block: Block::at(address),
             memory,
             len,
             offset,
-            buffers,
+            buffers: if op.is_write() {
+                buffers | WRITE
+            } else {
+                buffers
+            },
             fd,
             twin,
             whole: request.whole,
@@ -139,7 +167,7 @@ pub(super) struct Place {
     /// How many bytes are wanted.
     len: AtomicUsize,
     offset: AtomicU64,
-    /// How many buffers are on the list, or [`NO_LIST`].
+    /// How many buffers are on the list, or [`NO_LIST`]; also whether it is a [`WRITE`].
     buffers: AtomicU32,
     fd: AtomicI32,
     /// The descriptor for who is not the owner.
@@ -150,7 +178,9 @@ pub(super) struct Place {
 }
 
 /// More buffers than a list has.
-const NO_LIST: u32 = u32::MAX;
+const NO_LIST: u32 = u32::MAX >> 1;
+/// A bit beside the number of buffers.
+const WRITE: u32 = 1 << 31;
 
 impl Reads {
     pub(super) fn new() -> Self {
@@ -175,7 +205,7 @@ impl Reads {
         place.twin.store(read.twin.unwrap_or(read.fd), Relaxed);
         place.whole.store(read.whole, Relaxed);
         let (owner, helper) = match read.manner {
-            Manner::Call | Manner::CallOrRing => (true, true),
+            Manner::Call | Manner::WriteCall | Manner::CallOrRing => (true, true),
             Manner::WithoutWaiting => (false, true),
             Manner::Asking => (false, false),
         };
@@ -250,14 +280,33 @@ impl Place {
         })
     }
 
-    /// The read into so many buffers that was written here.
-    fn of_list(&self, count: u32, by: Side) -> Request {
-        let first = self.memory.load(Relaxed).cast();
-        self.request(Op::ReadVectoredAt {
-            fd: self.fd(by),
-            iovecs: Iovecs { first, count },
-            offset: self.offset.load(Relaxed),
-            wishes: Wishes::NONE,
+    /// Another transfer that was written here: into or from so many buffers, or a [`WRITE`].
+    fn of_other(&self, buffers: u32, by: Side) -> Request {
+        let (fd, offset, wishes) = (self.fd(by), self.offset.load(Relaxed), Wishes::NONE);
+        let start = self.memory.load(Relaxed);
+        let count = buffers & !WRITE;
+        let (first, len) = (start.cast(), self.len.load(Relaxed));
+        let (iovecs, arena) = (Iovecs { first, count }, None);
+        let span = Span { start, len, arena };
+        self.request(match (buffers & WRITE != 0, count) {
+            (false, _) => Op::ReadVectoredAt {
+                fd,
+                iovecs,
+                offset,
+                wishes,
+            },
+            (true, NO_LIST) => Op::WriteAt {
+                fd,
+                span,
+                offset,
+                wishes,
+            },
+            (true, _) => Op::WriteVectoredAt {
+                fd,
+                iovecs,
+                offset,
+                wishes,
+            },
         })
     }
 
@@ -283,7 +332,7 @@ impl Place {
         // what it moved, or with an errno and that.
         let again = || match self.buffers.load(Relaxed) {
             NO_LIST => self.of_one(Side::Near),
-            count => self.of_list(count, Side::Near),
+            buffers => self.of_other(buffers, Side::Near),
         };
         match answer {
             MISSED => Some(again()),
@@ -312,16 +361,16 @@ impl Place {
         }
     }
 
-    /// As [`Place::make`], of the read into so many buffers: apart, so that one into a single
-    /// buffer is asked once what it is.
+    /// As [`Place::make`], of [other](Place::of_other) transfers: apart, so that a read into a
+    /// single buffer is asked once what it is.
     ///
     /// # Safety
     ///
     /// As for [`Work::work`].
     #[inline(never)]
-    unsafe fn make_list(&self, count: u32, by: Side) -> Answer {
+    unsafe fn make_other(&self, buffers: u32, by: Side) -> Answer {
         // SAFETY: passed on from the caller.
-        unsafe { self.make(&self.of_list(count, by), by) }
+        unsafe { self.make(&self.of_other(buffers, by), by) }
     }
 }
 
@@ -341,7 +390,7 @@ impl Work for Reads {
             // SAFETY: passed on from the caller.
             NO_LIST => unsafe { place.make(&place.of_one(by), by) },
             // SAFETY: as above.
-            count => unsafe { place.make_list(count, by) },
+            buffers => unsafe { place.make_other(buffers, by) },
         };
         answer.to_number()
     }

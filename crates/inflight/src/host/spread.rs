@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::helper::{CREDIT, Common};
 use super::mail::Rouser;
-use super::reads::{Block, Made, Makers, Manner, PLACES, Place, Shown};
+use super::reads::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Shown};
 use super::share::Side;
 use super::shared::Shared;
 use super::sides::Owners;
@@ -25,7 +25,7 @@ use crate::policy::{Calls, Hands, LATE, Spread, weight};
 /// What a caller shares, and what it has learned of sharing.
 pub(super) struct Gathered {
     /// By [`Manner::kind`].
-    spreads: [Spread; 2],
+    spreads: [Spread; KINDS],
     /// Made for the first trial.
     common: Option<Arc<Common>>,
     owner: Owners,
@@ -52,7 +52,7 @@ struct Own {
 impl Gathered {
     pub(super) fn new() -> Self {
         Self {
-            spreads: [false, true].map(Spread::new),
+            spreads: std::array::from_fn(|kind| Spread::new(Manner::has_ring(kind))),
             common: None,
             owner: Owners::default(),
             own: Default::default(),
@@ -134,9 +134,11 @@ impl Gathered {
         shown: impl FnOnce(&'r Request) -> Shown,
     ) -> bool {
         let bytes = match request.op {
-            Op::ReadAt { span, .. } => span.len,
-            // SAFETY: the caller vouches for what the request names.
-            Op::ReadVectoredAt { .. } => unsafe { wanted_bytes(&request.op) },
+            Op::ReadAt { span, .. } | Op::WriteAt { span, .. } => span.len,
+            Op::ReadVectoredAt { .. } | Op::WriteVectoredAt { .. } => {
+                // SAFETY: the caller vouches for what the request names.
+                unsafe { wanted_bytes(&request.op) }
+            }
             _ => return false,
         };
         let wants = self.wants(shared, bytes as u64, manner, in_flight) && !self.is_full();

@@ -35,8 +35,8 @@ use crate::op::Road;
 /// The device below some files, or the mounted file system that they are on.
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// What speaks for a device that takes its time, at most [`SURE`].
-    evidence: AtomicU8,
+    /// What speaks for a device that takes its time for reads, and for writes, at most [`SURE`].
+    evidence: [AtomicU8; 2],
     /// Files in a row that could not be asked, at most [`REFUSED_MIN`].
     refused: AtomicU8,
     /// Reads that were taken to wait, and files to refuse, without having been asked.
@@ -99,17 +99,23 @@ impl Slow {
 }
 
 impl Device {
-    /// Whether a read of a file of which nothing is known is taken to wait for the device.
+    /// Whether a read, or a direct write, of a file of which nothing is known is taken to wait for
+    /// the device.
     #[inline]
-    pub(super) fn waits(&self) -> bool {
-        self.evidence.load(Ordering::Relaxed) >= SURE && passes(&self.passed)
+    pub(super) fn waits(&self, is_write: bool) -> bool {
+        self.is_sure(is_write) && passes(&self.passed)
+    }
+
+    #[inline]
+    fn is_sure(&self, is_write: bool) -> bool {
+        self.evidence[usize::from(is_write)].load(Ordering::Relaxed) >= SURE
     }
 
     /// Whether a file that is taken to be on a device that waits is to be asked once more: its
     /// first reads may have been slow for another reason, as long as no others have been.
     #[inline]
-    pub(super) fn may_be_memory(&self) -> bool {
-        self.evidence.load(Ordering::Relaxed) < SURE && !passes(&self.passed)
+    pub(super) fn may_be_memory(&self, is_write: bool) -> bool {
+        !self.is_sure(is_write) && !passes(&self.passed)
     }
 
     /// Whether a new file is taken to refuse to be asked.
@@ -223,15 +229,28 @@ impl Device {
     /// A read of a file of which nothing was known was answered, after so long.
     pub(super) fn asked(&self, ns: u64, bytes: usize) {
         let copied_ns = bytes as u64 / 2;
-        let evidence = match ns.saturating_sub(copied_ns) {
-            ..=MEMORY_NS => 0,
-            ns => {
-                let more = if ns > ASK_AGAIN_NS { CLEAR } else { UNCLEAR };
-                let before = self.evidence.load(Ordering::Relaxed);
-                before.saturating_add(more).min(SURE)
-            }
-        };
-        self.evidence.store(evidence, Ordering::Relaxed);
+        match ns.saturating_sub(copied_ns) {
+            ..=MEMORY_NS => self.evidence[0].store(0, Ordering::Relaxed),
+            ns if ns > ASK_AGAIN_NS => self.speaks(false, CLEAR),
+            _ => self.speaks(false, UNCLEAR),
+        }
+    }
+
+    /// A direct write has shown that it meets no device.
+    pub(super) fn wrote_to_memory(&self) {
+        self.evidence[1].store(0, Ordering::Relaxed);
+    }
+
+    /// A direct write has waited, or taken its time, that was to show whether it does.
+    pub(super) fn wrote_slowly(&self) {
+        self.speaks(true, CLEAR);
+    }
+
+    /// There is so much more evidence.
+    fn speaks(&self, of_writes: bool, more: u8) {
+        let evidence = &self.evidence[usize::from(of_writes)];
+        let before = evidence.load(Ordering::Relaxed);
+        evidence.store(before.saturating_add(more).min(SURE), Ordering::Relaxed);
     }
 }
 
@@ -304,19 +323,19 @@ mod tests {
     #[test]
     fn a_few_slow_answers_show_that_a_device_takes_its_time() {
         let drive = (90_000, 4096);
-        assert!(!after(&[drive; 3]).waits());
-        assert!(after(&[drive; 4]).waits());
+        assert!(!after(&[drive; 3]).waits(false));
+        assert!(after(&[drive; 4]).waits(false));
         let fast_drive = (12_000, 4096);
-        assert!(!after(&[fast_drive; 15]).waits());
-        assert!(after(&[fast_drive; 16]).waits());
+        assert!(!after(&[fast_drive; 15]).waits(false));
+        assert!(after(&[fast_drive; 16]).waits(false));
     }
 
     #[test]
     fn one_answer_of_memory_is_enough_to_ask_again() {
         let (drive, memory, large) = ((90_000, 4096), (3_000, 4096), (90_000, 256 << 10));
-        assert!(!after(&[drive, drive, drive, drive, memory]).waits());
-        assert!(!after(&[drive, drive, drive, drive, large, drive]).waits());
-        assert!(!after(&[drive, drive, drive, memory, drive]).waits());
+        assert!(!after(&[drive, drive, drive, drive, memory]).waits(false));
+        assert!(!after(&[drive, drive, drive, drive, large, drive]).waits(false));
+        assert!(!after(&[drive, drive, drive, memory, drive]).waits(false));
     }
 
     #[test]
@@ -327,7 +346,7 @@ mod tests {
             assert!(!device.refuses());
         }
         device.was_asked(true);
-        assert!(device.refuses() && !device.waits());
+        assert!(device.refuses() && !device.waits(false));
         device.was_asked(false);
         assert!(!device.refuses());
         (0..REFUSED_MIN).for_each(|_| device.was_asked(true));
@@ -350,7 +369,7 @@ mod tests {
     #[test]
     fn one_read_in_many_is_asked_all_the_same() {
         let device = after(&[(90_000, 4096); 4]);
-        let asked = (0..4 * ASK_EVERY).filter(|_| !device.waits()).count();
+        let asked = (0..4 * ASK_EVERY).filter(|_| !device.waits(false)).count();
         assert_eq!(asked, 4);
     }
 
@@ -360,10 +379,10 @@ mod tests {
         let first = devices.of(80).expect("nobody else is here");
         (0..4).for_each(|_| first.asked(90_000, 4096));
         let of = |number| devices.of(number).expect("as above");
-        assert!(of(80).waits() && !of(81).waits());
+        assert!(of(80).waits(false) && !of(81).waits(false));
         (0..1000).for_each(|minor| drop(of(900 + minor)));
         assert!(devices.known.lock().unwrap().len() <= DEVICES_MAX);
-        assert!(first.waits(), "its files know it");
+        assert!(first.waits(false), "its files know it");
     }
 
     /// The roads of so many transfers, each of which is made before the next one.

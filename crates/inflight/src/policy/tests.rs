@@ -1,6 +1,6 @@
 use super::step::POLL_MAX_BYTES;
 use super::*;
-use crate::op::Span;
+use crate::op::{Iovecs, Span};
 
 const BUFFERED: Facts = Facts {
     direct: false,
@@ -234,7 +234,7 @@ fn durable_copies_share_their_flushes_in_the_pool() {
 
 #[test]
 fn direct_writes_take_the_ring_where_it_need_not_wait_for_a_worker() {
-    let taken = learned(DIRECT, false, &[(Seen::Hit, 1)]);
+    let taken = learned(DIRECT, true, &[(WAITED, 1)]);
     let cases = [
         (DIRECT, false, Road::Backend),
         (DIRECT, true, Road::Plain),
@@ -315,9 +315,11 @@ fn the_first_direct_reads_show_whether_the_device_is_memory() {
         let takes = learned.takes_nowait(DIRECT, false);
         assert_eq!(takes, (expected != Road::Ask).then_some(true));
     }
-    // A ring does not hand its writes to a worker either.
+    // Of its writes they show nothing, but for one that cannot be asked.
     let memory = learned(DIRECT, false, &[memory]);
-    assert_eq!(road(&write(), DIRECT, &memory, false), Road::Backend);
+    assert_eq!(road(&write(), DIRECT, &memory, false), Road::Ask);
+    let refusing = learned(DIRECT, false, &[(Seen::Refused, 1)]);
+    assert_eq!(road(&write(), DIRECT, &refusing, false), Road::Blind);
 }
 
 #[test]
@@ -376,11 +378,11 @@ fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
     assert_eq!(road(&read(), DIRECT, &memory, false), Road::Device);
     assert_eq!(asked_again(&memory, 1 << 20, 3_000), 1);
     assert_eq!(road(&read(), DIRECT, &memory, false), Road::Memory);
-    // Writes show nothing of it.
+    // Of writes that is not known.
     let fresh = on_a_device(3);
     assert_eq!(asked_again(&fresh, 1, 90_000), 1);
     let mut writes = (0..1 << 12).map(|_| road(&write(), DIRECT, &fresh, false));
-    assert!(writes.all(|road| road == Road::Backend));
+    assert!(writes.all(|road| road == Road::Ask));
     // The beginning of a large read shows as much as a small one.
     let large = Op::ReadAt {
         fd: 0,
@@ -393,6 +395,56 @@ fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
     };
     let reads = (0..1 << 12).map(|_| road(&large, DIRECT, &fresh, false));
     assert_eq!(reads.filter(|road| *road == Road::Ask).count(), 4);
+}
+
+#[test]
+fn direct_writes_show_themselves_whether_their_device_is_memory() {
+    let devices = Devices::new(true);
+    let on_a_device = |number| Learned::on(devices.of(number));
+    let list = Op::WriteVectoredAt {
+        fd: 0,
+        iovecs: Iovecs {
+            first: std::ptr::null_mut(),
+            count: 0,
+        },
+        offset: 0,
+        wishes: Wishes::NONE,
+    };
+    let note = |learned: &Learned, seen| learned.note(DIRECT, true, seen);
+    let (ns, bytes) = (7_000, 4096);
+    let of =
+        |learned: &Learned| [write(), list, read()].map(|op| road(&op, DIRECT, learned, false));
+    let memory = on_a_device(1);
+    assert_eq!(of(&memory), [Road::Ask; 3]);
+    note(&memory, Seen::Asked { ns, bytes });
+    assert_eq!(of(&memory), [Road::Memory, Road::Backend, Road::Ask]);
+    assert_eq!(memory.takes_nowait(DIRECT, true), Some(true));
+    assert_eq!(memory.takes_nowait(DIRECT, false), None);
+    // Those that make the file grow hold it to themselves.
+    assert_eq!(road(&write(), DIRECT, &memory, true), Road::Plain);
+    // What one waits for, others on its device do, and it is asked as seldom as reads are.
+    let drive = on_a_device(2);
+    note(&drive, Seen::Waited { ns, bytes });
+    assert_eq!(of(&drive), [Road::Backend, Road::Backend, Road::Ask]);
+    let asked = |learned: &Learned, seen| {
+        let is_asked = |_: &usize| {
+            let is_asked = road(&write(), DIRECT, learned, false) == Road::Ask;
+            if is_asked {
+                note(learned, seen);
+            }
+            is_asked
+        };
+        (0..1 << 16).filter(is_asked).count()
+    };
+    assert_eq!(asked(&drive, Seen::Waited { ns, bytes }), 3);
+    assert_eq!(asked(&on_a_device(2), Seen::Waited { ns, bytes }), 1);
+    // Reads are not what it has shown.
+    assert_eq!(road(&read(), DIRECT, &on_a_device(2), false), Road::Ask);
+    // One that has been forgotten to be memory is found again.
+    let forgotten = on_a_device(3);
+    note(&forgotten, Seen::Miss);
+    assert_eq!(asked(&forgotten, Seen::Asked { ns, bytes }), 1);
+    assert_eq!(of(&forgotten)[0], Road::Memory);
 }
 
 #[test]

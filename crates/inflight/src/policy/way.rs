@@ -99,7 +99,7 @@ pub(crate) fn explain_sync() -> Guide {
 }
 
 /// Of a transfer of so many bytes on this road. One in `SAMPLE_EVERY` may go another way.
-pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
+pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
     let alone = match road {
         Road::Device => Way::PlainCallOrRing,
         _ => Way::PlainCall,
@@ -107,9 +107,7 @@ pub(crate) fn explain(road: Road, bytes: usize, is_write: bool) -> Guide {
     let batched = match road {
         Road::Plain | Road::Now => Way::PlainCall,
         Road::Copy | Road::CopyBlind | Road::CopySlow => Way::PlainCall,
-        Road::Warm | Road::Blind | Road::Served if is_write => Way::PlainCall,
         Road::Warm | Road::Blind | Road::Served => Way::SharedCall,
-        Road::Memory if is_write => Way::Backend,
         Road::Memory => Way::SharedCallOrBackend,
         Road::CacheFirst | Road::First | Road::Ask => Way::TryThenBackend,
         Road::Backend | Road::Device | Road::Cold | Road::Asynchronous => Way::Backend,

@@ -20,7 +20,7 @@ use crate::host::cells::{Ticket, Wake, bytes_of};
 use crate::host::crew;
 use crate::host::driver::Desk;
 use crate::host::mail::{Rouse, Rouser};
-use crate::host::reads::{Manner, Shown};
+use crate::host::reads::{KINDS, Manner, Shown};
 use crate::host::shared::Shared;
 use crate::host::shares::{Came, Offer, take};
 use crate::op::{Prepare, Request};
@@ -33,7 +33,9 @@ thread_local! {
     static SAMPLES: Cell<Samples> = const { Cell::new(Samples::new()) };
     /// Whether the lane that this thread has asked last shares reads, or may, by [`Manner::kind`].
     /// A hint.
-    static IS_OPEN: Cell<[bool; 2]> = const { Cell::new([false; 2]) };
+    static IS_OPEN: Cell<[bool; KINDS]> = const { Cell::new([false; KINDS]) };
+    /// What the waker was made of that [`is_alone`] was asked with last. A hint.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
     /// Its address is that of no other thread that lives.
     static HERE: u8 = const { 0 };
 }
@@ -103,6 +105,13 @@ pub(crate) unsafe fn share<O: Prepare>(
 /// Whether this thread serves a lane of this engine, and is the only one of its runtime.
 pub(crate) fn is_served_here(engine: &Arc<Shared>) -> bool {
     engine.lanes.has_any() && crew::current(engine).is_some_and(|lane| lane.is_served_here())
+}
+
+/// Whether nothing is in flight on the lane that this thread serves, and the same task has been the
+/// last to ask, so that the next operation is most likely the only one as well.
+pub(crate) fn is_alone(engine: &Arc<Shared>, waker: &Waker) -> bool {
+    let is_same = ASKED.replace(waker.data().addr()) == waker.data().addr();
+    is_same && crew::current(engine).is_some_and(|lane| lane.mailbox.unanswered() == 0)
 }
 
 impl Lane {

@@ -118,6 +118,15 @@ pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
     with_current(|current| Arc::ptr_eq(current.shared, shared)).unwrap_or(false)
 }
 
+/// Whether such a loop has nothing else to do, and may be away for a call that most likely does not
+/// wait; asked by the task with this waker.
+#[inline]
+pub(crate) fn may_be_away(shared: &Arc<Shared>, waker: &Waker) -> bool {
+    let asked =
+        with_current(|current| Arc::ptr_eq(current.shared, shared) && current.may_be_away(waker));
+    asked.unwrap_or(false)
+}
+
 /// Hands a request to the loop of this thread, if operations of this engine belong to it.
 ///
 /// # Safety
