@@ -204,8 +204,8 @@ fn main() {
         let before = engine.stats();
         compare(what, path.path(), with, run);
         let after = engine.stats();
-        let share = (after.helped_reads - before.helped_reads) as f64
-            / (after.operations - before.operations) as f64;
+        let share =
+            (after.helped - before.helped) as f64 / (after.operations - before.operations) as f64;
         println!("{:30} {:.0} % by another thread", "", share * 100.0);
     };
     for with in [Use::Nothing, Use::EveryByte] {

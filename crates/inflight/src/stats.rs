@@ -28,7 +28,7 @@ pub struct Stats {
     pub copied: u64,
     /// Reads of batches, queues, run loops and lanes that another thread copied from the page cache
     /// while their own thread copied others, each by a plain system call (`docs/design/roads.md`).
-    pub helped_reads: u64,
+    pub helped: u64,
     /// Operations that an engine with rings had its threads do, because a ring would have handed
     /// them to a worker of the kernel, and on the backend `aio` all that are for no asynchronous
     /// call.
@@ -170,7 +170,7 @@ impl Stats {
         self.enters += tally.enters.get();
         self.busy_polls += tally.busy_polls.get();
         self.plain_calls += tally.plain_calls.get();
-        self.helped_reads += tally.helped_reads.get();
+        self.helped += tally.helped.get();
         self.pool_calls += tally.pool_calls.get();
         self.retries += tally.retries.get();
         self.short_transfers += tally.short_transfers.get();

@@ -242,7 +242,7 @@ impl Block for PoolBuf {
 /// System calls of the engine so far.
 fn calls(engine: &Engine) -> u64 {
     let stats = engine.stats();
-    stats.enters + stats.plain_calls + stats.helped_reads + stats.pool_calls + stats.flushes
+    stats.enters + stats.plain_calls + stats.helped + stats.pool_calls + stats.flushes
 }
 
 /// The same for the measuring thread, of all that share the engine.

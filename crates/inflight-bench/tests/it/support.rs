@@ -1,6 +1,9 @@
 //! Starting the command and looking at what it leaves behind.
 #![allow(unsafe_code)]
 
+#[path = "../../../inflight/tests/it/support/zram.rs"]
+mod zram;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -12,6 +15,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo};
 use inflight_report::Record;
 use tempfile::TempDir;
+
+pub(crate) use zram::Zram;
 
 /// Nothing in these tests takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -183,40 +188,6 @@ pub(crate) fn hold_in_memory(file: &File, bytes: usize) -> Option<Held> {
     // SAFETY: the range was mapped just now with this length.
     let locked = unsafe { libc::mlock(start, bytes) };
     (locked == 0).then_some(held)
-}
-
-/// A zram device of its own, not one that somebody may be using.
-pub(crate) struct Zram(String);
-
-impl Zram {
-    /// One of this size, as sysfs takes it; none where there can be none, which is said.
-    pub(crate) fn add(test: &str, size: &str) -> Option<Self> {
-        let Ok(number) = fs::read_to_string("/sys/class/zram-control/hot_add") else {
-            println!("skipped: {test}: no zram device can be added");
-            return None;
-        };
-        let zram = Self(number.trim().to_owned());
-        let disksize = format!("/sys/block/{}/disksize", zram.name());
-        fs::write(disksize, size).expect("a new device takes a size");
-        Some(zram)
-    }
-
-    pub(crate) fn name(&self) -> String {
-        format!("zram{}", self.0)
-    }
-}
-
-impl Drop for Zram {
-    fn drop(&mut self) {
-        let told = [
-            fs::write(format!("/sys/block/{}/reset", self.name()), "1"),
-            fs::write("/sys/class/zram-control/hot_remove", &self.0),
-        ];
-        assert!(
-            thread::panicking() || told.iter().all(Result::is_ok),
-            "a device is left: {told:?}"
-        );
-    }
 }
 
 /// The one file of a file system in user space; the other inode is its directory.

@@ -237,7 +237,7 @@ impl Engine {
     /// runtime never does so.
     ///
     /// A runtime of one thread shares the copies from the page cache with a thread of the pool
-    /// where a trial has shown that this wins a tenth at least ([`Stats::helped_reads`]). A shared
+    /// where a trial has shown that this wins a tenth at least ([`Stats::helped`]). A shared
     /// read is not answered when it is first polled but when the runtime's tasks have had their
     /// turn, as if it had gone to the disk. So do not have another executor block the thread of the
     /// runtime until an operation is over: its answer may then take half a second, once. A run loop

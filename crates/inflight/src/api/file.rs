@@ -28,7 +28,11 @@ const ASSUMED_BYTES: u32 = 4096;
 pub enum Alignment {
     /// The file system tells (statx(2), `STATX_DIOALIGN`).
     Known {
-        /// Addresses of buffers have to be multiples of this, in bytes.
+        /// Addresses of buffers have to be multiples of this, in bytes: of 4096 at least where
+        /// offsets have to be, whatever the file system tells. zram says that it takes addresses
+        /// of 512, and then moves the whole page around each (Linux 6.18,
+        /// `drivers/block/zram/zram_drv.c`): it overwrites what is beside a buffer, and writes
+        /// that to the device.
         memory_bytes: u32,
         /// Offsets and lengths have to be multiples of this, in bytes.
         offset_bytes: u32,
@@ -45,10 +49,18 @@ impl Alignment {
         if statx.stx_mask & libc::STATX_DIOALIGN == 0 {
             return Self::Unknown;
         }
-        match (statx.stx_dio_mem_align, statx.stx_dio_offset_align) {
+        Self::told(statx.stx_dio_mem_align, statx.stx_dio_offset_align)
+    }
+
+    /// What is needed of memory and of offsets, given what the file system tells, in bytes.
+    fn told(memory_bytes: u32, offset_bytes: u32) -> Self {
+        match (memory_bytes, offset_bytes) {
             (0, _) | (_, 0) => Self::Refused,
-            (memory_bytes, offset_bytes) => Self::Known {
-                memory_bytes,
+            (told_bytes, offset_bytes) => Self::Known {
+                memory_bytes: match offset_bytes < ASSUMED_BYTES {
+                    true => told_bytes,
+                    false => told_bytes.max(ASSUMED_BYTES),
+                },
                 offset_bytes,
             },
         }
@@ -495,5 +507,29 @@ impl Explain for &File {
     }
     fn no_thread(&self) -> NoThread {
         (&self.engine).no_thread()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_to_what_is_told_and_to_pages_where_offsets_are() {
+        let cases = [
+            ((4, 512), (4, 512)),
+            ((512, 512), (512, 512)),
+            ((512, 4096), (4096, 4096)),
+            ((4, 65_536), (4096, 65_536)),
+            ((8192, 4096), (8192, 4096)),
+        ];
+        for ((memory_told, offset_told), (memory_bytes, offset_bytes)) in cases {
+            let expected = Alignment::Known {
+                memory_bytes,
+                offset_bytes,
+            };
+            assert_eq!(Alignment::told(memory_told, offset_told), expected);
+        }
+        assert_eq!(Alignment::told(0, 0), Alignment::Refused);
     }
 }

@@ -61,7 +61,7 @@ impl Took {
         tally.answered.add(u64::from(own + helped - missed));
         tally.plain_calls.add(u64::from(own.saturating_sub(missed)));
         let helped = helped.saturating_sub(missed);
-        tally.helped_reads.add(u64::from(helped));
+        tally.helped.add(u64::from(helped));
     }
 }
 

@@ -65,8 +65,12 @@ impl DirectWrites {
                 }
             }
             Seen::Waited { .. } if state == UNKNOWN => (WAIT, 0, Shown::Slow),
-            // That may be for another reason: no blocks yet, or a lock.
-            Seen::Miss | Seen::Short if state == UNKNOWN => (WAIT, 0, Shown::Nothing),
+            // That may be for another reason: there are no blocks yet, or the time of the last write
+            // has to be kept.
+            Seen::Miss | Seen::Short if state == UNKNOWN => match streak + 1 >= ASKED_MAX {
+                true => (WAIT, 0, Shown::Nothing),
+                false => (UNKNOWN, streak + 1, Shown::Nothing),
+            },
             Seen::Took { ns, bytes } | Seen::Waited { ns, bytes } | Seen::Pooled { ns, bytes }
                 if state == MEMORY =>
             {
@@ -128,7 +132,7 @@ mod tests {
             ns,
             bytes: 128 << 10,
         };
-        let cases: [(&[Seen], (Road, Shown)); 11] = [
+        let cases: [(&[Seen], (Road, Shown)); 12] = [
             (&[], (Road::Ask, Shown::Nothing)),
             (&[MEMORY_LIKE], memory),
             // However fast it was.
@@ -138,7 +142,11 @@ mod tests {
             (&[FIRST; ASKED_MAX as usize], drive),
             (&[large(100_000)], memory),
             (&[large(1_000_000)], drive),
-            (&[Seen::Miss], (Road::Device, Shown::Nothing)),
+            (&[Seen::Miss, Seen::Miss, MEMORY_LIKE], memory),
+            (
+                &[Seen::Miss; ASKED_MAX as usize],
+                (Road::Device, Shown::Nothing),
+            ),
             (&[WAITED, MEMORY_LIKE], memory),
             (&[WAITED, WAITED], drive),
         ];

@@ -53,7 +53,7 @@ pub(crate) struct Tally {
     /// Plain system calls made in place of the backend.
     pub(crate) plain_calls: Count,
     /// Reads that another thread than the caller copied.
-    pub(crate) helped_reads: Count,
+    pub(crate) helped: Count,
     /// Operations that threads of the pool did beside a ring.
     pub(crate) pool_calls: Count,
     /// Operations handed over again.

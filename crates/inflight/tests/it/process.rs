@@ -357,7 +357,7 @@ fn a_thread_with_one_processor_copies_alone() {
                 for _ in 0..80 {
                     reads_rightly(engine, &file);
                 }
-                assert_eq!(engine.stats().helped_reads, 0);
+                assert_eq!(engine.stats().helped, 0);
             };
             thread::scope(|scope| drop(scope.spawn(run)));
         });

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Stats, Way};
@@ -10,6 +10,7 @@ use tempfile::NamedTempFile;
 
 use super::denied::limits::locked_memory_is_scarce;
 use super::support::own::in_own_process;
+use super::support::zram::Zram;
 use super::support::{
     copies_are_fast, directory, given_up, on_every_backend, on_every_faultless_backend, open,
     pattern, read_write, skip, skip_for_want_of_a_ring, temp_path, uring_or_skip,
@@ -220,18 +221,12 @@ fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
             return;
         };
         let open = OpenOptions::new().read(true).direct(Direct::Required);
-        let device = (0..8).find_map(|n| {
-            let size = fs::read_to_string(format!("/sys/block/zram{n}/disksize")).ok()?;
-            let has_size = size.trim().parse::<u64>().ok()? >= 64 * BLOCK as u64;
-            let open = open.clone().engine(&engine);
-            has_size.then(|| open.open(format!("/dev/zram{n}")).ok())?
-        });
-        let Some(device) = device else {
-            return skip(
-                name,
-                "there is no zram device with a size that can be opened",
-            );
+        let Some(zram) = Zram::add(name, "1M") else {
+            return;
         };
+        let node = Path::new("/dev").join(zram.name());
+        let device = open.engine(&engine).open(node);
+        let device = device.expect("it takes direct I/O");
         let read = async || {
             for n in 0..64 {
                 let (result, _) = device.read_at(block_of(0), n * BLOCK as u64).await;

@@ -75,11 +75,11 @@ fn until_helped(name: &str, engine: &Engine, file: &File, enough: u64) -> u64 {
     let (mut batch, mut bufs) = (Batch::on(engine), buffers());
     for round in 0..BATCHES_MAX {
         read_all(&mut batch, &mut bufs, file, &content, u64::from(round));
-        if engine.stats().helped_reads >= enough {
+        if engine.stats().helped >= enough {
             return u64::from(round) + 1;
         }
     }
-    let helped = engine.stats().helped_reads;
+    let helped = engine.stats().helped;
     say(&format!(
         "{name}: another thread has copied {helped} blocks only"
     ));
@@ -97,7 +97,7 @@ fn every_block_of_a_batch_is_right_whoever_copied_it() {
         let batches = until_helped(name, engine, &file, 500);
         let stats = engine.stats();
         assert_eq!(stats.operations, batches * BLOCKS, "each is counted once");
-        assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+        assert!(stats.plain_calls + stats.helped <= stats.operations);
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
     });
 }
@@ -116,11 +116,11 @@ fn every_block_of_a_large_batch_is_right_whoever_copied_it() {
         let mut bufs: Vec<_> = (0..5 * BLOCKS).map(|_| vec![0; BLOCK]).collect();
         for round in 0..BATCHES_MAX / 5 {
             read_all(&mut batch, &mut bufs, &file, &content, u64::from(round));
-            if engine.stats().helped_reads >= 2_000 {
+            if engine.stats().helped >= 2_000 {
                 return;
             }
         }
-        let helped = engine.stats().helped_reads;
+        let helped = engine.stats().helped;
         say(&format!("{name}: {helped} blocks only"));
     });
 }
@@ -169,7 +169,7 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
             let file = content_file(engine);
             let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
             let mut rounds = 0;
-            while engine.stats().helped_reads < 500 && rounds < u64::from(BATCHES_MAX) {
+            while engine.stats().helped < 500 && rounds < u64::from(BATCHES_MAX) {
                 let run = |queue: &mut Queue<'_, '_, _>| {
                     read_queue(queue, &file, &content, (depth, 16));
                 };
@@ -178,8 +178,8 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
             }
             let stats = engine.stats();
             assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
-            if stats.helped_reads < 500 {
-                let helped = stats.helped_reads;
+            if stats.helped < 500 {
+                let helped = stats.helped;
                 say(&format!("{name}, {depth} in flight: {helped} blocks only"));
             }
         });
@@ -390,11 +390,11 @@ fn the_end_of_a_file_is_told_whoever_comes_to_it() {
                 }
                 assert!(buf[..expected.len()] == *expected, "at {start}");
             }
-            if engine.stats().helped_reads >= 500 {
+            if engine.stats().helped >= 500 {
                 return;
             }
         }
-        let helped = engine.stats().helped_reads;
+        let helped = engine.stats().helped;
         say(&format!("{name}: {helped} blocks only"));
     });
 }

@@ -1,6 +1,7 @@
 //! What the tests share: engines of every kind, files, skips, and, in [`own`], processes.
 
 pub(crate) mod own;
+pub(crate) mod zram;
 
 use std::env;
 use std::fs;

@@ -95,7 +95,7 @@ fn check(result: io::Result<usize>, buf: &[u8]) {
 
 /// Reads made by plain calls, by this thread or another.
 fn calls(stats: &Stats) -> u64 {
-    stats.plain_calls + stats.helped_reads
+    stats.plain_calls + stats.helped
 }
 
 /// Has these reads made, beside others, which are calls. On a busy machine a device may be taken

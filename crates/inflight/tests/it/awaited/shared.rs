@@ -90,11 +90,11 @@ async fn until_helped(name: &str, engine: &Engine, file: &Rc<File>, tasks: u64) 
     let content = Rc::new(content());
     for round in 0..ROUNDS_MAX {
         read_all(file, &content, tasks, round).await;
-        if engine.stats().helped_reads >= ENOUGH {
+        if engine.stats().helped >= ENOUGH {
             return round + 1;
         }
     }
-    let helped = engine.stats().helped_reads;
+    let helped = engine.stats().helped;
     say(&format!("{name}, {tasks} tasks: {helped} blocks only"));
     ROUNDS_MAX
 }
@@ -117,7 +117,7 @@ fn every_block_of_a_loop_is_right_whoever_copied_it() {
             let stats = engine.stats();
             let reads = rounds * reads_of(tasks);
             assert_eq!(stats.operations, reads, "each is counted once");
-            assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+            assert!(stats.plain_calls + stats.helped <= stats.operations);
             assert_eq!((stats.in_flight, stats.strays), (0, 0));
         });
     }
@@ -146,7 +146,7 @@ fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
             }
         });
         run.expect("nothing is demanded");
-        let helped = engine.stats().helped_reads;
+        let helped = engine.stats().helped;
         say(&format!("{name}: {pending} reads awaited, {helped} helped"));
         assert_eq!(engine.stats().in_flight, 0);
     });
@@ -236,11 +236,11 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
                     assert_eq!(result.expect("it is read"), BLOCK);
                     assert!(buf == expected(&content, block(at)), "block {}", block(at));
                 }
-                if engine.stats().helped_reads >= ENOUGH {
+                if engine.stats().helped >= ENOUGH {
                     return round + 1;
                 }
             }
-            let helped = engine.stats().helped_reads;
+            let helped = engine.stats().helped;
             say(&format!("{name}: {helped} blocks only"));
             ROUNDS_MAX
         });

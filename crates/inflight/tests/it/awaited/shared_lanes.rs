@@ -122,14 +122,14 @@ impl Site {
 
     /// Reads in rounds until another thread has copied enough. Returns how many there were.
     async fn until_helped(&self, tasks: u64) -> u64 {
-        let before = self.engine.stats().helped_reads;
+        let before = self.engine.stats().helped;
         for round in 0..ROUNDS_MAX {
             self.read_all(tasks, round).await;
-            if self.engine.stats().helped_reads - before >= ENOUGH {
+            if self.engine.stats().helped - before >= ENOUGH {
                 return round + 1;
             }
         }
-        let helped = self.engine.stats().helped_reads - before;
+        let helped = self.engine.stats().helped - before;
         let name = self.name;
         say(&format!("{name}, {tasks} tasks: {helped} blocks only"));
         ROUNDS_MAX
@@ -200,8 +200,8 @@ fn every_block_of_a_lane_is_right_whoever_copied_it() {
         let operations = stats.operations - before;
         let reads = rounds * reads_of(tasks);
         assert_eq!(operations, reads, "each is counted once");
-        assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
-        assert!(stats.lane_operations >= stats.helped_reads);
+        assert!(stats.plain_calls + stats.helped <= stats.operations);
+        assert!(stats.lane_operations >= stats.helped);
     }
 }
 
@@ -266,7 +266,7 @@ fn a_runtime_of_several_threads_shares_nothing() {
         }
     });
     site.is_over();
-    assert_eq!(site.engine.stats().helped_reads, 0);
+    assert_eq!(site.engine.stats().helped, 0);
 }
 
 /// Its reads could be told of by nobody for a while, if no task of the runtime has its turn.
@@ -426,11 +426,11 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
                 let block = block(at);
                 assert!(buf == expected(&site.content, block), "block {block}");
             }
-            if site.engine.stats().helped_reads >= ENOUGH {
+            if site.engine.stats().helped >= ENOUGH {
                 return round + 1;
             }
         }
-        let helped = site.engine.stats().helped_reads;
+        let helped = site.engine.stats().helped;
         say(&format!("{}: {helped} blocks only", site.name));
         ROUNDS_MAX
     });

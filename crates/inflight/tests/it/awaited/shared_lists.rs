@@ -43,7 +43,7 @@ fn on_each_host(name: &str, run: impl AsyncFn(&Engine)) {
         drained(engine);
         let stats = engine.stats();
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
-        assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+        assert!(stats.plain_calls + stats.helped <= stats.operations);
     };
     on_every_faultless_backend(|engine| {
         let _watchdog = Watchdog::new();
@@ -113,16 +113,16 @@ async fn answered(begun: Begun<'_>, content: &[u8]) {
 /// Reads in rounds until another thread has made enough. Returns how many were not
 /// answered when they were polled first, at most.
 async fn until_helped(name: &str, engine: &Engine, file: &File, content: &[u8]) -> usize {
-    let (before, mut most) = (engine.stats().helped_reads, 0);
+    let (before, mut most) = (engine.stats().helped, 0);
     for round in 0..ROUNDS_MAX {
         let begun = begun(file, content, round);
         most = most.max(begun.len());
         answered(begun, content).await;
-        if engine.stats().helped_reads - before >= ENOUGH {
+        if engine.stats().helped - before >= ENOUGH {
             return most;
         }
     }
-    let helped = engine.stats().helped_reads - before;
+    let helped = engine.stats().helped - before;
     say(&format!("{name}: {helped} lists only"));
     most
 }
@@ -173,12 +173,12 @@ fn every_list_of_an_awaited_batch_is_right_whoever_filled_it() {
                 check(&content, block, result);
             }
             let stats = engine.stats();
-            if stats.helped_reads >= ENOUGH {
+            if stats.helped >= ENOUGH {
                 assert_eq!(stats.operations - operations, round * BLOCKS);
                 return;
             }
         }
-        let helped = engine.stats().helped_reads;
+        let helped = engine.stats().helped;
         say(&format!("{name}: {helped} lists only"));
     });
 }

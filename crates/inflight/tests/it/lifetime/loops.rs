@@ -128,6 +128,6 @@ fn tell(engine: &Engine, done: &Done) {
     assert_eq!((stats.in_flight, stats.strays), (0, 0));
     say(&format!(
         "{} of {} by another thread, {} futures left unanswered, {} panics",
-        stats.helped_reads, stats.operations, done.left, done.panics
+        stats.helped, stats.operations, done.left, done.panics
     ));
 }

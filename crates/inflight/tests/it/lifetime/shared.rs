@@ -47,7 +47,7 @@ fn nobody_copies_to_a_buffer_that_was_left_behind() {
         let stats = engine.stats();
         say(&format!(
             "{} of {} by another thread",
-            stats.helped_reads, stats.operations
+            stats.helped, stats.operations
         ));
     });
 }
@@ -63,11 +63,11 @@ const ENOUGH: u64 = 8;
 
 /// Reads a batch that is small. True if another thread has helped.
 fn is_shared(engine: &Engine, file: &File) -> bool {
-    let before = engine.stats().helped_reads;
+    let before = engine.stats().helped;
     let mut batch = Batch::on(engine);
     (0..128).for_each(|at| batch.push(file.read_at(vec![0; 4 * PAGE], at * PAGE as u64)));
     batch.wait().for_each(drop);
-    engine.stats().helped_reads > before
+    engine.stats().helped > before
 }
 
 /// The panic comes when another thread has begun to copy, and has most of it left to do.

@@ -82,11 +82,11 @@ fn read_queue<'f>(
 fn until_helped(name: &str, engine: &Engine, mut round: impl FnMut(u64)) -> u64 {
     for number in 0..u64::from(BATCHES_MAX) {
         round(number);
-        if engine.stats().helped_reads >= 500 {
+        if engine.stats().helped >= 500 {
             return number + 1;
         }
     }
-    let helped = engine.stats().helped_reads;
+    let helped = engine.stats().helped;
     say(&format!("{name}: {helped} lists only"));
     u64::from(BATCHES_MAX)
 }
@@ -131,7 +131,7 @@ fn every_list_of_a_batch_is_right_whoever_filled_it() {
         });
         let stats = engine.stats();
         assert_eq!(stats.operations, rounds * BLOCKS, "each is counted once");
-        assert!(stats.plain_calls + stats.helped_reads <= stats.operations);
+        assert!(stats.plain_calls + stats.helped <= stats.operations);
         assert_eq!((stats.in_flight, stats.strays), (0, 0));
     });
 }

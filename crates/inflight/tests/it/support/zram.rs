@@ -1,0 +1,39 @@
+//! A block device that is memory: whoever asks it does the copying. The tests of the command have
+//! it too.
+
+use std::fs;
+use std::thread;
+
+/// A zram device of its own, not one that somebody may be using.
+pub(crate) struct Zram(String);
+
+impl Zram {
+    /// One of this size, as sysfs takes it; none where there can be none, which is said.
+    pub(crate) fn add(test: &str, size: &str) -> Option<Self> {
+        let Ok(number) = fs::read_to_string("/sys/class/zram-control/hot_add") else {
+            println!("skipped: {test}: no zram device can be added");
+            return None;
+        };
+        let zram = Self(number.trim().to_owned());
+        let disksize = format!("/sys/block/{}/disksize", zram.name());
+        fs::write(disksize, size).expect("a new device takes a size");
+        Some(zram)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("zram{}", self.0)
+    }
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        let told = [
+            fs::write(format!("/sys/block/{}/reset", self.name()), "1"),
+            fs::write("/sys/class/zram-control/hot_remove", &self.0),
+        ];
+        assert!(
+            thread::panicking() || told.iter().all(Result::is_ok),
+            "a device is left: {told:?}"
+        );
+    }
+}
