@@ -407,7 +407,7 @@ impl Learned {
         match shown {
             Shown::Nothing => {}
             Shown::Memory => device.wrote_to_memory(),
-            Shown::Slow => device.wrote_slowly(),
+            Shown::Waited => device.write_waited(),
         }
         if is_first && self.writes.is_known() {
             device.was_asked(false);

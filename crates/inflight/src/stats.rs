@@ -26,8 +26,9 @@ pub struct Stats {
     /// Reads answered by copying from a mapping, without a system call; see
     /// [`crate::fs::OpenOptions::mapped`].
     pub copied: u64,
-    /// Reads of batches, queues, run loops and lanes that another thread copied from the page cache
-    /// while their own thread copied others, each by a plain system call (`docs/design/roads.md`).
+    /// Transfers of batches, queues, run loops and lanes that another thread copied while their own
+    /// thread copied others, each by a plain system call: reads of what the page cache has, and
+    /// direct transfers of devices that are memory (`docs/design/roads.md`).
     pub helped: u64,
     /// Operations that an engine with rings had its threads do, because a ring would have handed
     /// them to a worker of the kernel, and on the backend `aio` all that are for no asynchronous

@@ -1,7 +1,7 @@
 //! A thread of the pool that makes copies which a caller shares with it.
 //!
 //! A thread that has been called looks for more work for a short while when it has found some, and
-//! is then idle until it is called again. Next: [`super::reads`], [`super::share`].
+//! is then idle until it is called again. Next: [`super::shown`], [`super::share`].
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::time::{Duration, Instant};
 
-use super::reads::{PLACES, Reads};
+use super::shown::{PLACES, Places};
 use super::sides::Sides;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::policy::weight;
@@ -33,7 +33,7 @@ const START_EVERY: Duration = Duration::from_millis(20);
 
 /// What a caller shares with the thread it calls.
 pub(super) struct Common {
-    pub(super) sides: Sides<Reads>,
+    pub(super) sides: Sides<Places>,
     pool: Arc<Pool>,
     /// Whether a thread has been called and has not left.
     pub(super) is_attended: AtomicBool,
@@ -70,7 +70,7 @@ impl Run for Common {
 impl Common {
     pub(super) fn new(pool: &Arc<Pool>, is_attended: bool) -> Self {
         Self {
-            sides: Sides::new(Reads::new, PLACES),
+            sides: Sides::new(Places::new, PLACES),
             pool: Arc::clone(pool),
             is_attended: AtomicBool::new(is_attended),
             is_closed: AtomicBool::new(false),
@@ -145,7 +145,7 @@ impl Common {
     #[inline]
     fn help(&self, weight: &mut u64) -> bool {
         self.sides
-            .help(|reads, place| *weight += reads.place(place).weight())
+            .help(|places, place| *weight += places.place(place).weight())
     }
 
     /// Looks for more work. False if there is none, or something else to do.
@@ -210,8 +210,8 @@ mod tests {
     use std::thread;
 
     use super::super::callers::HEARD_OF;
-    use super::super::reads::{Manner, Shown};
     use super::super::share::Side;
+    use super::super::shown::{Manner, Shown};
     use super::super::sides::Owners;
     use super::*;
     use crate::op::{Op, Request, Span, Wishes};

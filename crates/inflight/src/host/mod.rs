@@ -34,11 +34,11 @@ pub(crate) mod flush;
 mod hand_over;
 mod helper;
 mod look;
-mod reads;
 mod share;
 #[cfg(all(test, loom))]
 mod share_loom;
 mod shares;
+mod shown;
 mod sides;
 pub(crate) mod spread;
 mod stopwatch;

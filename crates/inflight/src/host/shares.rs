@@ -6,7 +6,7 @@
 //!
 //! Next: [`super::spread`].
 
-use super::reads::{Made, Place};
+use super::shown::{Made, Place};
 use super::spread::Gathered;
 use crate::completion::Answer;
 use crate::op::Request;

@@ -1,7 +1,8 @@
-//! Copies from the page cache that a caller shares with a thread of the pool, where the policy has
-//! found that to be faster: that thread begins while the caller still adds to them.
+//! Copies that a caller shares with a thread of the pool, where the policy has found that to be
+//! faster: that thread begins while the caller still adds to them. They are reads of what the page
+//! cache has, and direct reads and writes of memory.
 //!
-//! Next: [`super::helper`], [`super::reads`], [`super::share`], [`crate::policy`].
+//! Next: [`super::helper`], [`super::shown`], [`super::share`], [`crate::policy`].
 #![allow(unsafe_code)]
 
 use std::num::NonZero;
@@ -12,9 +13,9 @@ use std::time::Instant;
 
 use super::helper::{CREDIT, Common};
 use super::mail::Rouser;
-use super::reads::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Shown};
 use super::share::Side;
 use super::shared::Shared;
+use super::shown::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Shown};
 use super::sides::Owners;
 use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};

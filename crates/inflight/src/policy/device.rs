@@ -241,8 +241,8 @@ impl Device {
         self.evidence[1].store(0, Ordering::Relaxed);
     }
 
-    /// A direct write has waited, or taken its time, that was to show whether it does.
-    pub(super) fn wrote_slowly(&self) {
+    /// A direct write has waited that was to show whether it does.
+    pub(super) fn write_waited(&self) {
         self.speaks(true, CLEAR);
     }
 

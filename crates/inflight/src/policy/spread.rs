@@ -6,6 +6,8 @@
 //! program. So from time to time there is a trial: a few runs of reads made alone and a few shared,
 //! each with what the program does in between. Until the next trial the faster way is taken.
 //!
+//! Where this speaks of reads, direct writes to memory are meant as well.
+//!
 //! Plain data of one thread; it is told the time.
 
 use std::ops::Range;

@@ -52,7 +52,7 @@ pub(crate) struct Tally {
     pub(crate) busy_polls: Count,
     /// Plain system calls made in place of the backend.
     pub(crate) plain_calls: Count,
-    /// Reads that another thread than the caller copied.
+    /// Transfers that another thread than the caller copied.
     pub(crate) helped: Count,
     /// Operations that threads of the pool did beside a ring.
     pub(crate) pool_calls: Count,

@@ -20,9 +20,9 @@ use crate::host::cells::{Ticket, Wake, bytes_of};
 use crate::host::crew;
 use crate::host::driver::Desk;
 use crate::host::mail::{Rouse, Rouser};
-use crate::host::reads::{KINDS, Manner, Shown};
 use crate::host::shared::Shared;
 use crate::host::shares::{Came, Offer, take};
+use crate::host::shown::{KINDS, Manner, Shown};
 use crate::op::{Prepare, Request};
 use crate::policy::{SAMPLE_EVERY, Samples};
 

@@ -16,9 +16,9 @@ use super::{Home, Loop, with_current};
 use crate::host::caller::Lease;
 use crate::host::cells::{Ticket, bytes_of};
 use crate::host::mail::Rouser;
-use crate::host::reads::{Manner, Shown};
 use crate::host::shared::Shared as Engine;
 use crate::host::shares::{Came, Offer, take};
+use crate::host::shown::{Manner, Shown};
 use crate::op::{Prepare, Request};
 use crate::policy::{SAMPLE_EVERY, Samples};
 

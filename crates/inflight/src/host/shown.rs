@@ -1,4 +1,5 @@
-//! The reads that are shown to whoever shares them, and how one is made.
+//! The transfers that are shown to whoever shares them, and how one is made: reads of what is in
+//! memory, and direct writes to it.
 #![allow(unsafe_code)]
 
 use std::ops::AddAssign;
@@ -13,7 +14,7 @@ use crate::completion::Answer;
 use crate::op::{Iovecs, Op, Prepare, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::weight;
 
-/// Most reads that are shared at a time.
+/// Most that are shared at a time.
 pub(super) const PLACES: usize = 256;
 
 /// How a transfer is made.
@@ -65,7 +66,7 @@ impl Manner {
     }
 }
 
-/// Reads that have been made.
+/// Transfers that have been made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Made {
     pub(super) own: u32,
@@ -79,7 +80,7 @@ impl AddAssign for Made {
     }
 }
 
-/// A read that is to be shown.
+/// A transfer that is to be shown.
 pub(super) struct Shown {
     pub(super) block: Block,
     /// As in [`Place`].
@@ -154,15 +155,15 @@ impl Shown {
     }
 }
 
-/// The reads that are shown. The owner writes here what is to be done before it shows a place, and
+/// What is shown. The owner writes here what is to be done before it shows a place, and
 /// again when it has taken its answer; that is what orders the accesses.
-pub(super) struct Reads(Box<[Place; PLACES]>);
+pub(super) struct Places(Box<[Place; PLACES]>);
 
-/// See [`Reads`]. Both threads fetch it from each other, so it is kept small.
+/// See [`Places`]. Both threads fetch it from each other, so it is kept small.
 #[derive(Default)]
 pub(super) struct Place {
-    /// The memory of a read into one buffer; the list of one into several, which stays where the
-    /// operation has it.
+    /// The memory of a transfer with one buffer; the list of one with several, which stays where
+    /// the operation has it.
     memory: AtomicPtr<u8>,
     /// How many bytes are wanted.
     len: AtomicUsize,
@@ -182,7 +183,7 @@ const NO_LIST: u32 = u32::MAX >> 1;
 /// A bit beside the number of buffers.
 const WRITE: u32 = 1 << 31;
 
-impl Reads {
+impl Places {
     pub(super) fn new() -> Self {
         Self(Box::new(std::array::from_fn(|_| Place::default())))
     }
@@ -193,7 +194,7 @@ impl Reads {
         &self.0[at]
     }
 
-    /// Writes a read to the place with this number. Returns what it [weighs](weight).
+    /// Writes a transfer to the place with this number. Returns what it [weighs](weight).
     #[inline]
     pub(super) fn write(&self, at: usize, read: &Shown) -> u64 {
         let place = &self.0[at];
@@ -342,7 +343,7 @@ impl Place {
         }
     }
 
-    /// Makes a read that was written here.
+    /// Makes the transfer that was written here.
     ///
     /// # Safety
     ///
@@ -380,7 +381,7 @@ const MISSED: Answer = Answer::from_number(-(libc::EAGAIN as i64));
 /// What is answered when the file cannot be asked not to wait.
 const REFUSED: Answer = Answer::from_number(-(libc::EOPNOTSUPP as i64));
 
-impl Work for Reads {
+impl Work for Places {
     type Alarm = Rouser;
 
     #[inline]
@@ -417,170 +418,5 @@ unsafe fn without_waiting(request: &Request) -> Answer {
 
 // Miri does not know these calls.
 #[cfg(all(test, not(loom), not(miri)))]
-mod tests {
-    use std::fs::File;
-    use std::io::{self, Write};
-    use std::os::fd::AsRawFd;
-
-    use super::*;
-    use crate::backend::threads::execute::to_usize;
-
-    const CONTENT: &[u8] = b"abcdefgh";
-    const OFFSET: usize = 2;
-
-    /// Buffers and the list of them.
-    struct List {
-        bufs: Vec<Vec<u8>>,
-        iovecs: Vec<libc::iovec>,
-    }
-
-    impl List {
-        fn new(lens: &[usize]) -> Self {
-            let mut bufs: Vec<_> = lens.iter().map(|len| vec![b'-'; *len]).collect();
-            let iovec = |buf: &mut Vec<u8>| libc::iovec {
-                iov_base: buf.as_mut_ptr().cast(),
-                iov_len: buf.len(),
-            };
-            let iovecs = bufs.iter_mut().map(iovec).collect();
-            Self { bufs, iovecs }
-        }
-
-        fn request(&mut self, fd: RawFd, whole: bool) -> Request {
-            let first = self.iovecs.as_mut_ptr();
-            let count = u32::try_from(self.iovecs.len()).expect("a few");
-            let op = Op::ReadVectoredAt {
-                fd,
-                iovecs: Iovecs { first, count },
-                offset: OFFSET as u64,
-                wishes: Wishes::NONE,
-            };
-            Request {
-                whole,
-                ..Request::simple(op)
-            }
-        }
-    }
-
-    fn file() -> io::Result<File> {
-        let mut file = tempfile::tempfile()?;
-        file.write_all(CONTENT)?;
-        Ok(file)
-    }
-
-    /// A place where this read is shown, and what it weighs.
-    fn shown(reads: &Reads, request: &Request, twin: Option<RawFd>, manner: Manner) -> u64 {
-        // SAFETY: the list is there as long as the test.
-        let shown = unsafe { Shown::of(request, twin, manner) };
-        reads.write(0, &shown)
-    }
-
-    fn make(reads: &Reads, by: Side) -> Answer {
-        // SAFETY: nobody else is at work, and the memory is there as long as the test.
-        Answer::from_number(unsafe { reads.work(0, by) })
-    }
-
-    #[test]
-    fn a_list_is_filled_whoever_makes_the_read_by_the_descriptor_that_is_theirs() -> io::Result<()>
-    {
-        let (file, reads) = (file()?, Reads::new());
-        let fd = file.as_raw_fd();
-        // There is no such file.
-        let (none, lens) = (i32::MAX, [1, 0, 3, 2]);
-        for (by, fd, twin) in [(Side::Near, fd, none), (Side::Far, none, fd)] {
-            for whole in [false, true] {
-                let mut list = List::new(&lens);
-                let request = list.request(fd, whole);
-                let weighed = shown(&reads, &request, Some(twin), Manner::Call);
-                assert_eq!((weighed, reads.place(0).weight()), (weight(6), weight(6)));
-                assert_eq!(make(&reads, by), Answer::moved(6));
-                assert_eq!(list.bufs.concat(), CONTENT[OFFSET..]);
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_list_that_the_file_ends_in_is_filled_as_far_as_it_goes() -> io::Result<()> {
-        let (file, reads) = (file()?, Reads::new());
-        for whole in [false, true] {
-            for by in [Side::Near, Side::Far] {
-                let mut list = List::new(&[4, 1, 4]);
-                let request = list.request(file.as_raw_fd(), whole);
-                shown(&reads, &request, None, Manner::Call);
-                assert_eq!(make(&reads, by), Answer::moved(6));
-                assert_eq!(list.bufs.concat(), b"cdefgh---");
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the file cannot be asked not to wait, that is a reason to make it once more as well.
-    #[test]
-    fn a_list_that_is_not_filled_without_waiting_is_read_once_more_as_it_was() -> io::Result<()> {
-        let (file, reads) = (file()?, Reads::new());
-        let fd = file.as_raw_fd();
-        for (by, manner) in [
-            (Side::Near, Manner::WithoutWaiting),
-            (Side::Near, Manner::Asking),
-            (Side::Far, Manner::Asking),
-        ] {
-            let mut list = List::new(&[4, 1, 4]);
-            let request = list.request(fd, true);
-            shown(&reads, &request, None, manner);
-            let answer = make(&reads, by);
-            let missed = reads
-                .place(0)
-                .missed(answer)
-                .expect("the file is too short");
-            assert!(missed.whole, "as it was asked for");
-            let Op::ReadVectoredAt {
-                fd: again,
-                iovecs,
-                offset,
-                ..
-            } = missed.op
-            else {
-                panic!("it has a list");
-            };
-            assert_eq!((again, offset), (fd, OFFSET as u64));
-            assert_eq!(iovecs.first, list.iovecs.as_mut_ptr());
-            assert_eq!(to_usize(iovecs.count), list.iovecs.len());
-            assert!(list.iovecs.iter().map(|at| at.iov_len).eq([4, 1, 4]));
-            // All of it is there: nothing is to be made again, unless that cannot be asked.
-            let mut list = List::new(&[6]);
-            let request = list.request(fd, true);
-            shown(&reads, &request, None, manner);
-            let answer = make(&reads, by);
-            if answer != REFUSED {
-                assert_eq!(answer, Answer::moved(6));
-                assert!(reads.place(0).missed(answer).is_none());
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn a_list_is_told_from_others_by_its_first_buffer() {
-        let mut bufs = [const { [0_u8; 4096] }; 4];
-        let start = bufs[1].as_mut_ptr();
-        let (mut list, mut empty) = (List::new(&[1, 1]), List::new(&[]));
-        list.iovecs[0].iov_base = start.cast();
-        let span = Span {
-            start,
-            len: 4096,
-            arena: None,
-        };
-        let one = Request::simple(Op::ReadAt {
-            fd: 0,
-            span,
-            offset: 0,
-            wishes: Wishes::NONE,
-        });
-        let [one, list, empty] =
-            [one, list.request(0, false), empty.request(0, false)].map(|request| {
-                // SAFETY: the lists are there as long as the test.
-                unsafe { Shown::of(&request, None, Manner::Call) }.block.0
-            });
-        assert_eq!((one, empty), (list, Block::at(0).0));
-    }
-}
+#[path = "shown_test.rs"]
+mod tests;
