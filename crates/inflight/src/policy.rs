@@ -369,7 +369,9 @@ impl Learned {
         if let Seen::Pooled { ns, .. } = seen {
             self.waited_ns[usize::from(is_write)].store(ns, Ordering::Relaxed);
         }
-        if is_write && seen != Seen::Refused && !self.reads.refuses() {
+        // A refusal says it of reads too, unless they have shown that they can be asked.
+        let is_known = self.reads.nowait.load(Ordering::Relaxed) != UNKNOWN;
+        if is_write && !self.reads.refuses() && (is_known || seen != Seen::Refused) {
             return self.note_write(seen);
         }
         let seen = match seen {
@@ -407,7 +409,8 @@ impl Learned {
         match shown {
             Shown::Nothing => {}
             Shown::Memory => device.wrote_to_memory(),
-            Shown::Waited => device.write_waited(),
+            Shown::Waited => device.write_waited(true),
+            Shown::Unclear => device.write_waited(false),
         }
         if is_first && self.writes.is_known() {
             device.was_asked(false);
@@ -485,7 +488,11 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, span: Option<&Span>)
         (true, true) if grows => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
         (true, false) if grows => Road::Plain,
-        (true, _) => match learned.road(facts, true, may_show) {
+        (true, is_durable) => match learned.road(facts, true, may_show) {
+            // It would be waited for where it is polled, and what it waits for is a flush.
+            Road::Ask if is_durable && learned.takes_nowait(facts, false).is_some() => {
+                Road::Backend
+            }
             Road::Device if may_show && learned.may_be_memory(true) => Road::Ask,
             // Nothing is known of single ones by which a ring would be better.
             Road::Device => Road::Backend,

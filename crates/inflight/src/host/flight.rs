@@ -155,7 +155,10 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         // SAFETY: passed on from the caller.
         match unsafe { share(shared, operation, &request, manner, waker) } {
             Offer::Shared(flight) => return Tried::InFlight(flight),
-            Offer::Declined if road == Road::Memory && is_for_own_ring(shared, step, waker) => {
+            Offer::Declined
+                if road == Road::Memory
+                    && (local::is_in_time() || is_for_own_ring(shared, step, waker)) =>
+            {
                 return Tried::Request(request);
             }
             Offer::Call => step = Step::Call,

@@ -56,6 +56,9 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
 /// a large one nobody asks for the beginning: to write it twice is not what the program wanted.
 #[cold]
 fn look_by_writing<O: Prepare>(operation: &mut O, request: &Request) -> Look {
+    if request.op.has_long_list() {
+        return Look::WouldWait;
+    }
     let before = switches();
     let begun = Instant::now();
     let (seen, look) = try_now(request);

@@ -216,7 +216,7 @@ impl Places {
     }
 }
 
-/// Some memory that is read into. Addresses share them.
+/// Some memory of a transfer. Addresses share them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Block(u16);
 
@@ -230,10 +230,10 @@ impl Block {
     }
 }
 
-/// Who has made the last read into each block: a guess, as they are shared.
+/// Who has made the last transfer of each block: a guess, as they are shared.
 pub(super) struct Makers(Box<[Side; MAKERS]>);
 
-/// More blocks than reads that are shared at a time.
+/// More blocks than transfers that are shared at a time.
 const MAKERS: usize = 2 * PLACES;
 
 impl Makers {

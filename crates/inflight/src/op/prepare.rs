@@ -88,7 +88,7 @@ pub trait Prepare {
         false
     }
 
-    /// Learns how a read was served.
+    /// Learns how a transfer was served.
     #[doc(hidden)]
     fn note(&self, seen: SeenOf) {
         let _ = seen;
@@ -115,5 +115,5 @@ pub struct SyncOf<'o> {
     pub(crate) data_only: bool,
 }
 
-/// What was seen of a read. Opaque, because it is named in a public trait.
+/// What was seen of a transfer. Opaque, because it is named in a public trait.
 pub struct SeenOf(pub(crate) Seen);

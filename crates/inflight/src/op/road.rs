@@ -23,9 +23,10 @@ pub(crate) enum Road {
     /// Through the proactor; alone only where looking for its completion pays, else a plain system
     /// call (`docs/design/busy-polling.md`).
     Device,
-    /// A direct read of a device that answers as fast as memory, because it is: a plain system call
-    /// alone, where another thread shares them, and where it is polled by a thread that has no ring
-    /// of its own (a timed one, or if it is large one of the pool); else through the proactor.
+    /// A direct transfer of a device that answers as fast as memory, because it is: a plain system
+    /// call alone, where another thread shares them, and where it is polled by a thread that has no
+    /// ring of its own or nothing else in flight (a timed one, or if it is large one of the pool);
+    /// else through the proactor.
     Memory,
     /// A plain system call, of which one in a few is timed: the last ones were fast. Where it is
     /// awaited, one that does not wait, and the proactor if it would; in a run loop that has
@@ -65,7 +66,7 @@ pub(crate) enum Seen {
     /// The page cache had it all.
     Hit,
     /// One of the first reads of a direct file was answered, and took so many nanoseconds for so
-    /// many bytes.
+    /// many bytes; or one of its first writes, and did not give up its processor meanwhile.
     Asked { ns: u64, bytes: usize },
     /// The page cache did not have it all.
     Miss,

@@ -1,4 +1,4 @@
-//! What the first reads of files have shown of what is below them.
+//! What the first reads, and the first direct writes, of files have shown of what is below them.
 //!
 //! **Direct files.** The first read shows whether the file can be asked not to wait and whether its
 //! device is memory, and whoever makes it waits for the device meanwhile. That is nothing for a
@@ -6,7 +6,7 @@
 //! request at a time. So once a few reads have shown that their device takes its time, other files
 //! on it are taken to be alike; one read in many is still asked, because the device may change.
 //! Until then one read in many of a file that seemed to wait is asked again: a thread that has lost
-//! its processor is as slow as a device.
+//! its processor is as slow as a device. The same holds of direct writes, by themselves.
 //!
 //! **Files that cannot be asked** not to wait, as those of tmpfs, show that at their first read,
 //! which then goes to the pool where it is awaited. Of many files that are read once it would be
@@ -39,7 +39,7 @@ pub(crate) struct Device {
     evidence: [AtomicU8; 2],
     /// Files in a row that could not be asked, at most [`REFUSED_MIN`].
     refused: AtomicU8,
-    /// Reads that were taken to wait, and files to refuse, without having been asked.
+    /// Transfers that were taken to wait, and files to refuse, without having been asked.
     passed: AtomicU32,
     /// Direct reads of files that cannot be asked, and direct writes.
     slow: [Slow; 2],
@@ -241,9 +241,9 @@ impl Device {
         self.evidence[1].store(0, Ordering::Relaxed);
     }
 
-    /// A direct write has waited that was to show whether it does.
-    pub(super) fn write_waited(&self) {
-        self.speaks(true, CLEAR);
+    /// A direct write has waited that was to show whether it does, or perhaps would have.
+    pub(super) fn write_waited(&self, is_clear: bool) {
+        self.speaks(true, if is_clear { CLEAR } else { UNCLEAR });
     }
 
     /// There is so much more evidence.

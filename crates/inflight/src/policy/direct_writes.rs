@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 
-use super::{ASK_AGAIN_NS, ASKED_MAX, FORGIVEN_AT, is_fast};
+use super::{ASK_AGAIN_NS, ASKED_MAX, ASKED_MAX_BYTES, FORGIVEN_AT, is_fast};
 use crate::op::{Road, Seen};
 
 /// See the module.
@@ -17,8 +17,8 @@ use crate::op::{Road, Seen};
 pub(super) struct DirectWrites {
     /// [`UNKNOWN`], [`WAIT`] or [`MEMORY`].
     state: AtomicU8,
-    /// How many have been asked in vain. Of memory: fast calls in a row, less than before after a
-    /// slow one.
+    /// How many have been asked in vain, or [`ONE_LARGE`]. Of memory: fast calls in a row, less than
+    /// before after a slow one.
     streak: AtomicI32,
 }
 
@@ -26,12 +26,18 @@ const UNKNOWN: u8 = 0;
 const WAIT: u8 = 1;
 const MEMORY: u8 = 2;
 
+/// A large one has seemed to meet no device. It takes two in a row: a thread may lose its processor
+/// for as long as the device is at work, and is then not seen to wait.
+const ONE_LARGE: i32 = -1;
+
 /// What one write that was asked has shown of others on its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Nothing,
     Memory,
     Waited,
+    /// It took long, or would have waited for something.
+    Unclear,
 }
 
 impl DirectWrites {
@@ -54,26 +60,31 @@ impl DirectWrites {
         let state = self.state.load(Ordering::Relaxed);
         let before = self.streak.load(Ordering::Relaxed);
         let (next, streak, shown) = match (state, seen) {
-            (_, Seen::Asked { ns, bytes }) if is_work(ns, bytes) => match state {
-                MEMORY => (MEMORY, before, Shown::Memory),
-                _ => (MEMORY, 0, Shown::Memory),
-            },
-            (UNKNOWN, Seen::Waited { .. }) => (WAIT, 0, Shown::Waited),
-            (WAIT, Seen::Waited { .. }) => (WAIT, 0, Shown::Waited),
-            // That may be for another reason: the thread was preempted, there are no blocks yet, or
-            // the time of the write has to be kept.
-            (UNKNOWN, Seen::Asked { .. } | Seen::Miss | Seen::Short) => {
-                match before + 1 >= ASKED_MAX {
-                    true => (WAIT, 0, Shown::Nothing),
-                    false => (UNKNOWN, before + 1, Shown::Nothing),
+            (MEMORY, Seen::Asked { .. }) => (MEMORY, before, Shown::Nothing),
+            (_, Seen::Asked { ns, bytes }) if is_work(ns, bytes) => {
+                match bytes <= ASKED_MAX_BYTES || before == ONE_LARGE {
+                    true => (MEMORY, 0, Shown::Memory),
+                    false => (state, ONE_LARGE, Shown::Nothing),
                 }
             }
-            (MEMORY, Seen::Took { ns, bytes } | Seen::Waited { ns, bytes })
-            | (MEMORY, Seen::Pooled { ns, bytes }) => match is_fast(ns, bytes) {
-                true => (MEMORY, (before + 1).min(FORGIVEN_AT), Shown::Nothing),
-                false if before < FORGIVEN_AT / 2 => (WAIT, 0, Shown::Nothing),
-                false => (MEMORY, before - FORGIVEN_AT / 2, Shown::Nothing),
-            },
+            (UNKNOWN | WAIT, Seen::Waited { .. }) => (WAIT, 0, Shown::Waited),
+            // That may be for another reason: the thread was preempted, there are no blocks yet, or
+            // the time of the write has to be kept.
+            (UNKNOWN, Seen::Asked { .. } | Seen::Miss) if before + 1 < ASKED_MAX => {
+                (UNKNOWN, before + 1, Shown::Unclear)
+            }
+            (UNKNOWN | WAIT, Seen::Asked { .. } | Seen::Miss) => (WAIT, 0, Shown::Unclear),
+            // What it has begun is made once more, and a list or a file system that refuses will
+            // not do better.
+            (UNKNOWN, Seen::Short | Seen::Refused) => (WAIT, 0, Shown::Nothing),
+            // Those of the pool may be others: they made the file grow, or were not aligned.
+            (MEMORY, Seen::Took { ns, bytes } | Seen::Waited { ns, bytes }) => {
+                match is_fast(ns, bytes) {
+                    true => (MEMORY, (before + 1).min(FORGIVEN_AT), Shown::Nothing),
+                    false if before < FORGIVEN_AT / 2 => (WAIT, 0, Shown::Nothing),
+                    false => (MEMORY, before - FORGIVEN_AT / 2, Shown::Nothing),
+                }
+            }
             _ => (state, before, Shown::Nothing),
         };
         // In the steady state nothing changes, and the cache line stays shared.
@@ -129,12 +140,12 @@ mod tests {
     #[test]
     fn the_first_ones_show_whether_they_meet_a_device() {
         let (memory, drive) = ((Road::Memory, Shown::Memory), (Road::Device, Shown::Waited));
-        let (asked, unclear) = ((Road::Ask, Shown::Nothing), (Road::Device, Shown::Nothing));
+        let (asked, unclear) = ((Road::Ask, Shown::Unclear), (Road::Device, Shown::Unclear));
         let bytes = 128 << 10;
         let large = |ns| Seen::Asked { ns, bytes };
         let in_vain = usize::try_from(ASKED_MAX).expect("a few");
-        let cases: [(&[Seen], (Road, Shown)); 12] = [
-            (&[], asked),
+        let cases: [(&[Seen], (Road, Shown)); 15] = [
+            (&[], (Road::Ask, Shown::Nothing)),
             (&[DONE], memory),
             // However fast it was.
             (&[WAITED], drive),
@@ -142,8 +153,11 @@ mod tests {
             (&[PREEMPTED, Seen::Miss, DONE], memory),
             (&vec![PREEMPTED; in_vain], unclear),
             (&vec![Seen::Miss; in_vain], unclear),
-            (&[large(200_000)], memory),
-            (&[large(900_000)], asked),
+            (&[large(200_000)], (Road::Ask, Shown::Nothing)),
+            (&[large(200_000); 2], memory),
+            (&[large(200_000), large(900_000)], asked),
+            (&[large(200_000), DONE], memory),
+            (&[Seen::Refused], (Road::Device, Shown::Nothing)),
             (&[WAITED, DONE], memory),
             (&[WAITED, WAITED], drive),
             (&[WAITED, PREEMPTED], unclear),
@@ -164,6 +178,12 @@ mod tests {
         assert_eq!(road(&[fast, &[SLOW; 2]]), Road::Memory);
         assert_eq!(road(&[fast, &[SLOW; 2], &[FAST; 4], &[SLOW]]), Road::Memory);
         assert_eq!(road(&[fast, &[SLOW; 3]]), Road::Device);
+        // Those of the pool may be others.
+        let pooled = Seen::Pooled {
+            ns: 90_000,
+            bytes: BYTES,
+        };
+        assert_eq!(road(&[&[pooled; 9]]), Road::Memory);
         // Who was preempted has not waited.
         assert_eq!(road(&[&[Seen::Preempted; 9]]), Road::Memory);
         // Only to be asked again brings it back.

@@ -448,6 +448,32 @@ fn direct_writes_show_themselves_whether_their_device_is_memory() {
 }
 
 #[test]
+fn a_direct_write_that_refuses_says_nothing_of_reads_that_have_not() {
+    let refuses = |learned: &Learned| learned.note(DIRECT, true, Seen::Refused);
+    let (read_before, fresh) = (
+        learned(DIRECT, false, &[(Seen::Hit, 1)]),
+        Learned::default(),
+    );
+    refuses(&read_before);
+    assert_eq!(road(&read(), DIRECT, &read_before, false), Road::Device);
+    assert_eq!(road(&write(), DIRECT, &read_before, false), Road::Backend);
+    refuses(&fresh);
+    assert_eq!(road(&read(), DIRECT, &fresh, false), Road::Blind);
+    assert_eq!(road(&write(), DIRECT, &fresh, false), Road::Blind);
+}
+
+#[test]
+fn a_durable_direct_write_is_asked_only_where_nothing_else_has_been() {
+    let facts = durable(DIRECT);
+    let road = |learned: &Learned| road(&write(), facts, learned, false);
+    assert_eq!(road(&Learned::default()), Road::Ask);
+    assert_eq!(
+        road(&learned(facts, false, &[(Seen::Hit, 1)])),
+        Road::Backend
+    );
+}
+
+#[test]
 fn wishes_are_granted_where_nobody_guesses() {
     let wished = |wishes| {
         let Op::WriteAt {

@@ -108,9 +108,11 @@ pub(crate) fn is_served_here(engine: &Arc<Shared>) -> bool {
 }
 
 /// Whether nothing is in flight on the lane that this thread serves, and the same task has been the
-/// last to ask, so that the next operation is most likely the only one as well.
+/// last to ask, so that it most likely has one operation at a time. A batch is polled with a waker
+/// that is made of nothing: its others would wait.
 pub(crate) fn is_alone(engine: &Arc<Shared>, waker: &Waker) -> bool {
-    let is_same = ASKED.replace(waker.data().addr()) == waker.data().addr();
+    let asks = waker.data().addr();
+    let is_same = ASKED.replace(asks) == asks && asks != 0;
     is_same && crew::current(engine).is_some_and(|lane| lane.mailbox.unanswered() == 0)
 }
 

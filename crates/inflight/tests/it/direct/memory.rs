@@ -296,6 +296,31 @@ fn what_is_alone_is_a_plain_call_wherever_it_is_awaited() {
     });
 }
 
+/// A batch that is awaited is begun in one poll: all of it by plain calls would keep the others of
+/// its thread waiting.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_batch_in_a_runtime_of_one_thread_goes_to_its_lane() {
+    let name = "a batch of direct writes to memory";
+    let Some(site) = Site::new(name, false) else {
+        return;
+    };
+    let file = site.memory();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("it can be made").block_on(async {
+        site.engine.serve_on_tokio().expect("there is a ring");
+        let before = site.engine.stats();
+        let mut batch = Batch::on(&site.engine);
+        (0..64).for_each(|number| batch.push(write(&file, number)));
+        assert!(batch.await.into_iter().all(|(result, _)| is_whole(result)));
+        let after = site.engine.stats();
+        let in_lane = after.lane_operations - before.lane_operations;
+        assert!(in_lane >= 60, "{in_lane} of 64 in the lane");
+    });
+}
+
 /// zram says that it takes memory aligned to 512 bytes, and moves the pages around it then.
 #[test]
 fn memory_beside_a_buffer_is_left_alone() {
