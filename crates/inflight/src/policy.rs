@@ -493,7 +493,7 @@ fn write_road(facts: Facts, learned: &Learned, grows: bool, span: Option<&Span>)
             Road::Ask if is_durable && learned.takes_nowait(facts, false).is_some() => {
                 Road::Backend
             }
-            Road::Device if may_show && learned.may_be_memory(true) => Road::Ask,
+            Road::Device if may_show && !is_durable && learned.may_be_memory(true) => Road::Ask,
             // Nothing is known of single ones by which a ring would be better.
             Road::Device => Road::Backend,
             // As for reads.

@@ -74,8 +74,7 @@ impl DirectWrites {
                 (UNKNOWN, before + 1, Shown::Unclear)
             }
             (UNKNOWN | WAIT, Seen::Asked { .. } | Seen::Miss) => (WAIT, 0, Shown::Unclear),
-            // What it has begun is made once more, and a list or a file system that refuses will
-            // not do better.
+            // What it has begun is made once more, and what refuses does so again.
             (UNKNOWN, Seen::Short | Seen::Refused) => (WAIT, 0, Shown::Nothing),
             // Those of the pool may be others: they made the file grow, or were not aligned.
             (MEMORY, Seen::Took { ns, bytes } | Seen::Waited { ns, bytes }) => {
