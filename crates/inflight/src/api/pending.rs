@@ -52,12 +52,12 @@ pub unsafe trait Detach: Sealed {
 /// Nothing happens until it is polled for the first time. What can be answered without waiting
 /// (what the page cache has) is answered then, and what has been measured not to wait for long:
 /// writes into the page cache of a file system whose last ones were short, direct transfers of
-/// devices that are memory (but not within a timeout), syncs of a file whose last ones took up to 50 us, where nobody else asks, and in a
-/// run loop with nothing else to do what was in the page cache until now ([`crate::local::run`]).
-/// The rest goes to the run loop of this thread, if the operation's engine has one, or to a driver
-/// thread, or to a thread of the pool if it is a plain call. It may be polled and dropped on any
-/// thread, by any runtime, or by a loop over epoll of one's own, whose waker writes to an eventfd:
-/// `examples/epoll.rs` in the repository.
+/// devices that are memory (but not within a timeout), syncs of a file whose last ones took up to
+/// 50 us, where nobody else asks, and in a run loop with nothing else to do what was in the page
+/// cache until now ([`crate::local::run`]). The rest goes to the run loop of this thread, if the
+/// operation's engine has one, or to a driver thread, or to a thread of the pool if it is a plain
+/// call. It may be polled and dropped on any thread, by any runtime, or by a loop over epoll of
+/// one's own, whose waker writes to an eventfd: `examples/epoll.rs` in the repository.
 ///
 /// # Cancellation
 ///

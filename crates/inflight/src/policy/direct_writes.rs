@@ -17,8 +17,8 @@ use crate::op::{Road, Seen};
 pub(super) struct DirectWrites {
     /// [`UNKNOWN`], [`WAIT`] or [`MEMORY`].
     state: AtomicU8,
-    /// How many have been asked in vain, or [`ONE_LARGE`]. Of memory: fast calls in a row, less than
-    /// before after a slow one.
+    /// How many have been asked in vain, or [`ONE_LARGE`]. Of memory: fast calls in a row, less
+    /// than before after a slow one.
     streak: AtomicI32,
 }
 
