@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// A zram device of its own, not one that somebody may be using.
 pub(crate) struct Zram(String);
@@ -27,13 +28,24 @@ impl Zram {
 
 impl Drop for Zram {
     fn drop(&mut self) {
-        let told = [
-            fs::write(format!("/sys/block/{}/reset", self.name()), "1"),
-            fs::write("/sys/class/zram-control/hot_remove", &self.0),
-        ];
-        assert!(
-            thread::panicking() || told.iter().all(Result::is_ok),
-            "a device is left: {told:?}"
-        );
+        let reset = format!("/sys/block/{}/reset", self.name());
+        let is_gone = given_back(|| fs::write(&reset, "1").is_ok())
+            && given_back(|| fs::write("/sys/class/zram-control/hot_remove", &self.0).is_ok());
+        assert!(thread::panicking() || is_gone, "{} is left", self.name());
+    }
+}
+
+/// Whether something can be given back before long: a child that another test has forked may have
+/// it open for a moment, as may another mount namespace.
+pub(crate) fn given_back(give: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if give() {
+            return true;
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
