@@ -8,7 +8,7 @@ use std::process::Command;
 use std::task::{Context, Waker};
 
 use inflight::fs::{File, OpenOptions, WriteAt};
-use inflight::{AlignedBuf, Batch, Direct, Engine, Operation, Way};
+use inflight::{AlignedBuf, Awaited, Batch, Direct, Engine, Operation, Way};
 use tempfile::TempDir;
 
 use crate::support::zram::{Zram, given_back};
@@ -298,6 +298,14 @@ fn what_is_alone_is_a_plain_call_wherever_it_is_awaited() {
         let polled = Pin::new(&mut write).poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_ready());
     });
+    // But nothing that may stall, as a file system that is frozen, holds up what has a time limit.
+    let file = site.memory();
+    let mut timely = Box::pin(write(&file, 0).timeout(patience()));
+    let polled = timely
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_pending());
+    assert!(is_whole(pollster::block_on(timely).expect("in time").0));
     #[cfg(feature = "tokio")]
     made("in a runtime of one thread", &|file| {
         let runtime = tokio::runtime::Builder::new_current_thread()
