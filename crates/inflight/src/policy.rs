@@ -369,9 +369,7 @@ impl Learned {
         if let Seen::Pooled { ns, .. } = seen {
             self.waited_ns[usize::from(is_write)].store(ns, Ordering::Relaxed);
         }
-        // A refusal says it of reads too, unless they have shown that they can be asked.
-        let is_known = self.reads.nowait.load(Ordering::Relaxed) != UNKNOWN;
-        if is_write && !self.reads.refuses() && (is_known || seen != Seen::Refused) {
+        if is_write && self.concerns_writes_alone(seen) {
             return self.note_write(seen);
         }
         let seen = match seen {
@@ -398,7 +396,17 @@ impl Learned {
         }
     }
 
-    /// Learns from a direct write of a file that does not refuse to be asked.
+    /// Whether what was seen of a direct write says nothing of reads: a refusal does, unless they
+    /// have shown that they can be asked.
+    #[inline]
+    fn concerns_writes_alone(&self, seen: Seen) -> bool {
+        match self.reads.nowait.load(Ordering::Relaxed) {
+            UNKNOWN => seen != Seen::Refused,
+            nowait => nowait != REFUSED,
+        }
+    }
+
+    /// Learns from such a one.
     #[inline]
     fn note_write(&self, seen: Seen) {
         let is_first = !self.writes.is_known();

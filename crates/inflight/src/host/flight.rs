@@ -246,14 +246,11 @@ fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
 /// is dearer than a call where it cannot have several at a time.
 #[inline]
 fn is_for_own_ring(shared: &Arc<Shared>, step: Step, waker: &Waker) -> bool {
-    if local::is_current(shared) {
-        return step != Step::TimedCall || !local::may_be_away(shared, waker);
-    }
+    let is_call = step == Step::TimedCall;
+    let hands_over = local::hands_over(shared, waker, is_call);
     #[cfg(feature = "tokio")]
-    if lane::is_served_here(shared) {
-        return step != Step::TimedCall || !lane::is_alone(shared, waker);
-    }
-    false
+    let hands_over = hands_over.or_else(|| lane::hands_over(shared, waker, is_call));
+    hands_over.unwrap_or(false)
 }
 
 /// Shares a read with the run loop or the lane of this thread, if that finds it worth it.

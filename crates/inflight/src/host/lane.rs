@@ -62,7 +62,7 @@ use crate::op::{Op, Request};
 use crate::proactor::Proactor;
 use shares::Taken as Shares;
 
-pub(crate) use shares::{is_alone, is_served_here, share};
+pub(crate) use shares::{hands_over, share};
 
 /// What goes from thread to thread.
 struct Movable {

@@ -68,8 +68,7 @@ impl DirectWrites {
                 }
             }
             (UNKNOWN | WAIT, Seen::Waited { .. }) => (WAIT, 0, Shown::Waited),
-            // That may be for another reason: the thread was preempted, there are no blocks yet, or
-            // the time of the write has to be kept.
+            // That may be for another reason: the thread was preempted, or there are no blocks yet.
             (UNKNOWN, Seen::Asked { .. } | Seen::Miss) if before + 1 < ASKED_MAX => {
                 (UNKNOWN, before + 1, Shown::Unclear)
             }
@@ -98,8 +97,8 @@ impl DirectWrites {
 }
 
 /// Whether a write that has not given up its processor has taken no longer than what it had to do.
-/// The first ones of a file on memory take 10 to 30 us for 4 KiB here, the next ones 4, and 128 KiB
-/// take 70; one that took longer may have lost its processor while the device was at work.
+/// Most of the first ones of a file on memory take 10 to 30 us for 4 KiB here, the next ones 4, and
+/// 128 KiB take 70; one that took longer may have lost its processor while the device was at work.
 fn is_work(ns: u64, bytes: usize) -> bool {
     ns <= ASK_AGAIN_NS + 2 * bytes as u64
 }
@@ -109,26 +108,22 @@ mod tests {
     use super::*;
 
     const BYTES: usize = 4096;
-    const DONE: Seen = Seen::Asked {
-        ns: 20_000,
-        bytes: BYTES,
-    };
-    const PREEMPTED: Seen = Seen::Asked {
-        ns: 90_000,
-        bytes: BYTES,
-    };
+    const DONE: Seen = asked(20_000, BYTES);
+    const PREEMPTED: Seen = asked(90_000, BYTES);
     const WAITED: Seen = Seen::Waited {
         ns: 7_000,
         bytes: BYTES,
     };
-    const FAST: Seen = Seen::Took {
-        ns: 9_000,
-        bytes: BYTES,
-    };
-    const SLOW: Seen = Seen::Took {
-        ns: 90_000,
-        bytes: BYTES,
-    };
+    const FAST: Seen = took(9_000);
+    const SLOW: Seen = took(90_000);
+
+    const fn asked(ns: u64, bytes: usize) -> Seen {
+        Seen::Asked { ns, bytes }
+    }
+
+    const fn took(ns: u64) -> Seen {
+        Seen::Took { ns, bytes: BYTES }
+    }
 
     fn after(seen: &[Seen]) -> (Road, Shown) {
         let writes = DirectWrites::default();
@@ -139,22 +134,21 @@ mod tests {
     #[test]
     fn the_first_ones_show_whether_they_meet_a_device() {
         let (memory, drive) = ((Road::Memory, Shown::Memory), (Road::Device, Shown::Waited));
-        let (asked, unclear) = ((Road::Ask, Shown::Unclear), (Road::Device, Shown::Unclear));
-        let bytes = 128 << 10;
-        let large = |ns| Seen::Asked { ns, bytes };
+        let (again, unclear) = ((Road::Ask, Shown::Unclear), (Road::Device, Shown::Unclear));
+        let large = |ns| asked(ns, 128 << 10);
         let in_vain = usize::try_from(ASKED_MAX).expect("a few");
         let cases: [(&[Seen], (Road, Shown)); 15] = [
             (&[], (Road::Ask, Shown::Nothing)),
             (&[DONE], memory),
             // However fast it was.
             (&[WAITED], drive),
-            (&[PREEMPTED], asked),
+            (&[PREEMPTED], again),
             (&[PREEMPTED, Seen::Miss, DONE], memory),
             (&vec![PREEMPTED; in_vain], unclear),
             (&vec![Seen::Miss; in_vain], unclear),
             (&[large(200_000)], (Road::Ask, Shown::Nothing)),
             (&[large(200_000); 2], memory),
-            (&[large(200_000), large(900_000)], asked),
+            (&[large(200_000), large(900_000)], again),
             (&[large(200_000), DONE], memory),
             (&[Seen::Refused], (Road::Device, Shown::Nothing)),
             (&[WAITED, DONE], memory),
@@ -173,17 +167,15 @@ mod tests {
             after(&[&[DONE], &seen[..]].concat()).0
         };
         let fast = &[FAST; 8];
-        // The first one after somebody has asked for the time of the last is slow as well.
+        // One may be slow, as the first ones of a file are.
         assert_eq!(road(&[&[SLOW]]), Road::Memory);
         assert_eq!(road(&[&[SLOW; 2]]), Road::Device);
         assert_eq!(road(&[fast, &[SLOW; 2]]), Road::Memory);
         assert_eq!(road(&[fast, &[SLOW; 2], &[FAST; 4], &[SLOW]]), Road::Memory);
         assert_eq!(road(&[fast, &[SLOW; 3]]), Road::Device);
         // Those of the pool may be others.
-        let pooled = Seen::Pooled {
-            ns: 90_000,
-            bytes: BYTES,
-        };
+        let (ns, bytes) = (90_000, BYTES);
+        let pooled = Seen::Pooled { ns, bytes };
         assert_eq!(road(&[&[pooled; 9]]), Road::Memory);
         // Who was preempted has not waited.
         assert_eq!(road(&[&[Seen::Preempted; 9]]), Road::Memory);

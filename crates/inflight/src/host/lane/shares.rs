@@ -34,7 +34,7 @@ thread_local! {
     /// Whether the lane that this thread has asked last shares reads, or may, by [`Manner::kind`].
     /// A hint.
     static IS_OPEN: Cell<[bool; KINDS]> = const { Cell::new([false; KINDS]) };
-    /// What the waker was made of that [`is_alone`] was asked with last. A hint.
+    /// What the waker was made of that [`Lane::is_alone`] was asked with last. A hint.
     static ASKED: Cell<usize> = const { Cell::new(0) };
     /// Its address is that of no other thread that lives.
     static HERE: u8 = const { 0 };
@@ -102,24 +102,27 @@ pub(crate) unsafe fn share<O: Prepare>(
     }
 }
 
-/// Whether this thread serves a lane of this engine, and is the only one of its runtime.
-pub(crate) fn is_served_here(engine: &Arc<Shared>) -> bool {
-    engine.lanes.has_any() && crew::current(engine).is_some_and(|lane| lane.is_served_here())
-}
-
-/// Whether nothing is in flight on the lane that this thread serves, and the same task has been the
-/// last to ask, so that it most likely has one operation at a time. A batch is polled with a waker
-/// that is made of nothing: its others would wait.
-pub(crate) fn is_alone(engine: &Arc<Shared>, waker: &Waker) -> bool {
-    let asks = waker.data().addr();
-    let is_same = ASKED.replace(asks) == asks && asks != 0;
-    is_same && crew::current(engine).is_some_and(|lane| lane.mailbox.unanswered() == 0)
+/// Whether the lane that this thread serves, as the only one of its runtime, hands over what the
+/// task with this waker asks for: not a call that most likely does not wait, if it is the only one.
+/// `None` if there is no such lane.
+pub(crate) fn hands_over(engine: &Arc<Shared>, waker: &Waker, is_call: bool) -> Option<bool> {
+    let lane = crew::current(engine).filter(|lane| lane.is_served_here())?;
+    Some(!(is_call && lane.is_alone(waker)))
 }
 
 impl Lane {
     /// Whether this is the only thread of its runtime.
     fn is_served_here(&self) -> bool {
         self.crowd.is_alone() && self.served_by.load(Ordering::Relaxed) == here()
+    }
+
+    /// Whether nothing is in flight here, and the same task has been the last to ask, so that it
+    /// most likely has one operation at a time. A batch is polled with a waker that is made of
+    /// nothing: its others would wait.
+    fn is_alone(&self, waker: &Waker) -> bool {
+        let asks = waker.data().addr();
+        let is_same = ASKED.replace(asks) == asks && asks != 0;
+        is_same && self.mailbox.unanswered() == 0
     }
 
     /// The task is polled on this thread.

@@ -118,13 +118,14 @@ pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
     with_current(|current| Arc::ptr_eq(current.shared, shared)).unwrap_or(false)
 }
 
-/// Whether such a loop has nothing else to do, and may be away for a call that most likely does not
-/// wait; asked by the task with this waker.
+/// Whether such a loop hands over what the task with this waker asks for: not a call that most
+/// likely does not wait, if it has nothing else to do. `None` if there is no such loop.
 #[inline]
-pub(crate) fn may_be_away(shared: &Arc<Shared>, waker: &Waker) -> bool {
-    let asked =
-        with_current(|current| Arc::ptr_eq(current.shared, shared) && current.may_be_away(waker));
-    asked.unwrap_or(false)
+pub(crate) fn hands_over(shared: &Arc<Shared>, waker: &Waker, is_call: bool) -> Option<bool> {
+    with_current(|current| {
+        let is_ours = Arc::ptr_eq(current.shared, shared);
+        is_ours.then(|| !(is_call && current.may_be_away(waker)))
+    })?
 }
 
 /// Hands a request to the loop of this thread, if operations of this engine belong to it.
