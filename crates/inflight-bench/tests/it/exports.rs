@@ -186,7 +186,7 @@ fn no_export_goes_to_a_block_device() {
     let Some(zram) = Zram::add("no_export_goes_to_a_block_device", "1M") else {
         return;
     };
-    let device = Path::new("/dev").join(zram.name());
+    let device = zram.node();
     let mut command = inflight();
     command.arg("show").arg(kept_record());
     let output = command.arg("--export-csv").arg(&device).output().unwrap();

@@ -108,7 +108,7 @@ fn a_block_device_is_read_and_never_written() {
     let Some(zram) = Zram::add(test, "32M") else {
         return;
     };
-    let node = Path::new("/dev").join(zram.name());
+    let node = zram.node();
     let noise: Vec<u8> = (0..32 << 17_u64).flat_map(noise).collect();
     std::fs::write(&node, &noise).unwrap();
     let profiles = "direct-random-read,cached-random-read,durable-append,many-files";

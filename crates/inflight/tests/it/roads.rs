@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use inflight::fs::{Alignment, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Stats, Way};
@@ -224,8 +224,7 @@ fn a_raw_device_that_cannot_be_asked_needs_no_worker_of_the_kernel() {
         let Some(zram) = Zram::add(name, "1M") else {
             return;
         };
-        let node = Path::new("/dev").join(zram.name());
-        let device = open.engine(&engine).open(node);
+        let device = open.engine(&engine).open(zram.node());
         let device = device.expect("it takes direct I/O");
         let read = async || {
             for n in 0..64 {

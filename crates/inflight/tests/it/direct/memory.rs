@@ -5,10 +5,11 @@ use std::future::IntoFuture;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
+use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use inflight::fs::{File, OpenOptions, WriteAt};
-use inflight::{AlignedBuf, Awaited, Batch, Direct, Engine, Operation, Way};
+use inflight::{AlignedBuf, Awaited, Batch, Direct, Engine, Operation, Way, local};
 use tempfile::TempDir;
 
 use crate::support::zram::{Zram, given_back};
@@ -41,7 +42,7 @@ impl Mount {
     /// On this device.
     fn ext4(zram: &Zram) -> Option<Self> {
         let point = TempDir::new().expect("there is room");
-        let node = node(zram);
+        let node = zram.node();
         let runs = |program: &str, args: &[&str], on: &[&Path]| {
             let status = Command::new(program).args(args).args(on).status();
             status.is_ok_and(|status| status.success())
@@ -63,10 +64,6 @@ impl Drop for Mount {
     }
 }
 
-fn node(zram: &Zram) -> PathBuf {
-    Path::new("/dev").join(zram.name())
-}
-
 /// What is written to, and what it is on: dropped in this order.
 struct Site {
     engine: Engine,
@@ -86,7 +83,7 @@ impl Site {
         };
         let path = match &mount {
             Some(mount) => mount.0.path().join("file"),
-            None if is_raw => node(&zram),
+            None if is_raw => zram.node(),
             None => {
                 skip(name, "no file system can be made and mounted");
                 return None;
@@ -114,13 +111,13 @@ impl Site {
 
     /// The file, once its writes have shown that they meet no device.
     fn memory(&self) -> File {
-        let known = (0..100).map(|_| {
+        let mut known = (0..100).map(|_| {
             let file = self.open();
             (0..8).for_each(|number| assert!(is_whole(write(&file, number).wait().0)));
             file
         });
         let is_memory = |file: &File| write(file, 0).explain().batched == Way::SharedCallOrBackend;
-        known.into_iter().find(is_memory).expect("it is memory")
+        known.find(is_memory).expect("it is memory")
     }
 }
 
@@ -165,7 +162,7 @@ fn check(site: &Site) {
 }
 
 /// Has the writes made, which another thread is to help with in one of some attempts.
-fn are_shared(name: &str, is_raw: bool, write_all: impl Fn(&Engine, &File) + Sync) {
+fn are_shared(name: &str, is_raw: bool, write_all: impl Fn(&Engine, Rc<File>) + Sync) {
     let Some(site) = Site::new(name, is_raw).filter(|_| has_several_processors(name)) else {
         return;
     };
@@ -177,7 +174,7 @@ fn are_shared(name: &str, is_raw: bool, write_all: impl Fn(&Engine, &File) + Syn
         let before = site.engine.stats();
         // Of a thread of its own nothing has been found out.
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| write_all(&site.engine, &file));
+            let run = scope.spawn(|| write_all(&site.engine, Rc::new(file)));
             run.join().expect("no panic");
         });
         assert_eq!(site.engine.drain(patience()), 0);
@@ -193,12 +190,12 @@ fn are_shared(name: &str, is_raw: bool, write_all: impl Fn(&Engine, &File) + Syn
     panic!("{name}: none of {ATTEMPTS_MAX} attempts was shared");
 }
 
-fn write_in_queue(engine: &Engine, file: &File) {
+fn write_in_queue(engine: &Engine, file: Rc<File>) {
     let queue = engine.queue(DEPTH, |queue| {
         let (mut next, mut taken) = (0, 0);
         while taken < WRITES {
             while next < WRITES && !queue.is_full() {
-                let pushed = queue.push(next, write(file, next));
+                let pushed = queue.push(next, write(&file, next));
                 assert!(pushed.is_ok(), "there is room");
                 next += 1;
             }
@@ -229,26 +226,22 @@ fn a_loop_shares_direct_writes_that_meet_no_device() {
         "direct writes to memory in a loop",
         false,
         |engine, file| {
-            let task = async |number: u64| {
-                for round in 0..WRITES / u64::from(DEPTH) {
-                    let number = round * u64::from(DEPTH) + number;
-                    assert!(is_whole(write(file, number).await.0));
+            let run = engine.run(async {
+                let task = |number| {
+                    let file = Rc::clone(&file);
+                    local::spawn(async move {
+                        for round in 0..WRITES / u64::from(DEPTH) {
+                            let number = round * u64::from(DEPTH) + number;
+                            assert!(is_whole(write(&file, number).await.0));
+                        }
+                    })
+                };
+                let tasks: Vec<_> = (0..u64::from(DEPTH)).map(task).collect();
+                for task in tasks {
+                    task.await;
                 }
-            };
-            let all = async {
-                let mut tasks: Vec<_> = (0..u64::from(DEPTH))
-                    .map(|number| Box::pin(task(number)))
-                    .collect();
-                std::future::poll_fn(|context| {
-                    tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
-                    match tasks.is_empty() {
-                        true => std::task::Poll::Ready(()),
-                        false => std::task::Poll::Pending,
-                    }
-                })
-                .await;
-            };
-            engine.run(all).expect("there is a loop");
+            });
+            run.expect("there is a loop");
         },
     );
 }
@@ -279,7 +272,7 @@ fn what_is_alone_is_a_plain_call_wherever_it_is_awaited() {
             let calls = after.plain_calls - before.plain_calls;
             let all = after.operations - before.operations;
             say(&format!("{name}, {how}: {calls} of {all} by plain calls"));
-            if calls + 2 >= all {
+            if 100 * calls >= 98 * all {
                 return;
             }
         }
@@ -352,7 +345,7 @@ fn memory_beside_a_buffer_is_left_alone() {
             return;
         };
         let file = site.open();
-        // One of two that follow each other is not at the beginning of a page.
+        // Behind the beginning of a page, as far as the file system says that it may be.
         let mut memory = vec![b'x'; 4 * BLOCK];
         let aside = memory.as_ptr().align_offset(BLOCK) + 512;
         let (before, rest) = memory.split_at_mut(aside);

@@ -2,6 +2,7 @@
 //! it too.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,11 @@ impl Zram {
 
     pub(crate) fn name(&self) -> String {
         format!("zram{}", self.0)
+    }
+
+    /// Where it can be opened.
+    pub(crate) fn node(&self) -> PathBuf {
+        Path::new("/dev").join(self.name())
     }
 }
 
