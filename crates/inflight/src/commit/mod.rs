@@ -17,16 +17,16 @@
 //! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
 mod lately;
+mod lead;
 mod round;
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::completion::{Answer, Refusal};
-use crate::fork;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use lately::Lately;
 use round::Round;
@@ -275,7 +275,7 @@ impl Commit {
         let mut state = lock(&self.state);
         let asked = 1 + state.waiting();
         self.learn(&mut state, answer, took, asked);
-        self.hand_on(state);
+        self.leave(state);
         Some((answer, took))
     }
 
@@ -343,7 +343,7 @@ impl Commit {
             return false;
         };
         if self.serve(round) {
-            self.hand_on(lock(&self.state));
+            self.leave(lock(&self.state));
         }
         true
     }
@@ -359,136 +359,6 @@ impl Commit {
             drop(state);
             self.pass_on();
         }
-    }
-
-    /// The flush that this thread has led is over and settled.
-    pub(crate) fn over(self: &Arc<Self>) {
-        let mut state = lock(&self.state);
-        // Who led is served too, and comes back if it is like the others.
-        state.expected = state.waiting() + 1;
-        self.hand_on(state);
-    }
-
-    /// Gives the lead to a thread of the pool, if anybody waits.
-    fn hand_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if state.waiting() > 0 {
-            drop(state);
-            return self.pass_on();
-        }
-        state.expected = 0;
-        state.is_led = false;
-    }
-
-    /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the
-    /// pool.
-    pub(crate) fn lead(self: &Arc<Self>) {
-        while let Some(round) = self.next_round() {
-            let leads = self.serve(round);
-            // Another thread of the pool takes the rest, behind what it has to do.
-            if !leads || self.flush.is_wanted() && self.flush.delegate(self) {
-                return;
-            }
-        }
-    }
-
-    fn pass_on(self: &Arc<Self>) {
-        if !self.flush.delegate(self) {
-            self.lead();
-        }
-    }
-
-    /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
-    /// leads any more.
-    fn next_round(&self) -> Option<Arc<Round>> {
-        let mut state = lock(&self.state);
-        let [last, _] = state.lately.took();
-        let gather = last.and_then(|took| self.flush.gathers_for(took));
-        let until = gather.map(|gather| Instant::now() + gather.at_most);
-        while let (Some(until), true) = (until, state.waiting() < state.expected) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = if gather.is_some_and(|gather| gather.sleeps) {
-                let waited = self.gathered.wait_timeout(state, left);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            } else {
-                drop(state);
-                std::thread::yield_now();
-                lock(&self.state)
-            };
-        }
-        // Not waited for any more.
-        state.expected = 0;
-        if state.waiting() > 0 {
-            return state.next.take();
-        }
-        state.is_led = false;
-        None
-    }
-
-    /// Makes the flush of a round. False if somebody else leads then.
-    fn serve(&self, round: Arc<Round>) -> bool {
-        let Some((data_only, kept)) = round.begin() else {
-            return true;
-        };
-        let (answer, took) = self.timed(data_only);
-        // Before anybody is told: who drops the file then may count on its being closed.
-        drop(kept);
-        let (served, mut wakers) = round.tell(answer);
-        self.flush.count(served);
-        let mut state = lock(&self.state);
-        let expected = served + state.waiting();
-        state.expected = if expected > 1 { expected } else { 0 };
-        self.learn(&mut state, answer, took, expected);
-        state.is_waking = wakers.iter().any(Option::is_some);
-        let taken = state.taken;
-        drop(state);
-        // Without a pool, a waker may make this thread lead while it leads already.
-        let before = RUNS_WAKERS.with(|runs| runs.replace(true));
-        let forks = fork::generation();
-        for waker in wakers.drain(..).flatten() {
-            self.flush.wake(waker);
-        }
-        RUNS_WAKERS.with(|runs| runs.set(before));
-        if fork::generation() != forks {
-            // A waker has come back in a child. Who waits is in the parent, and so may be the
-            // thread that had the lock.
-            return false;
-        }
-        // The memory is used again with the round.
-        round.give_back(wakers);
-        let mut state = lock(&self.state);
-        state.spare = Some(round);
-        let leads = state.taken == taken;
-        // Else the flag is that of another leader.
-        state.is_waking &= !leads;
-        leads
-    }
-
-    /// Makes a flush, and tells how long that took.
-    fn timed(&self, data_only: bool) -> (Answer, Duration) {
-        self.begins();
-        let begun = Instant::now();
-        let answer = self.checked(|| self.flush.flush(data_only));
-        (answer, begun.elapsed())
-    }
-
-    /// What is written from now on is for the next flush.
-    fn begins(&self) {
-        self.unflushed.store(0, Ordering::Relaxed);
-    }
-
-    /// Learns from a flush when so many syncs have been served by it or wait; one, if all have left
-    /// meanwhile.
-    fn learn(&self, state: &mut State, answer: Answer, took: Duration, syncs: usize) {
-        let asked = syncs.max(1);
-        let [last, _] = state.lately.took();
-        if last.is_none() && answer.errno().is_none() {
-            self.flush.was_first(took);
-        }
-        let is_short = self.flush.is_short(took, asked);
-        state.lately.learn(took, asked, is_short);
     }
 
     /// The answer of a flush, which is not made if one has failed before.
@@ -513,6 +383,16 @@ impl State {
         next.map_or(0, |round| round.waiting())
     }
 
+    /// Ends the lead, if nobody waits.
+    fn ends_lead(&mut self) -> bool {
+        let ends = self.waiting() == 0;
+        if ends {
+            self.expected = 0;
+            self.is_led = false;
+        }
+        ends
+    }
+
     fn sit(
         &mut self,
         commit: &Arc<Commit>,
@@ -534,6 +414,10 @@ impl std::fmt::Debug for Commit {
         f.debug_struct("Commit").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "lead_test.rs"]
+mod leaders;
 
 #[cfg(all(test, not(loom)))]
 #[path = "settle_test.rs"]

@@ -87,6 +87,11 @@ impl Round {
         lock(&self.members).waiting
     }
 
+    /// Whether nobody but threads waits for the answer.
+    pub(super) fn is_of_threads(&self) -> bool {
+        lock(&self.members).wakers.iter().all(Option::is_none)
+    }
+
     /// Begins the flush: whether it is of data only, and what it needs. `None` if all have left.
     pub(super) fn begin(&self) -> Option<(bool, Option<Kept>)> {
         let mut members = lock(&self.members);

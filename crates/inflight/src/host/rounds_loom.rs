@@ -30,6 +30,8 @@ struct Site {
     is_busy: bool,
     /// Every flush fails.
     fails: bool,
+    /// It is known before that flushes take nothing.
+    is_quick: bool,
 }
 
 /// A disk, and what a thread of the pool has to do. Its own numbers are no primitives of `loom`:
@@ -247,6 +249,16 @@ impl Client {
         }
     }
 
+    /// The first flush, before anybody else is there.
+    fn flush_once(&self) {
+        let (asked, seat) = self.join(Waker::noop());
+        let given = self.yard.given().leads.pop_front();
+        if let Some(commit) = given {
+            commit.lead();
+        }
+        self.check(asked, seat.wait());
+    }
+
     /// A future that is dropped.
     fn leave(&self) {
         let (asked, seat) = self.join(Waker::noop());
@@ -287,6 +299,9 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
         commit: Arc::new(Commit::new(Disk(Arc::clone(&yard)), true)),
         yard: Arc::clone(&yard),
     };
+    if site.is_quick {
+        client.flush_once();
+    }
     let of_the_pool = Arc::clone(&yard);
     let pool = thread::spawn(move || {
         loop {
@@ -437,6 +452,40 @@ fn no_flush_follows_one_that_failed() {
     });
 }
 
+/// Where flushes take nothing, whoever has led serves one more round, and the lead is given up
+/// before anybody is told.
+///
+/// Fails if `serve` ends the lead although somebody waits (deadlock), or if it goes on without the
+/// lead (two flushes at a time).
+#[test]
+fn who_has_led_serves_others_in_no_time() {
+    type Does = fn(&Client);
+    let pairs: [(&str, Does, Does); 4] = [
+        ("threads", Client::wait, Client::wait),
+        ("tasks", Client::wait_awake, Client::wait_awake),
+        ("a thread and a task", Client::wait, Client::wait_awake),
+        (
+            "a task that asks again",
+            Client::again_at_once,
+            Client::wait,
+        ),
+    ];
+    for (who, first, second) in pairs {
+        for has_no_thread in [false, true] {
+            let site = Site {
+                is_quick: true,
+                has_no_thread,
+                ..Site::default()
+            };
+            let pool = if has_no_thread { "no pool" } else { "a pool" };
+            let name = format!("who_has_led_serves_others_in_no_time, {who}, {pool}");
+            explore(&name, 2, move || {
+                run(site, first, second);
+            });
+        }
+    }
+}
+
 /// A waker waits for a sync of the file whose leader runs it, while others do.
 ///
 /// Fails if `enter` does not take the lead from one that runs wakers (deadlock), or if threads that
@@ -444,15 +493,22 @@ fn no_flush_follows_one_that_failed() {
 /// that takes two pools.
 #[test]
 fn a_waker_may_wait_for_a_sync() {
-    explore("a_waker_may_wait_for_a_sync", 2, || {
-        let task = |client: &Client| {
-            let flag = Flag::new();
-            let waker = Waker::from(Arc::new(Syncs(client.clone(), flag.clone())));
-            let (asked, seat) = client.join(&waker);
-            flag.wait();
-            let answer = seat.poll(Waker::noop());
-            client.check(asked, answer.expect("it was woken"));
+    let task = |client: &Client| {
+        let flag = Flag::new();
+        let waker = Waker::from(Arc::new(Syncs(client.clone(), flag.clone())));
+        let (asked, seat) = client.join(&waker);
+        flag.wait();
+        let answer = seat.poll(Waker::noop());
+        client.check(asked, answer.expect("it was woken"));
+    };
+    for is_quick in [false, true] {
+        let site = Site {
+            is_quick,
+            ..Site::default()
         };
-        run(Site::default(), task, Client::wait);
-    });
+        let name = format!("a_waker_may_wait_for_a_sync, quick: {is_quick}");
+        explore(&name, 2, move || {
+            run(site, task, Client::wait);
+        });
+    }
 }

@@ -1,0 +1,188 @@
+//! How a leader serves others, and who leads next.
+//!
+//! A leader keeps the lead while it wakes those it has served, and then waits a little for them to
+//! come back. Where a flush takes nothing, as in file systems in memory, waking takes longer than
+//! the flush: whoever comes meanwhile would have to be woken as well, and soon nobody would find the
+//! file without a leader. There the lead is given up before anybody is woken, and whoever has led
+//! serves those who wait by then instead of calling the pool.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::round::Round;
+use super::{Commit, RUNS_WAKERS, State, lock};
+use crate::completion::Answer;
+use crate::fork;
+use crate::sync::{MutexGuard, Ordering, PoisonError};
+
+impl Commit {
+    /// The flush that this thread has led is over and settled.
+    pub(crate) fn over(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        // Who led is served too, and comes back if it is like the others.
+        state.expected = state.waiting() + 1;
+        self.leave(state);
+    }
+
+    /// Gives up the lead. If anybody waits, a thread of the pool takes it. Threads that wait for what
+    /// most likely takes nothing are served here; not tasks, because whoever calls this may hold
+    /// locks that a waker wants.
+    pub(super) fn leave<'c>(self: &'c Arc<Self>, mut state: MutexGuard<'c, State>) {
+        let round = match self.takes_nothing(&state) {
+            true => state.next.take_if(|round| round.is_of_threads()),
+            false => None,
+        };
+        if let Some(round) = round {
+            drop(state);
+            if !self.serve(round) {
+                return;
+            }
+            state = lock(&self.state);
+        }
+        if !state.ends_lead() {
+            drop(state);
+            self.pass_on();
+        }
+    }
+
+    /// Whether the next flush most likely takes no time at all.
+    fn takes_nothing(&self, state: &State) -> bool {
+        let [last, _] = state.lately.took();
+        last.is_some_and(|took| self.flush.is_short(took, usize::MAX)) && self.has_little()
+    }
+
+    /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the
+    /// pool.
+    pub(crate) fn lead(self: &Arc<Self>) {
+        while let Some(round) = self.next_round() {
+            let leads = self.serve(round);
+            // Another thread of the pool takes the rest, behind what it has to do.
+            if !leads || self.flush.is_wanted() && self.flush.delegate(self) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn pass_on(self: &Arc<Self>) {
+        if !self.flush.delegate(self) {
+            self.lead();
+        }
+    }
+
+    /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
+    /// leads any more.
+    fn next_round(&self) -> Option<Arc<Round>> {
+        let mut state = lock(&self.state);
+        let [last, _] = state.lately.took();
+        let gather = last.and_then(|took| self.flush.gathers_for(took));
+        let until = gather.map(|gather| Instant::now() + gather.at_most);
+        while let (Some(until), true) = (until, state.waiting() < state.expected) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = if gather.is_some_and(|gather| gather.sleeps) {
+                let waited = self.gathered.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                drop(state);
+                std::thread::yield_now();
+                lock(&self.state)
+            };
+        }
+        // Not waited for any more.
+        state.expected = 0;
+        match state.ends_lead() {
+            true => None,
+            false => state.next.take(),
+        }
+    }
+
+    /// Makes the flush of a round. False if this thread leads no longer.
+    pub(super) fn serve(self: &Arc<Self>, round: Arc<Round>) -> bool {
+        let takes_nothing = self.takes_nothing(&lock(&self.state));
+        let Some((data_only, kept)) = round.begin() else {
+            return true;
+        };
+        let (answer, took) = self.timed(data_only);
+        // Before anybody is told: who drops the file then may count on its being closed.
+        drop(kept);
+        let mut state = lock(&self.state);
+        let expected = round.waiting() + state.waiting();
+        state.expected = if expected > 1 { expected } else { 0 };
+        self.learn(&mut state, answer, took, expected);
+        let has_left = takes_nothing && state.ends_lead();
+        drop(state);
+        let (served, wakers) = round.tell(answer);
+        self.flush.count(served);
+        if has_left {
+            if self.wake_all(&round, wakers) {
+                lock(&self.state).spare = Some(round);
+            }
+            return false;
+        }
+        self.wake_and_lead(round, wakers)
+    }
+
+    /// Wakes those who wait for a round, and keeps the lead meanwhile. False if it is lost.
+    fn wake_and_lead(&self, round: Arc<Round>, wakers: Vec<Option<Waker>>) -> bool {
+        let mut state = lock(&self.state);
+        state.is_waking = wakers.iter().any(Option::is_some);
+        let taken = state.taken;
+        drop(state);
+        // Without a pool, a waker may make this thread lead while it leads already.
+        let before = RUNS_WAKERS.with(|runs| runs.replace(true));
+        let is_here = self.wake_all(&round, wakers);
+        RUNS_WAKERS.with(|runs| runs.set(before));
+        if !is_here {
+            return false;
+        }
+        let mut state = lock(&self.state);
+        state.spare = Some(round);
+        let leads = state.taken == taken;
+        // Else the flag is that of another leader.
+        state.is_waking &= !leads;
+        leads
+    }
+
+    /// Wakes those who wait for a round. False if a waker has come back in a forked child: who waits
+    /// is in the parent, and so may be the thread that had a lock.
+    fn wake_all(&self, round: &Round, mut wakers: Vec<Option<Waker>>) -> bool {
+        let forks = fork::generation();
+        for waker in wakers.drain(..).flatten() {
+            self.flush.wake(waker);
+        }
+        let is_here = fork::generation() == forks;
+        if is_here {
+            // The memory is used again with the round.
+            round.give_back(wakers);
+        }
+        is_here
+    }
+
+    /// Makes a flush, and tells how long that took.
+    pub(super) fn timed(&self, data_only: bool) -> (Answer, Duration) {
+        self.begins();
+        let begun = Instant::now();
+        let answer = self.checked(|| self.flush.flush(data_only));
+        (answer, begun.elapsed())
+    }
+
+    /// What is written from now on is for the next flush.
+    pub(super) fn begins(&self) {
+        self.unflushed.store(0, Ordering::Relaxed);
+    }
+
+    /// Learns from a flush when so many syncs have been served by it or wait; one, if all have left
+    /// meanwhile.
+    pub(super) fn learn(&self, state: &mut State, answer: Answer, took: Duration, syncs: usize) {
+        let asked = syncs.max(1);
+        let [last, _] = state.lately.took();
+        if last.is_none() && answer.errno().is_none() {
+            self.flush.was_first(took);
+        }
+        let is_short = self.flush.is_short(took, asked);
+        state.lately.learn(took, asked, is_short);
+    }
+}

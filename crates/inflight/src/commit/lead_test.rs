@@ -1,0 +1,204 @@
+//! Who serves whom where flushes take nothing, and where they do not.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
+use std::thread;
+
+use super::*;
+
+thread_local! {
+    /// What happens during the next flush of a round on this thread.
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A file whose flushes are counted, and a pool of which only the calls are.
+struct Counted {
+    takes_nothing: bool,
+    flushes: Arc<AtomicUsize>,
+    delegated: Arc<AtomicUsize>,
+}
+
+impl Flush for Counted {
+    fn alone(&self, _data_only: bool) -> Answer {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        Answer::moved(0)
+    }
+
+    fn flush(&self, data_only: bool) -> Answer {
+        if let Some(meanwhile) = MEANWHILE.take() {
+            meanwhile();
+        }
+        self.alone(data_only)
+    }
+
+    fn delegate(&self, _commit: &Arc<Commit>) -> bool {
+        self.delegated.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn gathers_for(&self, _took: Duration) -> Option<Gather> {
+        None
+    }
+
+    fn is_served(&self) -> bool {
+        false
+    }
+
+    fn is_little(&self, _bytes: u64) -> bool {
+        true
+    }
+
+    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
+        self.takes_nothing
+    }
+
+    fn usual(&self) -> Option<Duration> {
+        None
+    }
+
+    fn was_first(&self, _took: Duration) {}
+
+    fn count(&self, _served: usize) {}
+
+    fn wake(&self, waker: Waker) {
+        waker.wake();
+    }
+}
+
+/// An open file that nothing depends on.
+struct Nothing;
+
+impl Keep for Nothing {
+    fn keep(&self) -> Kept {
+        Arc::new(())
+    }
+}
+
+/// A file of which one flush is known, made by a thread of the pool.
+struct Site {
+    commit: Arc<Commit>,
+    flushes: Arc<AtomicUsize>,
+    delegated: Arc<AtomicUsize>,
+}
+
+impl Site {
+    fn new(takes_nothing: bool) -> Self {
+        let (flushes, delegated) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let file = Counted {
+            takes_nothing,
+            flushes: Arc::clone(&flushes),
+            delegated: Arc::clone(&delegated),
+        };
+        let commit = Arc::new(Commit::new(file, true));
+        let this = Self {
+            commit,
+            flushes,
+            delegated,
+        };
+        let seat = this.join(Waker::noop());
+        this.commit.lead();
+        assert_eq!(seat.answer(), Some(Answer::moved(0)));
+        assert_eq!(this.counts(), (1, 1), "the pool is called for a task");
+        this
+    }
+
+    fn join(&self, waker: &Waker) -> Seat {
+        self.commit.join(true, &Nothing, waker, None)
+    }
+
+    /// A thread that waits for whoever leads.
+    fn sleeper(&self) -> thread::JoinHandle<Answer> {
+        match self.commit.enter(true, &Nothing) {
+            Turn::Wait(seat) => thread::spawn(|| seat.wait()),
+            Turn::Lead => panic!("two lead"),
+        }
+    }
+
+    /// Flushes, and calls of the pool.
+    fn counts(&self) -> (usize, usize) {
+        let count = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
+        (count(&self.flushes), count(&self.delegated))
+    }
+
+    /// A thread leads, and `waits` is called before its flush is over.
+    fn led<R>(&self, waits: impl FnOnce() -> R) -> R {
+        let turn = self.commit.enter(true, &Nothing);
+        assert!(matches!(turn, Turn::Lead), "nobody else leads");
+        let waiting = waits();
+        assert_eq!(self.commit.alone(true), Answer::moved(0));
+        self.commit.over();
+        waiting
+    }
+
+    fn nobody_leads(&self) -> bool {
+        !lock(&self.commit.state).is_led
+    }
+}
+
+#[test]
+fn threads_that_wait_for_nothing_are_served_by_the_one_that_has_led() {
+    for (takes_nothing, counts) in [(true, (3, 1)), (false, (2, 2))] {
+        let site = Site::new(takes_nothing);
+        let sleeper = site.led(|| site.sleeper());
+        assert_eq!(site.counts(), counts, "takes nothing: {takes_nothing}");
+        if !takes_nothing {
+            site.commit.lead();
+        }
+        assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+        assert!(site.nobody_leads());
+    }
+}
+
+#[test]
+fn who_comes_while_others_are_served_is_left_to_the_pool() {
+    let site = Site::new(true);
+    let commit = Arc::clone(&site.commit);
+    let sleeper = site.led(|| {
+        let late = move || drop(commit.join(true, &Nothing, Waker::noop(), None));
+        MEANWHILE.set(Some(Box::new(late)));
+        site.sleeper()
+    });
+    assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+    assert_eq!(site.counts(), (3, 2), "one more round is served");
+    site.commit.lead();
+    assert_eq!(site.counts(), (4, 2));
+    assert!(site.nobody_leads());
+}
+
+#[test]
+fn tasks_that_wait_for_nothing_are_woken_by_the_pool() {
+    let site = Site::new(true);
+    let seat = site.led(|| site.join(Waker::noop()));
+    assert_eq!((site.counts(), seat.answer()), ((2, 2), None));
+    site.commit.lead();
+    assert_eq!(seat.answer(), Some(Answer::moved(0)));
+    assert!(site.nobody_leads());
+}
+
+/// Asks whether somebody leads while it wakes.
+struct Looks(Arc<Commit>, AtomicUsize);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        let is_led = lock(&self.0.state).is_led;
+        self.1.store(1 + usize::from(is_led), Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn nobody_leads_while_those_are_woken_who_waited_for_nothing() {
+    for (takes_nothing, looked) in [(true, 1), (false, 2)] {
+        let site = Site::new(takes_nothing);
+        let looks = Arc::new(Looks(Arc::clone(&site.commit), AtomicUsize::new(0)));
+        let seat = site.join(&Waker::from(Arc::clone(&looks)));
+        site.commit.lead();
+        assert_eq!(looks.1.load(Ordering::Relaxed), looked, "{takes_nothing}");
+        assert_eq!(seat.answer(), Some(Answer::moved(0)));
+        assert!(site.nobody_leads());
+    }
+}
