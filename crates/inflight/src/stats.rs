@@ -38,7 +38,7 @@ pub struct Stats {
     /// `Engine::serve_on_tokio`.
     pub lane_operations: u64,
     /// Operations that the backend has and has not completed, as of each thread's last entry, and
-    /// flushes that threads of the pool are making.
+    /// flushes that are being made for several syncs.
     pub in_flight: u64,
     /// Operations handed over again after an error that was not the caller's.
     pub retries: u64,
@@ -50,7 +50,7 @@ pub struct Stats {
     /// not heed; why is among the fallbacks.
     pub hints_unheard: u64,
     /// Flushes of files that were made for syncs that may share them, each by a plain system call
-    /// that is not among the others: by a thread of the pool mostly.
+    /// that is not among the others: by a thread of the pool, or by one of those that wait.
     pub flushes: u64,
     /// Syncs that were served by the flush of another (`docs/design/group-commit.md`).
     pub shared_syncs: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Counters {
     fallbacks: Mutex<Vec<Fallback>>,
 }
 
-/// The syncs that were served by flushes of the pool's threads.
+/// The syncs that were served by flushes which may be for several.
 #[derive(Debug, Default)]
 pub(crate) struct SyncTally {
     syncs: AtomicU64,

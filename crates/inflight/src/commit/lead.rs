@@ -1,17 +1,21 @@
 //! How a leader serves others, and who leads next.
 //!
-//! A leader keeps the lead while it wakes those it has served, and then waits a little for them to
-//! come back. Where a flush takes nothing, as in file systems in memory, waking takes longer than
-//! the flush: whoever comes meanwhile would have to be woken as well, and soon nobody would find the
-//! file without a leader. There the lead is given up before anybody is woken, and whoever has led
-//! serves those who wait by then instead of calling the pool.
+//! A leader that serves tasks keeps the lead while it wakes them, and then waits a little for them
+//! to come back. Threads come back by themselves: one that was served together with others waits
+//! for them where it asks next, and makes the flush for all, so that no thread of the pool has to
+//! be woken between them. So the lead of those is given up before anybody is woken.
+//!
+//! The same holds for whatever is flushed in no time, as in file systems in memory. There waking
+//! takes longer than the flush: whoever comes meanwhile would have to be woken as well, and soon
+//! nobody would find the file without a leader. And whoever has led serves threads that wait by
+//! then, instead of calling the pool.
 
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::round::Round;
-use super::{Commit, RUNS_WAKERS, State, lock};
+use super::{Commit, Keep, RUNS_WAKERS, State, Turn, lock};
 use crate::completion::Answer;
 use crate::fork;
 use crate::sync::{MutexGuard, Ordering, PoisonError};
@@ -25,9 +29,9 @@ impl Commit {
         self.leave(state);
     }
 
-    /// Gives up the lead. If anybody waits, a thread of the pool takes it. Threads that wait for what
-    /// most likely takes nothing are served here; not tasks, because whoever calls this may hold
-    /// locks that a waker wants.
+    /// Gives up the lead. If anybody waits, a thread of the pool takes it. Threads that wait for
+    /// what most likely takes nothing are served here; not tasks, because whoever calls this may
+    /// hold locks that a waker wants.
     pub(super) fn leave<'c>(self: &'c Arc<Self>, mut state: MutexGuard<'c, State>) {
         let round = match self.takes_nothing(&state) {
             true => state.next.take_if(|round| round.is_of_threads()),
@@ -70,10 +74,31 @@ impl Commit {
         }
     }
 
-    /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
-    /// leads any more.
-    fn next_round(&self) -> Option<Arc<Round>> {
+    /// As [`Commit::enter`], for a thread that waits for nothing else: if it was served together
+    /// with others the last time, it leads those who have come back by then, and has its answer.
+    pub(crate) fn enter_alone(self: &Arc<Self>, data_only: bool, file: &dyn Keep) -> Turn {
         let mut state = lock(&self.state);
+        if state.is_led || state.expected < 2 {
+            drop(state);
+            return self.enter(data_only, file);
+        }
+        state.is_led = true;
+        state.promised = None;
+        let seat = state.sit(self, data_only, file, None);
+        let mut state = self.gather(state);
+        // Tasks have come as well, and wakers are not run here.
+        let round = state.next.take_if(|round| round.is_of_threads());
+        drop(state);
+        match round {
+            None => self.pass_on(),
+            Some(round) if self.serve(Arc::clone(&round)) => self.leave(lock(&self.state)),
+            Some(_) => {}
+        }
+        Turn::Wait(seat)
+    }
+
+    /// Waits a little for those who can be expected to ask for the next flush too.
+    fn gather<'c>(&'c self, mut state: MutexGuard<'c, State>) -> MutexGuard<'c, State> {
         let [last, _] = state.lately.took();
         let gather = last.and_then(|took| self.flush.gathers_for(took));
         let until = gather.map(|gather| Instant::now() + gather.at_most);
@@ -93,6 +118,13 @@ impl Commit {
         }
         // Not waited for any more.
         state.expected = 0;
+        state
+    }
+
+    /// Closes the next round, once those are there who can be expected. When nobody waits, nobody
+    /// leads any more.
+    fn next_round(&self) -> Option<Arc<Round>> {
+        let mut state = self.gather(lock(&self.state));
         match state.ends_lead() {
             true => None,
             false => state.next.take(),
@@ -102,6 +134,7 @@ impl Commit {
     /// Makes the flush of a round. False if this thread leads no longer.
     pub(super) fn serve(self: &Arc<Self>, round: Arc<Round>) -> bool {
         let takes_nothing = self.takes_nothing(&lock(&self.state));
+        let are_threads = round.is_of_threads();
         let Some((data_only, kept)) = round.begin() else {
             return true;
         };
@@ -110,9 +143,11 @@ impl Commit {
         drop(kept);
         let mut state = lock(&self.state);
         let expected = round.waiting() + state.waiting();
-        state.expected = if expected > 1 { expected } else { 0 };
+        let come_back = expected > 1 && !takes_nothing;
+        state.expected = if come_back { expected } else { 0 };
         self.learn(&mut state, answer, took, expected);
-        let has_left = takes_nothing && state.ends_lead();
+        let has_left = (takes_nothing || are_threads) && state.waiting() == 0;
+        state.is_led = !has_left;
         drop(state);
         let (served, wakers) = round.tell(answer);
         self.flush.count(served);
@@ -131,11 +166,7 @@ impl Commit {
         state.is_waking = wakers.iter().any(Option::is_some);
         let taken = state.taken;
         drop(state);
-        // Without a pool, a waker may make this thread lead while it leads already.
-        let before = RUNS_WAKERS.with(|runs| runs.replace(true));
-        let is_here = self.wake_all(&round, wakers);
-        RUNS_WAKERS.with(|runs| runs.set(before));
-        if !is_here {
+        if !self.wake_all(&round, wakers) {
             return false;
         }
         let mut state = lock(&self.state);
@@ -146,13 +177,16 @@ impl Commit {
         leads
     }
 
-    /// Wakes those who wait for a round. False if a waker has come back in a forked child: who waits
-    /// is in the parent, and so may be the thread that had a lock.
+    /// Wakes those who wait for a round. False if a waker has come back in a forked child: who
+    /// waits is in the parent, and so may be the thread that had a lock.
     fn wake_all(&self, round: &Round, mut wakers: Vec<Option<Waker>>) -> bool {
         let forks = fork::generation();
+        // A waker may make this thread lead, and run wakers, while it does so already.
+        let before = RUNS_WAKERS.with(|runs| runs.replace(true));
         for waker in wakers.drain(..).flatten() {
             self.flush.wake(waker);
         }
+        RUNS_WAKERS.with(|runs| runs.set(before));
         let is_here = fork::generation() == forks;
         if is_here {
             // The memory is used again with the round.

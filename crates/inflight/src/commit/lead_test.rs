@@ -15,6 +15,7 @@ thread_local! {
 /// A file whose flushes are counted, and a pool of which only the calls are.
 struct Counted {
     takes_nothing: bool,
+    gathers: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -42,7 +43,11 @@ impl Flush for Counted {
     }
 
     fn gathers_for(&self, _took: Duration) -> Option<Gather> {
-        None
+        let at_most = *lock(&self.gathers);
+        (!at_most.is_zero()).then_some(Gather {
+            at_most,
+            sleeps: true,
+        })
     }
 
     fn is_served(&self) -> bool {
@@ -82,6 +87,7 @@ impl Keep for Nothing {
 /// A file of which one flush is known, made by a thread of the pool.
 struct Site {
     commit: Arc<Commit>,
+    gathers: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -89,14 +95,17 @@ struct Site {
 impl Site {
     fn new(takes_nothing: bool) -> Self {
         let (flushes, delegated) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let gathers = Arc::default();
         let file = Counted {
             takes_nothing,
+            gathers: Arc::clone(&gathers),
             flushes: Arc::clone(&flushes),
             delegated: Arc::clone(&delegated),
         };
         let commit = Arc::new(Commit::new(file, true));
         let this = Self {
             commit,
+            gathers,
             flushes,
             delegated,
         };
@@ -133,6 +142,18 @@ impl Site {
         assert_eq!(self.commit.alone(true), Answer::moved(0));
         self.commit.over();
         waiting
+    }
+
+    /// Two threads behind a third one, served together by the pool.
+    fn shares_once(&self) {
+        let before = self.counts();
+        let sleepers = self.led(|| [self.sleeper(), self.sleeper()]);
+        self.commit.lead();
+        for sleeper in sleepers {
+            assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+        }
+        assert_eq!(self.counts(), (before.0 + 2, before.1 + 1));
+        assert!(self.nobody_leads());
     }
 
     fn nobody_leads(&self) -> bool {
@@ -201,4 +222,69 @@ fn nobody_leads_while_those_are_woken_who_waited_for_nothing() {
         assert_eq!(seat.answer(), Some(Answer::moved(0)));
         assert!(site.nobody_leads());
     }
+}
+
+/// A thread that waits for nothing else asks for a flush.
+fn asks(commit: &Arc<Commit>) -> thread::JoinHandle<Answer> {
+    let commit = Arc::clone(commit);
+    thread::spawn(move || match commit.enter_alone(true, &Nothing) {
+        Turn::Wait(seat) => seat.wait(),
+        Turn::Lead => panic!("it waits for others first"),
+    })
+}
+
+#[test]
+fn threads_that_were_served_together_make_one_flush_for_both_without_the_pool() {
+    let site = Site::new(false);
+    site.shares_once();
+    let (flushes, delegated) = site.counts();
+    // Longer than anybody takes to come.
+    *lock(&site.gathers) = Duration::from_secs(60);
+    for round in 1..=3 {
+        let both = [asks(&site.commit), asks(&site.commit)];
+        for thread in both {
+            assert_eq!(thread.join().expect("no panic"), Answer::moved(0));
+        }
+        assert_eq!(site.counts(), (flushes + round, delegated));
+        assert!(site.nobody_leads());
+    }
+}
+
+#[test]
+fn one_that_waits_in_vain_for_others_makes_the_flush_and_waits_no_more() {
+    let site = Site::new(false);
+    site.shares_once();
+    let (flushes, delegated) = site.counts();
+    *lock(&site.gathers) = Duration::from_millis(1);
+    let alone = asks(&site.commit).join().expect("no panic");
+    assert_eq!(
+        (alone, site.counts()),
+        (Answer::moved(0), (flushes + 1, delegated))
+    );
+    site.led(|| ());
+    assert_eq!(site.counts(), (flushes + 2, delegated));
+    assert!(site.nobody_leads());
+}
+
+#[test]
+fn tasks_that_come_while_a_thread_gathers_are_left_to_the_pool_with_it() {
+    let site = Site::new(false);
+    site.shares_once();
+    let (flushes, delegated) = site.counts();
+    *lock(&site.gathers) = Duration::from_secs(60);
+    let thread = asks(&site.commit);
+    while site.nobody_leads() {
+        thread::yield_now();
+    }
+    let task = site.join(Waker::noop());
+    while site.counts().1 == delegated {
+        thread::yield_now();
+    }
+    assert_eq!(site.counts(), (flushes, delegated + 1));
+    // The pool would wait for them to come back.
+    *lock(&site.gathers) = Duration::ZERO;
+    site.commit.lead();
+    assert_eq!(task.answer(), Some(Answer::moved(0)));
+    assert_eq!(thread.join().expect("no panic"), Answer::moved(0));
+    assert_eq!(site.counts(), (flushes + 1, delegated + 1));
 }

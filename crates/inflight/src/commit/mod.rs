@@ -36,7 +36,7 @@ pub(crate) use round::{Kept, Seat};
 
 #[cfg(not(loom))]
 thread_local! {
-    /// Whether this thread leads and runs wakers.
+    /// Whether this thread runs wakers of those it has served.
     static RUNS_WAKERS: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -32,6 +32,8 @@ struct Site {
     fails: bool,
     /// It is known before that flushes take nothing.
     is_quick: bool,
+    /// Threads have been served together before.
+    is_shared: bool,
 }
 
 /// A disk, and what a thread of the pool has to do. Its own numbers are no primitives of `loom`:
@@ -109,7 +111,7 @@ impl Flush for Disk {
     }
 
     fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-        true
+        !self.0.site.is_shared
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -164,7 +166,7 @@ impl Client {
     /// A thread that waits.
     fn wait(&self) {
         let asked = self.asks();
-        let answer = match self.commit.enter(true, &Nothing) {
+        let answer = match self.commit.enter_alone(true, &Nothing) {
             Turn::Wait(seat) => seat.wait(),
             Turn::Lead => {
                 let answer = self.commit.alone(true);
@@ -252,11 +254,30 @@ impl Client {
     /// The first flush, before anybody else is there.
     fn flush_once(&self) {
         let (asked, seat) = self.join(Waker::noop());
+        self.serve_as_pool();
+        self.check(asked, seat.wait());
+    }
+
+    /// Two threads behind a third one, before anybody else is there.
+    fn share_once(&self) {
+        let enters = || self.commit.enter(true, &Nothing);
+        assert!(matches!(enters(), Turn::Lead));
+        let asked = self.asks();
+        let (Turn::Wait(one), Turn::Wait(other)) = (enters(), enters()) else {
+            panic!("two lead");
+        };
+        self.commit.over();
+        self.serve_as_pool();
+        self.check(asked, one.wait());
+        self.check(asked, other.wait());
+    }
+
+    /// What the thread of the pool has been given, if there is one.
+    fn serve_as_pool(&self) {
         let given = self.yard.given().leads.pop_front();
         if let Some(commit) = given {
             commit.lead();
         }
-        self.check(asked, seat.wait());
     }
 
     /// A future that is dropped.
@@ -301,6 +322,9 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     };
     if site.is_quick {
         client.flush_once();
+    }
+    if site.is_shared {
+        client.share_once();
     }
     let of_the_pool = Arc::clone(&yard);
     let pool = thread::spawn(move || {
@@ -479,6 +503,34 @@ fn who_has_led_serves_others_in_no_time() {
             };
             let pool = if has_no_thread { "no pool" } else { "a pool" };
             let name = format!("who_has_led_serves_others_in_no_time, {who}, {pool}");
+            explore(&name, 2, move || {
+                run(site, first, second);
+            });
+        }
+    }
+}
+
+/// A thread that was served together with others leads them the next time.
+///
+/// Fails if `enter_alone` serves without the lead (two flushes at a time). Nobody comes while it
+/// gathers here; see `commit/lead_test.rs` for that.
+#[test]
+fn threads_that_were_served_together_lead_each_other() {
+    type Does = fn(&Client);
+    let pairs: [(&str, Does, Does); 3] = [
+        ("threads", Client::wait, Client::wait),
+        ("a thread and a task", Client::wait, Client::wait_awake),
+        ("a thread and who leaves", Client::wait, Client::leave),
+    ];
+    for (who, first, second) in pairs {
+        for has_no_thread in [false, true] {
+            let site = Site {
+                is_shared: true,
+                has_no_thread,
+                ..Site::default()
+            };
+            let pool = if has_no_thread { "no pool" } else { "a pool" };
+            let name = format!("threads_that_were_served_together, {who}, {pool}");
             explore(&name, 2, move || {
                 run(site, first, second);
             });

@@ -28,7 +28,7 @@ pub(super) fn sync_alone(shared: &Shared, sync: SyncOf<'_>) -> Answer {
         file,
         data_only,
     } = sync;
-    if let Turn::Wait(seat) = commit.enter(data_only, file) {
+    if let Turn::Wait(seat) = commit.enter_alone(data_only, file) {
         return seat.wait();
     }
     shared.counters.plain_call();
