@@ -32,20 +32,16 @@ impl Commit {
     /// Gives up the lead. If anybody waits, a thread of the pool takes it. Threads that wait for
     /// what most likely takes nothing are served here; not tasks, because whoever calls this may
     /// hold locks that a waker wants.
-    pub(super) fn leave<'c>(self: &'c Arc<Self>, mut state: MutexGuard<'c, State>) {
+    pub(super) fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        if state.ends_lead() {
+            return;
+        }
         let round = match self.takes_nothing(&state) {
             true => state.next.take_if(|round| round.is_of_threads()),
             false => None,
         };
-        if let Some(round) = round {
-            drop(state);
-            if !self.serve(round) {
-                return;
-            }
-            state = lock(&self.state);
-        }
-        if !state.ends_lead() {
-            drop(state);
+        drop(state);
+        if round.is_none_or(|round| self.serve(round)) {
             self.pass_on();
         }
     }
@@ -79,8 +75,7 @@ impl Commit {
     pub(crate) fn enter_alone(self: &Arc<Self>, data_only: bool, file: &dyn Keep) -> Turn {
         let mut state = lock(&self.state);
         if state.is_led || state.expected < 2 {
-            drop(state);
-            return self.enter(data_only, file);
+            return self.turn(state, data_only, file);
         }
         state.is_led = true;
         state.promised = None;
@@ -89,10 +84,8 @@ impl Commit {
         // Tasks have come as well, and wakers are not run here.
         let round = state.next.take_if(|round| round.is_of_threads());
         drop(state);
-        match round {
-            None => self.pass_on(),
-            Some(round) if self.serve(Arc::clone(&round)) => self.leave(lock(&self.state)),
-            Some(_) => {}
+        if round.is_none_or(|round| self.serve(round)) {
+            self.leave(lock(&self.state));
         }
         Turn::Wait(seat)
     }
@@ -133,7 +126,6 @@ impl Commit {
 
     /// Makes the flush of a round. False if this thread leads no longer.
     pub(super) fn serve(self: &Arc<Self>, round: Arc<Round>) -> bool {
-        let takes_nothing = self.takes_nothing(&lock(&self.state));
         let are_threads = round.is_of_threads();
         let Some((data_only, kept)) = round.begin() else {
             return true;
@@ -141,37 +133,25 @@ impl Commit {
         let (answer, took) = self.timed(data_only);
         // Before anybody is told: who drops the file then may count on its being closed.
         drop(kept);
+        let took_nothing = self.flush.is_short(took, usize::MAX);
         let mut state = lock(&self.state);
         let expected = round.waiting() + state.waiting();
-        let come_back = expected > 1 && !takes_nothing;
+        let come_back = expected > 1 && !took_nothing;
         state.expected = if come_back { expected } else { 0 };
         self.learn(&mut state, answer, took, expected);
-        let has_left = (takes_nothing || are_threads) && state.waiting() == 0;
+        let has_left = (took_nothing || are_threads) && state.waiting() == 0;
         state.is_led = !has_left;
+        state.is_waking = !has_left && !are_threads;
+        let taken = state.taken;
         drop(state);
         let (served, wakers) = round.tell(answer);
         self.flush.count(served);
-        if has_left {
-            if self.wake_all(&round, wakers) {
-                lock(&self.state).spare = Some(round);
-            }
-            return false;
-        }
-        self.wake_and_lead(round, wakers)
-    }
-
-    /// Wakes those who wait for a round, and keeps the lead meanwhile. False if it is lost.
-    fn wake_and_lead(&self, round: Arc<Round>, wakers: Vec<Option<Waker>>) -> bool {
-        let mut state = lock(&self.state);
-        state.is_waking = wakers.iter().any(Option::is_some);
-        let taken = state.taken;
-        drop(state);
         if !self.wake_all(&round, wakers) {
             return false;
         }
         let mut state = lock(&self.state);
         state.spare = Some(round);
-        let leads = state.taken == taken;
+        let leads = !has_left && state.taken == taken;
         // Else the flag is that of another leader.
         state.is_waking &= !leads;
         leads

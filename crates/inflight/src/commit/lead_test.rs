@@ -75,15 +75,6 @@ impl Flush for Counted {
     }
 }
 
-/// An open file that nothing depends on.
-struct Nothing;
-
-impl Keep for Nothing {
-    fn keep(&self) -> Kept {
-        Arc::new(())
-    }
-}
-
 /// A file of which one flush is known, made by a thread of the pool.
 struct Site {
     commit: Arc<Commit>,
@@ -144,16 +135,19 @@ impl Site {
         waiting
     }
 
-    /// Two threads behind a third one, served together by the pool.
-    fn shares_once(&self) {
-        let before = self.counts();
-        let sleepers = self.led(|| [self.sleeper(), self.sleeper()]);
-        self.commit.lead();
+    /// One where the pool has served two threads together, and whoever leads next waits so long for
+    /// the other; with its counts.
+    fn shared(gathers: Duration) -> (Self, (usize, usize)) {
+        let this = Self::new(false);
+        let sleepers = this.led(|| [this.sleeper(), this.sleeper()]);
+        this.commit.lead();
         for sleeper in sleepers {
             assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
         }
-        assert_eq!(self.counts(), (before.0 + 2, before.1 + 1));
-        assert!(self.nobody_leads());
+        assert_eq!(this.counts(), (3, 2));
+        assert!(this.nobody_leads());
+        *lock(&this.gathers) = gathers;
+        (this, (3, 2))
     }
 
     fn nobody_leads(&self) -> bool {
@@ -235,11 +229,8 @@ fn asks(commit: &Arc<Commit>) -> thread::JoinHandle<Answer> {
 
 #[test]
 fn threads_that_were_served_together_make_one_flush_for_both_without_the_pool() {
-    let site = Site::new(false);
-    site.shares_once();
-    let (flushes, delegated) = site.counts();
     // Longer than anybody takes to come.
-    *lock(&site.gathers) = Duration::from_secs(60);
+    let (site, (flushes, delegated)) = Site::shared(Duration::from_secs(60));
     for round in 1..=3 {
         let both = [asks(&site.commit), asks(&site.commit)];
         for thread in both {
@@ -252,10 +243,7 @@ fn threads_that_were_served_together_make_one_flush_for_both_without_the_pool() 
 
 #[test]
 fn one_that_waits_in_vain_for_others_makes_the_flush_and_waits_no_more() {
-    let site = Site::new(false);
-    site.shares_once();
-    let (flushes, delegated) = site.counts();
-    *lock(&site.gathers) = Duration::from_millis(1);
+    let (site, (flushes, delegated)) = Site::shared(Duration::from_millis(1));
     let alone = asks(&site.commit).join().expect("no panic");
     assert_eq!(
         (alone, site.counts()),
@@ -268,10 +256,7 @@ fn one_that_waits_in_vain_for_others_makes_the_flush_and_waits_no_more() {
 
 #[test]
 fn tasks_that_come_while_a_thread_gathers_are_left_to_the_pool_with_it() {
-    let site = Site::new(false);
-    site.shares_once();
-    let (flushes, delegated) = site.counts();
-    *lock(&site.gathers) = Duration::from_secs(60);
+    let (site, (flushes, delegated)) = Site::shared(Duration::from_secs(60));
     let thread = asks(&site.commit);
     while site.nobody_leads() {
         thread::yield_now();

@@ -100,6 +100,17 @@ pub(crate) trait Keep {
     fn keep(&self) -> Kept;
 }
 
+/// An open file that nothing depends on.
+#[cfg(test)]
+pub(crate) struct Nothing;
+
+#[cfg(test)]
+impl Keep for Nothing {
+    fn keep(&self) -> Kept {
+        Arc::new(())
+    }
+}
+
 /// A run loop or a queue, as long as it lasts. A round of which all are its own may be left to it:
 /// before it sleeps it makes the flush, or has it made. Whoever else asks for a sync of the file
 /// does not count on that.
@@ -228,7 +239,16 @@ impl Commit {
 
     /// For a thread that can wait: whether it leads.
     pub(crate) fn enter(self: &Arc<Self>, data_only: bool, file: &dyn Keep) -> Turn {
-        let mut state = lock(&self.state);
+        self.turn(lock(&self.state), data_only, file)
+    }
+
+    /// As [`Commit::enter`].
+    fn turn(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        data_only: bool,
+        file: &dyn Keep,
+    ) -> Turn {
         if !state.is_led {
             state.is_led = true;
             // Those who were promised something wait for the next flush, as everybody does.

@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
 use super::mail_loom::{Flag, explore};
-use crate::commit::{Asker, Commit, Flush, Gather, HostId, Keep, Kept, Seat, Turn};
+use crate::commit::{Asker, Commit, Flush, Gather, HostId, Nothing, Seat, Turn};
 use crate::completion::{Answer, Refusal};
 
 /// What a model's disk and pool are like.
@@ -111,7 +111,7 @@ impl Flush for Disk {
     }
 
     fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-        !self.0.site.is_shared
+        self.0.site.is_quick
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -126,15 +126,6 @@ impl Flush for Disk {
 
     fn wake(&self, waker: Waker) {
         waker.wake();
-    }
-}
-
-/// An open file that nothing depends on.
-struct Nothing;
-
-impl Keep for Nothing {
-    fn keep(&self) -> Kept {
-        Arc::new(())
     }
 }
 
@@ -352,6 +343,25 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     yard.flushes.load(Ordering::Relaxed)
 }
 
+/// What a client does.
+type Does = fn(&Client);
+
+/// Runs each pair with a thread of the pool and without.
+fn explore_pairs(name: &str, site: Site, pairs: &[(&str, Does, Does)]) {
+    for &(who, first, second) in pairs {
+        for has_no_thread in [false, true] {
+            let site = Site {
+                has_no_thread,
+                ..site
+            };
+            let name = format!("{name}, {who}, without a pool: {has_no_thread}");
+            explore(&name, 2, move || {
+                run(site, first, second);
+            });
+        }
+    }
+}
+
 /// Threads that wait, of which each may come while the other's flush runs.
 ///
 /// Fails if `over` ends the lead although somebody waits, if `enter` does not see that somebody
@@ -429,22 +439,42 @@ fn a_host_that_has_promised_leads() {
 /// flushes at a time), or does not pass the lead on (deadlock).
 #[test]
 fn a_short_flush_is_made_at_once() {
-    explore("a_short_flush_is_made_at_once, beside a thread", 2, || {
-        run(Site::default(), Client::again_at_once, Client::wait);
-    });
-    explore("a_short_flush_is_made_at_once, beside a task", 2, || {
-        run(Site::default(), Client::again_at_once, Client::wait_awake);
-    });
-    explore("a_short_flush_is_made_at_once, beside a host", 2, || {
-        run(Site::default(), Client::again_at_once, |host| {
-            host.promise(true);
-        });
-    });
-    explore("a_short_flush_is_made_at_once, for who leaves", 2, || {
-        run(Site::default(), Client::again_at_once, |host| {
-            host.promise_and_leave();
-        });
-    });
+    let quick = Site {
+        is_quick: true,
+        ..Site::default()
+    };
+    explore(
+        "a_short_flush_is_made_at_once, beside a thread",
+        2,
+        move || {
+            run(quick, Client::again_at_once, Client::wait);
+        },
+    );
+    explore(
+        "a_short_flush_is_made_at_once, beside a task",
+        2,
+        move || {
+            run(quick, Client::again_at_once, Client::wait_awake);
+        },
+    );
+    explore(
+        "a_short_flush_is_made_at_once, beside a host",
+        2,
+        move || {
+            run(quick, Client::again_at_once, |host| {
+                host.promise(true);
+            });
+        },
+    );
+    explore(
+        "a_short_flush_is_made_at_once, for who leaves",
+        2,
+        move || {
+            run(quick, Client::again_at_once, |host| {
+                host.promise_and_leave();
+            });
+        },
+    );
 }
 
 /// Nobody else counts on a host that has promised to lead.
@@ -483,7 +513,10 @@ fn no_flush_follows_one_that_failed() {
 /// lead (two flushes at a time).
 #[test]
 fn who_has_led_serves_others_in_no_time() {
-    type Does = fn(&Client);
+    let site = Site {
+        is_quick: true,
+        ..Site::default()
+    };
     let pairs: [(&str, Does, Does); 4] = [
         ("threads", Client::wait, Client::wait),
         ("tasks", Client::wait_awake, Client::wait_awake),
@@ -494,20 +527,7 @@ fn who_has_led_serves_others_in_no_time() {
             Client::wait,
         ),
     ];
-    for (who, first, second) in pairs {
-        for has_no_thread in [false, true] {
-            let site = Site {
-                is_quick: true,
-                has_no_thread,
-                ..Site::default()
-            };
-            let pool = if has_no_thread { "no pool" } else { "a pool" };
-            let name = format!("who_has_led_serves_others_in_no_time, {who}, {pool}");
-            explore(&name, 2, move || {
-                run(site, first, second);
-            });
-        }
-    }
+    explore_pairs("who_has_led_serves_others_in_no_time", site, &pairs);
 }
 
 /// A thread that was served together with others leads them the next time.
@@ -516,26 +536,16 @@ fn who_has_led_serves_others_in_no_time() {
 /// gathers here; see `commit/lead_test.rs` for that.
 #[test]
 fn threads_that_were_served_together_lead_each_other() {
-    type Does = fn(&Client);
+    let site = Site {
+        is_shared: true,
+        ..Site::default()
+    };
     let pairs: [(&str, Does, Does); 3] = [
         ("threads", Client::wait, Client::wait),
         ("a thread and a task", Client::wait, Client::wait_awake),
         ("a thread and who leaves", Client::wait, Client::leave),
     ];
-    for (who, first, second) in pairs {
-        for has_no_thread in [false, true] {
-            let site = Site {
-                is_shared: true,
-                has_no_thread,
-                ..Site::default()
-            };
-            let pool = if has_no_thread { "no pool" } else { "a pool" };
-            let name = format!("threads_that_were_served_together, {who}, {pool}");
-            explore(&name, 2, move || {
-                run(site, first, second);
-            });
-        }
-    }
+    explore_pairs("threads_that_were_served_together", site, &pairs);
 }
 
 /// A waker waits for a sync of the file whose leader runs it, while others do.
