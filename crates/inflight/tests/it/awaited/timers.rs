@@ -41,12 +41,15 @@ fn a_late_operation_can_be_left_behind() {
             .timeout(SOON)
             .await
             .expect_err("the gate is closed");
+        // What no thread has taken when it is left would be taken back.
+        in_flight(engine, 1).await;
         drop(dropped);
-        let error: std::io::Error = write(1)
+        let late = write(1)
             .deadline(Instant::now() + SOON)
             .await
-            .expect_err("the gate is closed")
-            .into();
+            .expect_err("the gate is closed");
+        in_flight(engine, 2).await;
+        let error: std::io::Error = late.into();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert_eq!(pool.available(), 0, "the memory is the device's");
         gate.open();
@@ -66,7 +69,10 @@ fn a_late_batch_can_be_awaited_after_all_or_left_behind() {
         };
         let late = batch().timeout(SOON).await.expect_err("the gate is closed");
         let left = batch().into_future().deadline(Instant::now() + SOON).await;
-        drop(left.expect_err("the gate is closed"));
+        let left = left.expect_err("the gate is closed");
+        // As above.
+        in_flight(engine, 6).await;
+        drop(left);
         assert_eq!(pool.available(), 0, "the memory is the device's");
         gate.open();
         for (result, _buf) in late.await {
