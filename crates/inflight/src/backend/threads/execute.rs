@@ -47,17 +47,43 @@ pub(crate) unsafe fn execute(op: &Op) -> i32 {
 /// As for [`execute`].
 #[inline(always)]
 pub(crate) unsafe fn execute_request(request: &Request) -> Answer {
+    let span = match request.op {
+        Op::ReadAt { span, wishes, .. } | Op::WriteAt { span, wishes, .. } if wishes.is_none() => {
+            span
+        }
+        // SAFETY: passed on from the caller.
+        _ => return unsafe { execute_other(request) },
+    };
+    // SAFETY: as above.
+    let result = unsafe { execute(&request.op) };
+    match usize::try_from(result) {
+        Ok(moved) if moved == span.len || stops(request, moved) => Answer::moved(moved),
+        // SAFETY: passed on from the caller.
+        _ => unsafe { go_on(request, result) }.0,
+    }
+}
+
+/// Whether nothing more is to be moved after so many bytes, though more may have been asked for.
+#[inline]
+fn stops(request: &Request, moved: usize) -> bool {
+    moved < to_usize(TRANSFER_MAX_BYTES) && !request.whole
+}
+
+/// As [`execute_request`], for what has a wish or no single buffer.
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[inline(never)]
+unsafe fn execute_other(request: &Request) -> Answer {
     // SAFETY: passed on from the caller.
     let result = unsafe { execute(&request.op) };
     if !request.op.wishes().is_none() {
         // SAFETY: passed on from the caller.
         return unsafe { see_wishes_through(request, result) };
     }
-    let asked = request.op.span().map_or(0, |span| span.len);
     match usize::try_from(result) {
-        Ok(moved) if moved == asked || (moved < to_usize(TRANSFER_MAX_BYTES) && !request.whole) => {
-            Answer::moved(moved)
-        }
+        Ok(moved) if stops(request, moved) => Answer::moved(moved),
         // SAFETY: passed on from the caller.
         _ => unsafe { go_on(request, result) }.0,
     }
@@ -304,23 +330,21 @@ fn last_errno() -> i32 {
     failed.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The system call itself.
+/// The system call itself. What nearly all are is asked for first: a table of all kinds in each
+/// place where calls are made costs more than these take.
 ///
 /// # Safety
 ///
 /// As for [`execute`].
 #[inline(always)]
 unsafe fn call(op: &Op) -> Said {
-    if !op.wishes().is_none() {
-        // SAFETY: passed on from the caller.
-        return unsafe { wished(op) };
-    }
     match *op {
-        Op::Nop => Ok(0),
+        // SAFETY: passed on from the caller.
+        _ if !op.wishes().is_none() => unsafe { other_call(op) },
         Op::ReadAt {
             fd, span, offset, ..
         } => {
-            // SAFETY: passed on from the caller.
+            // SAFETY: as above.
             unsafe { read_at(fd, span, offset) }
         }
         Op::WriteAt {
@@ -329,17 +353,28 @@ unsafe fn call(op: &Op) -> Said {
             // SAFETY: as above.
             unsafe { write_at(fd, span, offset) }
         }
-        Op::ReadVectoredAt {
-            fd, iovecs, offset, ..
-        } => {
+        // SAFETY: as above.
+        _ => unsafe { other_call(op) },
+    }
+}
+
+/// As [`call`], of any other kind.
+///
+/// # Safety
+///
+/// As for [`execute`].
+#[inline(never)]
+unsafe fn other_call(op: &Op) -> Said {
+    match *op {
+        Op::Nop => Ok(0),
+        // SAFETY: passed on from the caller.
+        _ if !op.wishes().is_none() => unsafe { wished(op) },
+        Op::ReadAt { .. }
+        | Op::WriteAt { .. }
+        | Op::ReadVectoredAt { .. }
+        | Op::WriteVectoredAt { .. } => {
             // SAFETY: as above.
-            unsafe { read_list(fd, iovecs, offset, ReadWriteFlags::empty()) }
-        }
-        Op::WriteVectoredAt {
-            fd, iovecs, offset, ..
-        } => {
-            // SAFETY: as above.
-            unsafe { write_list(fd, iovecs, offset, ReadWriteFlags::empty()) }
+            unsafe { with_flags(op, ReadWriteFlags::empty()) }
         }
         Op::Sync { fd, data_only } => {
             // SAFETY: the caller vouches for the descriptor.
