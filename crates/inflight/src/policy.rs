@@ -178,6 +178,14 @@ impl Warmth {
         }
     }
 
+    /// Whether another hit shows nothing that is not known.
+    #[inline]
+    fn expects_hits(&self) -> bool {
+        self.streak.load(Ordering::Relaxed) == WARM_MAX
+            && self.nowait.load(Ordering::Relaxed) == TAKEN
+            && self.wary.load(Ordering::Relaxed) == 0
+    }
+
     /// Learns from a transfer. Threads may learn at the same time; a lost update does no harm.
     #[inline]
     fn note(&self, seen: Seen) -> Noted {
@@ -354,8 +362,15 @@ impl Learned {
     }
 
     /// Learns from a transfer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
+        if is_write || seen != Seen::Hit || !self.reads.expects_hits() {
+            self.learn(facts, is_write, seen);
+        }
+    }
+
+    #[inline(never)]
+    fn learn(&self, facts: Facts, is_write: bool, seen: Seen) {
         if let (Seen::Started { is_asynchronous }, Some(device)) = (seen, &self.device) {
             return device.was_submitted(is_write, is_asynchronous);
         }

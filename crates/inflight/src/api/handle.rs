@@ -201,6 +201,7 @@ impl Handle {
     }
 
     /// Learns how a transfer was served.
+    #[inline]
     pub(super) fn note(&self, is_write: bool, seen: Seen) {
         self.learned.note(self.facts, is_write, seen);
     }

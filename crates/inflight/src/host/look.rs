@@ -110,7 +110,7 @@ pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request
     Some(seen == Seen::Refused)
 }
 
-#[inline]
+#[inline(always)]
 fn try_now(request: &Request) -> (Option<Seen>, Look) {
     if request.op.has_long_list() {
         // It would be short, whatever the page cache has, and say nothing of the file.

@@ -156,7 +156,7 @@ fn what_was_preempted_says_nothing_of_the_file() {
 #[test]
 fn what_hits_mostly_has_to_hit_longer_to_be_taken_for_warm() {
     let (warm, miss) = ((Seen::Hit, 64), (Seen::Miss, 1));
-    let cases: [(&[(Seen, usize)], Road); 11] = [
+    let cases: [(&[(Seen, usize)], Road); 13] = [
         (&[warm], Road::Warm),
         // As is the end of a file.
         (&[warm, (Seen::Short, 1), (Seen::Hit, 63)], Road::CacheFirst),
@@ -175,7 +175,13 @@ fn what_hits_mostly_has_to_hit_longer_to_be_taken_for_warm() {
             &[warm, miss, (Seen::Hit, 8), miss, miss, (Seen::Hit, 4096)],
             Road::Warm,
         ),
-        // It is forgotten after a while, also by samples that were fast.
+        // It is forgotten after a while, and what comes then is learned from as before.
+        (
+            &[warm, miss, (Seen::Hit, 9000), miss, (Seen::Hit, 512)],
+            Road::Warm,
+        ),
+        (&[(Seen::Hit, 9000), (Seen::Miss, 32)], Road::Cold),
+        // Also by samples that were fast.
         (
             &[
                 warm,
