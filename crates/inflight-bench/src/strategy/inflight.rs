@@ -293,7 +293,7 @@ impl<B: Block + IoBufMut> Perform for Alone<'_, B> {
         Some(asks_for_calls(&self.means.engine))
     }
 
-    #[inline]
+    #[inline(always)]
     fn perform(&mut self, step: &Step) -> i32 {
         let file = &self.means.files[step.file_index()];
         if step.kind == Kind::Sync {
