@@ -207,6 +207,11 @@ macro_rules! wishes {
             /// Does not leave in the page cache what this transfer brings there
             /// (`RWF_DONTCACHE`, from Linux 6.14 on). What has been there before stays.
             ///
+            /// It saves memory, not time: large reads take 1.3 to 1.6 times as long, and direct
+            /// ones are faster. A write begins to write back at once. On xfs its pages go then; on
+            /// ext4 they stay (`folio_end_dropbehind` in the kernel's mm/filemap.c drops none in
+            /// an interrupt; seen on 6.18), which nothing tells of.
+            ///
             /// This is a hint. A file system that refuses it carries the transfer out as any
             /// other; [`crate::Stats::hints_unheard`] counts that. Direct transfers do so anyway.
             pub fn dont_cache(mut self) -> Self {
