@@ -369,6 +369,7 @@ impl Learned {
         }
     }
 
+    /// As [`Learned::note`], from one that may show something new.
     #[inline(never)]
     fn learn(&self, facts: Facts, is_write: bool, seen: Seen) {
         if let (Seen::Started { is_asynchronous }, Some(device)) = (seen, &self.device) {
