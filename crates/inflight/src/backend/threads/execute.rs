@@ -330,8 +330,8 @@ fn last_errno() -> i32 {
     failed.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// The system call itself. Reads and writes of one buffer are asked for first: a table of all kinds,
-/// wherever a call is made, is a sixth of a read's instructions (`docs/design/hot-path.md`).
+/// The system call itself. Reads and writes of one buffer are asked for first: a table of all
+/// kinds, wherever a call is made, is a sixth of a read's instructions (`docs/design/hot-path.md`).
 ///
 /// # Safety
 ///
