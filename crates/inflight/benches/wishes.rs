@@ -1,7 +1,7 @@
 //! What the wishes of a single transfer cost and bring, and what a range costs that is not aligned.
 //!
-//! `cargo bench -p inflight --bench wishes FILE [CASE]..`, whose file is made anew, 256 MiB
-//! long. Each way of a case is timed in turn; a line has its median, the ratio to the
+//! `cargo bench -p inflight --bench wishes DIRECTORY [CASE]..` makes a file of 256 MiB there, which
+//! goes in the end. Each way of a case is timed in turn; a line has its median, the ratio to the
 //! first way of the case with the range that holds the middle half, its processor time, and what it
 //! leaves of the file in the page cache. Nothing is asserted: the figures go to
 //! `docs/design/wishes.md` and `docs/design/any-range.md`.
@@ -11,13 +11,14 @@ use std::env;
 use std::fs::{self, File as StdFile};
 use std::hint::black_box;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inflight::fs::{AnyRange, Direct, File, OpenOptions, ReadAt, WriteAt};
 use inflight::{AlignedBuf, Engine, Operation, Queue};
 use rustix::fs::{Advice, fadvise, fdatasync};
 use rustix::time::{ClockId, clock_gettime};
+use tempfile::NamedTempFile;
 
 const ROUNDS: usize = 15;
 const FILE_BYTES: u64 = 256 << 20;
@@ -36,17 +37,19 @@ type Ask<'f, O> = fn(&'f File, AlignedBuf, u64) -> O;
 
 /// What all ways work with.
 struct Means {
-    path: PathBuf,
+    named: NamedTempFile,
     engine: Engine,
     random: u64,
 }
 
 impl Means {
-    fn new(path: &Path) -> Self {
+    fn new(directory: &Path) -> Self {
+        let named = NamedTempFile::new_in(directory).unwrap();
         // No holes: those are read as no device is.
-        fs::write(path, vec![0xa5; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
+        let bytes = vec![0xa5; usize::try_from(FILE_BYTES).unwrap()];
+        fs::write(&named, bytes).unwrap();
         Self {
-            path: path.to_owned(),
+            named,
             engine: Engine::new().unwrap(),
             random: 0x9e37_79b9_7f4a_7c15,
         }
@@ -55,7 +58,7 @@ impl Means {
     fn open(&self, direct: Direct, any_range: AnyRange) -> File {
         let options = OpenOptions::new().read(true).write(true);
         let options = options.direct(direct).any_range(any_range);
-        options.engine(&self.engine).open(&self.path).unwrap()
+        options.engine(&self.engine).open(&self.named).unwrap()
     }
 
     fn cached(&self) -> File {
@@ -76,7 +79,7 @@ impl Means {
 
     /// Takes the file out of the page cache.
     fn evict(&self) {
-        let file = StdFile::open(&self.path).unwrap();
+        let file = StdFile::open(&self.named).unwrap();
         fdatasync(&file).unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
     }
@@ -307,7 +310,7 @@ fn cpu_time() -> Duration {
 
 fn round(means: &mut Means, is_cached: bool, way: Way) -> Round {
     match is_cached {
-        true => drop(fs::read(&means.path).unwrap()),
+        true => drop(fs::read(&means.named).unwrap()),
         false => means.evict(),
     }
     let (begun, cpu) = (Instant::now(), cpu_time());
@@ -352,11 +355,11 @@ fn compare(means: &mut Means, case: &Case) {
 fn main() {
     // Cargo adds an argument of its own.
     let mut arguments = env::args().skip(1).filter(|one| !one.starts_with("--"));
-    let Some(path) = arguments.next() else {
-        return println!("skipped: say which file: cargo bench -p inflight --bench wishes FILE");
+    let Some(directory) = arguments.next() else {
+        return println!("skipped: say where: cargo bench -p inflight --bench wishes DIRECTORY");
     };
     let wanted: Vec<String> = arguments.collect();
-    let mut means = Means::new(Path::new(&path));
+    let mut means = Means::new(Path::new(&directory));
     for case in &CASES {
         if wanted.is_empty() || wanted.iter().any(|one| one == case.name) {
             compare(&mut means, case);
