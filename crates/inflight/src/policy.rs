@@ -39,7 +39,7 @@ pub(crate) use calls::{Calls, LATE};
 pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
-pub(crate) use flush::{can_sleep, gather_for, is_little, is_short_flush};
+pub(crate) use flush::{NOTHING_MAX, can_sleep, gather_for, is_little, is_short_flush};
 pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
 pub(crate) use samples::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};

@@ -122,6 +122,10 @@ impl Flush for Disk {
         None
     }
 
+    fn looks_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_served(&self) -> bool {
         self.is_served
     }

@@ -7,15 +7,17 @@
 //!
 //! The same holds for whatever is flushed in no time, as in file systems in memory. There waking
 //! takes longer than the flush: whoever comes meanwhile would have to be woken as well, and soon
-//! nobody would find the file without a leader. And whoever has led serves threads that wait by
-//! then, instead of calling the pool.
+//! nobody would find the file without a leader. So a task that asks meanwhile looks for the end of
+//! that flush before it waits. And whoever has led serves threads that wait by then, instead of
+//! calling the pool.
 
+use std::hint;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::round::Round;
-use super::{Commit, Keep, RUNS_WAKERS, State, Turn, lock};
+use super::{Asker, Commit, Keep, RUNS_WAKERS, State, Turn, lock};
 use crate::completion::Answer;
 use crate::fork;
 use crate::sync::{MutexGuard, Ordering, PoisonError};
@@ -43,6 +45,30 @@ impl Commit {
         drop(state);
         if round.is_none_or(|round| self.serve(round)) {
             self.pass_on();
+        }
+    }
+
+    /// The state, where a task makes its flush at once: nobody else makes one or waits for one. If
+    /// it is only that one is being made that takes nothing, it looks for the end of that one: a
+    /// task that waited for it would have to be woken, and to be waited for by the next ones.
+    pub(super) fn free_for(&self, asker: Asker) -> Option<MutexGuard<'_, State>> {
+        let mut begun = None;
+        loop {
+            let state = lock(&self.state);
+            if !self.is_short(&state, asker) || state.waiting() > 0 {
+                return None;
+            }
+            if !state.is_led {
+                return Some(state);
+            }
+            if !self.takes_nothing(&state)
+                || begun.get_or_insert_with(Instant::now).elapsed() >= self.flush.looks_for()
+            {
+                return None;
+            }
+            drop(state);
+            // Who makes it wants the lock too.
+            (0..4).for_each(|_| hint::spin_loop());
         }
     }
 

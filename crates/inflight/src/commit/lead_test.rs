@@ -1,21 +1,25 @@
 //! Who serves whom where flushes take nothing, and where they do not.
 
 use std::cell::RefCell;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::task::Wake;
 use std::thread;
 
 use super::*;
 
 thread_local! {
-    /// What happens during the next flush of a round on this thread.
+    /// What happens during the next flush on this thread.
     static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
 /// A file whose flushes are counted, and a pool of which only the calls are.
 struct Counted {
-    takes_nothing: bool,
+    /// A flush is short where no more ask for one at a time, and nothing where any number may.
+    short_for: usize,
     gathers: Arc<Mutex<Duration>>,
+    /// For how many seconds a task looks, and how often it has asked.
+    looks: Arc<AtomicU64>,
+    looked: Arc<AtomicUsize>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -50,6 +54,11 @@ impl Flush for Counted {
         })
     }
 
+    fn looks_for(&self) -> Duration {
+        self.looked.fetch_add(1, Ordering::Relaxed);
+        Duration::from_secs(self.looks.load(Ordering::Relaxed))
+    }
+
     fn is_served(&self) -> bool {
         false
     }
@@ -58,8 +67,8 @@ impl Flush for Counted {
         true
     }
 
-    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-        self.takes_nothing
+    fn is_short(&self, _took: Duration, syncs: usize) -> bool {
+        syncs <= self.short_for
     }
 
     fn usual(&self) -> Option<Duration> {
@@ -79,17 +88,27 @@ impl Flush for Counted {
 struct Site {
     commit: Arc<Commit>,
     gathers: Arc<Mutex<Duration>>,
+    /// For how many seconds a task looks, and how often it has asked.
+    looks: Arc<AtomicU64>,
+    looked: Arc<AtomicUsize>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
 
 impl Site {
     fn new(takes_nothing: bool) -> Self {
+        Self::short_for(if takes_nothing { usize::MAX } else { 0 })
+    }
+
+    fn short_for(short_for: usize) -> Self {
         let (flushes, delegated) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let gathers = Arc::default();
+        let (gathers, looks) = (Arc::default(), Arc::default());
+        let looked = Arc::default();
         let file = Counted {
-            takes_nothing,
+            short_for,
             gathers: Arc::clone(&gathers),
+            looks: Arc::clone(&looks),
+            looked: Arc::clone(&looked),
             flushes: Arc::clone(&flushes),
             delegated: Arc::clone(&delegated),
         };
@@ -97,6 +116,8 @@ impl Site {
         let this = Self {
             commit,
             gathers,
+            looks,
+            looked,
             flushes,
             delegated,
         };
@@ -272,4 +293,68 @@ fn tasks_that_come_while_a_thread_gathers_are_left_to_the_pool_with_it() {
     assert_eq!(task.answer(), Some(Answer::moved(0)));
     assert_eq!(thread.join().expect("no panic"), Answer::moved(0));
     assert_eq!(site.counts(), (flushes + 1, delegated + 1));
+}
+
+/// What a task in a poll is told.
+fn at_once(commit: &Arc<Commit>) -> Option<Answer> {
+    let task = Asker {
+        may_wait: true,
+        is_host: false,
+    };
+    commit.at_once(true, task).map(|(answer, _)| answer)
+}
+
+/// After so many short ones, flushes are made where they are asked for.
+const SHORT: usize = 32;
+
+fn after_short_ones(short_for: usize) -> Site {
+    let site = Site::short_for(short_for);
+    for _ in 1..SHORT {
+        drop(site.join(Waker::noop()));
+        site.commit.lead();
+    }
+    site
+}
+
+#[test]
+fn a_task_that_finds_a_flush_of_nothing_looks_for_its_end() {
+    // One that looks for ever, and one that does not at all.
+    for (looks, answer) in [(u64::MAX, Some(Answer::moved(0))), (0, None)] {
+        let site = after_short_ones(usize::MAX);
+        let (commit, beside) = (Arc::clone(&site.commit), Arc::new(Mutex::new(None)));
+        let (looked, other) = (Arc::clone(&site.looked), Arc::clone(&beside));
+        site.looks.store(looks, Ordering::Relaxed);
+        MEANWHILE.set(Some(Box::new(move || {
+            let task = thread::spawn(move || at_once(&commit));
+            // The flush is not over before the task has found it.
+            while looked.load(Ordering::Relaxed) == 0 && !task.is_finished() {
+                thread::yield_now();
+            }
+            *lock(&other) = Some(task);
+        })));
+        assert_eq!(at_once(&site.commit), Some(Answer::moved(0)));
+        let task = lock(&beside).take().expect("it was started");
+        assert_eq!(task.join().expect("no panic"), answer);
+        let flushes = SHORT + 1 + usize::from(answer.is_some());
+        assert_eq!(site.counts(), (flushes, SHORT), "the pool is not called");
+        assert!(site.nobody_leads());
+    }
+}
+
+#[test]
+fn a_task_looks_for_no_flush_that_takes_time_or_that_others_wait_for() {
+    for (short_for, waits, looked) in [(usize::MAX, false, 1), (usize::MAX, true, 0), (1, false, 0)]
+    {
+        let site = after_short_ones(short_for);
+        let commit = Arc::clone(&site.commit);
+        MEANWHILE.set(Some(Box::new(move || {
+            if waits {
+                drop(commit.join(true, &Nothing, Waker::noop(), None));
+            }
+            assert_eq!(at_once(&commit), None);
+        })));
+        assert_eq!(at_once(&site.commit), Some(Answer::moved(0)));
+        let counted = site.looked.load(Ordering::Relaxed);
+        assert_eq!(counted, looked, "{short_for}, {waits}");
+    }
 }

@@ -70,6 +70,10 @@ pub(crate) trait Flush: Send + Sync {
     /// How long to wait for those who were here the last time, when that flush has taken so long.
     fn gathers_for(&self, took: Duration) -> Option<Gather>;
 
+    /// For how long a task looks for the end of a flush that most likely takes nothing, before it
+    /// waits for it.
+    fn looks_for(&self) -> Duration;
+
     /// Whether who flushes waits for another program or machine, which may need this very thread.
     fn is_served(&self) -> bool;
 
@@ -281,11 +285,7 @@ impl Commit {
         data_only: bool,
         asker: Asker,
     ) -> Option<(Answer, Duration)> {
-        let mut state = lock(&self.state);
-        let is_alone = !state.is_led && state.waiting() == 0;
-        if !is_alone || !self.is_short(&state, asker) {
-            return None;
-        }
+        let mut state = self.free_for(asker)?;
         state.is_led = true;
         // Nobody counts on it any more.
         state.promised = None;

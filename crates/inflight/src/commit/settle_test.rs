@@ -26,6 +26,10 @@ impl Flush for Unflushed {
         None
     }
 
+    fn looks_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_served(&self) -> bool {
         false
     }

@@ -20,7 +20,7 @@ use crate::commit::{Commit, Flush, Gather};
 use crate::completion::Answer;
 use crate::foreign::contain;
 use crate::op::{Op, Request};
-use crate::policy::{Device, can_sleep, gather_for, is_little, is_short_flush};
+use crate::policy::{Device, NOTHING_MAX, can_sleep, gather_for, is_little, is_short_flush};
 use crate::stats::SyncTally;
 
 /// An open file. Whoever flushes it keeps its descriptor open.
@@ -98,6 +98,10 @@ impl Flush for Disk {
             at_most,
             sleeps: can_sleep(at_most),
         })
+    }
+
+    fn looks_for(&self) -> Duration {
+        NOTHING_MAX
     }
 
     fn is_served(&self) -> bool {

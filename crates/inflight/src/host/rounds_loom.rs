@@ -102,6 +102,10 @@ impl Flush for Disk {
         None
     }
 
+    fn looks_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn is_served(&self) -> bool {
         false
     }

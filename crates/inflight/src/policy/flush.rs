@@ -33,7 +33,8 @@ pub(crate) fn is_short_flush(took: Duration, syncs: usize) -> bool {
     took <= NOTHING_MAX || took.saturating_mul(syncs) <= SHORT_MAX
 }
 
-const NOTHING_MAX: Duration = Duration::from_micros(5);
+/// What takes longer has waited for something.
+pub(crate) const NOTHING_MAX: Duration = Duration::from_micros(5);
 
 /// Whether a file has so few bytes that its first flush takes as long as that of another one: a
 /// drive writes so many in a millisecond.
