@@ -36,9 +36,10 @@ pub(crate) struct Flags {
     threshold: f64,
 
     /// A limit for the newer records: [strategy=S,depth=N,..:]FIGURE<VALUE, or <=, >, >=. FIGURE is
-    /// p50, p90, p99, p99.9, p99.99, max, iops, bandwidth, cpu, calls, disk or errors. Without a
-    /// selector it is for every row that was measured; one that does not count breaks it, unless
-    /// it is of disk or errors.
+    /// p50, p90, p99, p99.9, p99.99, max, iops, bandwidth, cpu, calls, disk, errors or regret (the
+    /// bad end of its interval). Without a selector it is for every row that was measured; one that
+    /// does not count breaks it, unless it is of disk or errors. A regret is for the library's
+    /// blocking calls where no strategy is named.
     #[arg(long, value_name = "LIMIT", value_parser = Limit::parse)]
     assert: Vec<Limit>,
 

@@ -3,14 +3,18 @@
 //! A figure that is not known does not keep its limit: what can not be shown must not pass. Nor
 //! does a cell that was measured and does not count, unless what is asked is what tells so: its
 //! errors, and the share of the disk.
+//!
+//! The limit of a regret is for the library: its bad end has to keep it, as that is how far behind
+//! it may be. Without a strategy it is for the blocking calls, as the verdict has it.
 
 use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, iops};
 use crate::figures::{mib_per_second, percentile, wrong};
 use crate::open;
 use crate::ranking::Ranking;
-use crate::record::{Cell, ProfileSummary, Record};
-use crate::strategy::is_judged;
-use crate::units::{count, nanos, percent};
+use crate::record::{Cell, Record};
+use crate::regret::{blocking_and_others, of_cell, of_profile};
+use crate::strategy::{is_blocking, is_judged};
+use crate::units::{count, nanos, percent, signed_percent};
 
 /// One limit.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,10 +99,11 @@ enum Metric {
     Cpu,
     Calls,
     Disk,
+    Regret,
     Errors,
 }
 
-const METRICS: [(&str, Metric); 12] = [
+const METRICS: [(&str, Metric); 13] = [
     ("p50", Metric::Latency(0.5)),
     ("p90", Metric::Latency(0.9)),
     ("p99", Metric::Latency(0.99)),
@@ -110,6 +115,7 @@ const METRICS: [(&str, Metric); 12] = [
     ("cpu", Metric::Cpu),
     ("calls", Metric::Calls),
     ("disk", Metric::Disk),
+    ("regret", Metric::Regret),
     ("errors", Metric::Errors),
 ];
 
@@ -133,7 +139,7 @@ impl Metric {
             Self::Latency(_) | Self::Max | Self::Cpu => TIMES,
             Self::Iops => RATES,
             Self::Bandwidth => BANDWIDTHS,
-            Self::Disk => SHARES,
+            Self::Disk | Self::Regret => SHARES,
             Self::Calls | Self::Errors => COUNTS,
         }
     }
@@ -143,11 +149,11 @@ impl Metric {
         match self {
             Self::Errors | Self::Disk => true,
             Self::Latency(_) | Self::Max | Self::Iops => false,
-            Self::Bandwidth | Self::Cpu | Self::Calls => false,
+            Self::Bandwidth | Self::Cpu | Self::Calls | Self::Regret => false,
         }
     }
 
-    fn of(self, cell: &Cell, profile: &ProfileSummary) -> Option<f64> {
+    fn of(self, cell: &Cell, ranking: &Ranking<'_>) -> Option<f64> {
         match self {
             Self::Latency(quantile) => {
                 percentile(cell.latency.as_ref()?, quantile).map(|ns| ns as f64)
@@ -157,7 +163,8 @@ impl Metric {
             Self::Bandwidth => mib_per_second(cell),
             Self::Cpu => cpu_ns_per_op(cell),
             Self::Calls => calls_per_op(cell),
-            Self::Disk => disk_share(cell, profile),
+            Self::Disk => disk_share(cell, ranking.profile),
+            Self::Regret => of_cell(ranking, cell).map(|regret| regret.hi - 1.0),
             Self::Errors => {
                 let (errors, short) = failures(cell);
                 let failed = errors.saturating_add(short);
@@ -172,6 +179,7 @@ impl Metric {
             Self::Iops => count(figure),
             Self::Bandwidth => format!("{figure:.1} MiB/s"),
             Self::Disk => percent(figure),
+            Self::Regret => signed_percent(figure),
             Self::Calls => format!("{figure:.2}"),
             Self::Errors => format!("{figure:.0}"),
         }
@@ -227,12 +235,13 @@ impl Limit {
             let judged = |cell: &&Cell| is_judged(&cell.strategy);
             let open_loop = open::cells(record, profile);
             let all = ranking.cells.iter().chain(&open_loop).copied();
-            for cell in all.filter(judged).filter(|cell| self.selects(cell)) {
+            let asked = all.filter(judged).filter(|cell| self.selects(cell));
+            for cell in asked.filter(|cell| self.concerns(cell, &ranking)) {
                 let out = open::out(record, profile, cell);
                 if !cell.rounds.is_empty() {
                     held.checked.push(match out {
                         Some(why) if !self.metric.is_of_every_cell() => does_not_count(cell, &why),
-                        _ => self.check_cell(cell, profile),
+                        _ => self.check_cell(cell, &ranking),
                     });
                     continue;
                 }
@@ -250,7 +259,19 @@ impl Limit {
         Ok(held)
     }
 
-    fn check_cell<'a>(&self, cell: &'a Cell, profile: &ProfileSummary) -> Checked<'a> {
+    /// Whether it is for such a cell where no strategy is named: a regret is for the library's
+    /// blocking calls, of which the better ones stand for all at each depth.
+    fn concerns(&self, cell: &Cell, ranking: &Ranking<'_>) -> bool {
+        let is_named = |(key, _): &(Key, String)| *key == Key::Strategy;
+        if self.metric != Metric::Regret || self.selectors.iter().any(is_named) {
+            return true;
+        }
+        let all = of_profile(ranking);
+        let (_, others) = blocking_and_others(&all);
+        is_blocking(&cell.strategy) && others.iter().all(|other| other.cell != cell.id)
+    }
+
+    fn check_cell<'a>(&self, cell: &'a Cell, ranking: &Ranking<'_>) -> Checked<'a> {
         let timed = matches!(self.metric, Metric::Latency(_) | Metric::Max);
         if timed && open::kept(cell).is_some_and(|kept| kept.is_saturated()) {
             return Checked {
@@ -259,10 +280,13 @@ impl Limit {
                 kept: false,
             };
         }
-        let Some(figure) = self.metric.of(cell, profile) else {
+        let Some(figure) = self.metric.of(cell, ranking) else {
             let samples = cell.latency.as_ref().map_or(0, |latency| latency.samples);
             let figure = match self.metric {
                 Metric::Latency(_) => format!("not known from {samples} samples"),
+                Metric::Regret => "not known: it is how far the library is behind another \
+                    strategy, in rounds enough to tell"
+                    .to_owned(),
                 _ => "not known".to_owned(),
             };
             let kept = false;

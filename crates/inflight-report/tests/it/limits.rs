@@ -6,9 +6,10 @@ use inflight_report::figures::percentile;
 use inflight_report::histogram::encode;
 use inflight_report::markdown;
 use inflight_report::record::{Access, DeviceWork, Latency, LatencyClock, Record};
+use inflight_report::regret::regrets;
 use inflight_report::text::{Style, limits};
 
-use crate::builder::{disk, find, serve, skip};
+use crate::builder::{cell, disk, find, serve, skip};
 
 /// Ids of the cells that do not keep a limit.
 fn broken_by(record: &Record, limit: &str) -> Vec<String> {
@@ -87,6 +88,49 @@ fn what_is_not_known_or_does_not_count_does_not_pass() {
     assert_eq!(broken_by(&record, &format!("{OURS}:p99.99<1s")).len(), 1);
     skip(&mut record, &["inflight"], "no");
     assert_eq!(broken_by(&record, &format!("{OURS}:iops>1")).len(), 1);
+}
+
+#[test]
+fn a_regret_is_limited_by_its_bad_end() {
+    let record = disk(8);
+    for regret in regrets(&record) {
+        let at_worst = regret.percent_at_worst();
+        assert!(at_worst > regret.percent(), "{regret:?}");
+        for (limit, broken) in [(at_worst + 0.01, 0), (at_worst - 0.01, 1)] {
+            let limit = format!("strategy=inflight,depth={}:regret<={limit}%", regret.depth);
+            assert_eq!(broken_by(&record, &limit).len(), broken, "{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_regret_of_no_strategy_is_that_of_the_better_blocking_calls() {
+    let mut record = disk(8);
+    for strategy in ["inflight-threads", "inflight-async"] {
+        let slow = cell(strategy, 32, 100_000, 2_000, 8);
+        record.cells.push(slow);
+    }
+    assert!(broken_by(&record, "regret<=30%").is_empty());
+    for strategy in ["inflight-threads", "inflight-async"] {
+        let broken = broken_by(&record, &format!("strategy={strategy}:regret<=30%"));
+        assert_eq!(broken, [format!("direct-random-read/{strategy}/32")]);
+    }
+}
+
+#[test]
+fn a_regret_that_is_not_known_does_not_pass() {
+    let limit = "regret<=1000%";
+    let library = [
+        "direct-random-read/inflight/1",
+        "direct-random-read/inflight/32",
+    ];
+    assert_eq!(broken_by(&disk(3), limit), library, "too few rounds");
+    let mut alone = disk(8);
+    alone.cells.retain(|cell| cell.strategy == "inflight");
+    assert_eq!(broken_by(&alone, limit), library, "nobody to be behind");
+    // Others have none.
+    let pread = broken_by(&disk(8), &format!("strategy=pread:{limit}"));
+    assert_eq!(pread, ["direct-random-read/pread/1"]);
 }
 
 #[test]
