@@ -79,6 +79,11 @@ use crate::host::local;
 ///
 /// When the future panics. A panic of a task goes to who awaits its handle. In a loop that is
 /// nested in another, if all that it waits for, without wakers in between, is tasks of that one.
+///
+/// # Aborts
+///
+/// When it ends before a loop that was entered on this thread later, as where stackful coroutines
+/// take turns: that one would go on with a loop around it that is gone.
 pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
     Engine::global()?.run(future)
 }

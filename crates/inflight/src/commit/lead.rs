@@ -72,10 +72,13 @@ impl Commit {
         }
     }
 
-    /// Whether the next flush most likely takes no time at all.
+    /// Whether the next flush most likely takes no time at all. One that another program or machine
+    /// serves may take any, whatever the last one did.
     fn takes_nothing(&self, state: &State) -> bool {
         let [last, _] = state.lately.took();
-        last.is_some_and(|took| self.flush.is_short(took, usize::MAX)) && self.has_little()
+        !self.flush.is_served()
+            && last.is_some_and(|took| self.flush.is_short(took, usize::MAX))
+            && self.has_little()
     }
 
     /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the

@@ -1,7 +1,7 @@
 //! Who serves whom where flushes take nothing, and where they do not.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::task::Wake;
 use std::thread;
 
@@ -20,6 +20,9 @@ struct Counted {
     /// For how many seconds a task looks, and how often it has asked.
     looks: Arc<AtomicU64>,
     looked: Arc<AtomicUsize>,
+    /// How often it is asked what is usual.
+    asked: Arc<AtomicUsize>,
+    is_served: Arc<AtomicBool>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -60,7 +63,7 @@ impl Flush for Counted {
     }
 
     fn is_served(&self) -> bool {
-        false
+        self.is_served.load(Ordering::Relaxed)
     }
 
     fn is_little(&self, _bytes: u64) -> bool {
@@ -72,6 +75,8 @@ impl Flush for Counted {
     }
 
     fn usual(&self) -> Option<Duration> {
+        // Asks the file.
+        self.asked.fetch_add(1, Ordering::Relaxed);
         None
     }
 
@@ -91,6 +96,9 @@ struct Site {
     /// For how many seconds a task looks, and how often it has asked.
     looks: Arc<AtomicU64>,
     looked: Arc<AtomicUsize>,
+    /// How often it is asked what is usual.
+    asked: Arc<AtomicUsize>,
+    is_served: Arc<AtomicBool>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -103,12 +111,15 @@ impl Site {
     fn short_for(short_for: usize) -> Self {
         let (flushes, delegated) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let (gathers, looks) = (Arc::default(), Arc::default());
-        let looked = Arc::default();
+        let (looked, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let is_served = Arc::default();
         let file = Counted {
             short_for,
             gathers: Arc::clone(&gathers),
             looks: Arc::clone(&looks),
             looked: Arc::clone(&looked),
+            asked: Arc::clone(&asked),
+            is_served: Arc::clone(&is_served),
             flushes: Arc::clone(&flushes),
             delegated: Arc::clone(&delegated),
         };
@@ -118,6 +129,8 @@ impl Site {
             gathers,
             looks,
             looked,
+            asked,
+            is_served,
             flushes,
             delegated,
         };
@@ -186,6 +199,44 @@ fn threads_that_wait_for_nothing_are_served_by_the_one_that_has_led() {
             site.commit.lead();
         }
         assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+        assert!(site.nobody_leads());
+    }
+}
+
+#[test]
+fn what_another_program_serves_is_flushed_for_others_by_the_pool_alone() {
+    let site = Site::new(true);
+    site.is_served.store(true, Ordering::Relaxed);
+    let sleeper = site.led(|| site.sleeper());
+    assert_eq!(site.counts(), (2, 2), "it may take any time");
+    site.commit.lead();
+    assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+}
+
+#[test]
+fn a_promise_to_those_who_have_left_asks_nothing_of_their_file() {
+    for (leaves, flushes, asked) in [(false, 2, 1), (true, 1, 0)] {
+        let site = Site::new(false);
+        // As of a file of which nothing is known.
+        lock(&site.commit.state).lately = Lately::default();
+        let host = HostId::new();
+        let seat = site.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let seat = match leaves {
+            true => {
+                drop(seat.leave());
+                None
+            }
+            false => Some(seat),
+        };
+        assert_eq!(site.commit.keep_promise(host, |_, _| true), !leaves);
+        assert_eq!(
+            (site.counts().0, site.asked.load(Ordering::Relaxed)),
+            (flushes, asked)
+        );
+        assert_eq!(
+            seat.and_then(|seat| seat.answer()),
+            (!leaves).then_some(Answer::moved(0))
+        );
         assert!(site.nobody_leads());
     }
 }

@@ -27,6 +27,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::completion::{Answer, Refusal};
+use crate::foreign::clone_waker;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use lately::Lately;
 use round::Round;
@@ -315,7 +316,7 @@ impl Commit {
         host: Option<HostId>,
     ) -> Seat {
         // Foreign code, so not under the lock.
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut state = lock(&self.state);
         let seat = state.sit(self, data_only, file, Some(waker));
         if state.is_led {
@@ -348,6 +349,11 @@ impl Commit {
             return false;
         }
         state.promised = None;
+        if state.waiting() == 0 {
+            // All have left, and nobody keeps the file open.
+            state.next = None;
+            return false;
+        }
         state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;

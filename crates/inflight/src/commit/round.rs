@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use super::{Commit, HostId, Keep, lock};
 use crate::completion::Answer;
+use crate::foreign::clone_waker;
 use crate::sync::{Condvar, Mutex, PoisonError};
 
 /// What a flush needs until it is over: the open file.
@@ -154,7 +155,7 @@ impl Seat {
         }
         drop(members);
         // Cloning a waker is foreign code, and so is dropping one.
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut members = lock(&self.round.members);
         let answer = members.answer;
         let unneeded = match answer {

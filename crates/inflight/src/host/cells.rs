@@ -22,6 +22,9 @@ use crate::op::Request;
 /// No cell has this number.
 const NONE: u32 = u32::MAX;
 
+/// No ticket has this generation.
+const RETIRED: u32 = u32::MAX;
+
 /// What an abandoned operation leaves behind: it keeps memory and descriptor until the operation
 /// is over.
 pub(crate) trait Kept: Send {
@@ -284,7 +287,7 @@ impl Cells {
             Stage::InFlight => {
                 cell.stage = Stage::Abandoned(keep());
                 // The ticket is used up; the token is the number alone.
-                cell.generation = cell.generation.wrapping_add(1);
+                cell.generation = cell.generation.saturating_add(1);
                 (
                     Left::InFlight,
                     std::mem::replace(&mut cell.wake, Wake::Nobody),
@@ -341,12 +344,24 @@ impl Cells {
     fn vacate(&mut self, index: u32) -> Wake {
         let free = self.free;
         let cell = &mut self.cells[to_usize(index)];
-        cell.generation = cell.generation.wrapping_add(1);
+        cell.generation = cell.generation.saturating_add(1);
         cell.stage = Stage::Free;
         cell.bytes = 0;
-        cell.next = free;
-        self.free = index;
+        // An answer may wait elsewhere, under a ticket of this cell, for as long as its future
+        // likes. So no ticket may come twice, and a cell that has had all of its own stays empty.
+        if cell.generation != RETIRED {
+            cell.next = free;
+            self.free = index;
+        }
         std::mem::replace(&mut cell.wake, Wake::Nobody)
+    }
+
+    /// Has all cells be used for the last times: so many more tickets each.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, left: u32) {
+        for cell in &mut self.cells {
+            cell.generation = RETIRED - left;
+        }
     }
 
     /// Takes a cell out of the queue.

@@ -9,6 +9,7 @@ use std::task::{Wake as _, Waker};
 use std::time::{Duration, Instant};
 
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
+use super::mail::{Mailbox, Next, Rouse, Taken};
 use super::timers::Timers;
 use crate::completion::Answer;
 use crate::op::{Op, Request, Span, Wishes};
@@ -66,6 +67,65 @@ fn answered(cells: &mut Cells, ticket: Ticket) -> Option<Answer> {
 /// Whether both wake the same; by what they refer to.
 fn are_one(one: &Waker, other: &Waker) -> bool {
     std::ptr::eq(one.data(), other.data())
+}
+
+#[test]
+fn no_ticket_comes_twice() {
+    let mut cells = Cells::new(u64::MAX);
+    let first = insert(&mut cells, 0, 1);
+    assert!(matches!(
+        cells.abandon(first, || unreachable!("queued")).0,
+        Left::Withdrawn
+    ));
+    cells.age(3);
+    let mut tickets = vec![first];
+    for offset in 0..8 {
+        let ticket = insert(&mut cells, offset, 1);
+        assert!(!tickets.contains(&ticket), "{ticket:?}");
+        // Both ways of leaving, of which that in flight takes two.
+        if offset % 2 == 0 {
+            let (token, _) = cells.take().expect("it is queued");
+            let kept = || Box::new(Rest(Arc::default())) as Box<dyn Kept>;
+            assert!(matches!(cells.abandon(ticket, kept).0, Left::InFlight));
+            assert!(!cells.knows(ticket));
+            assert!(matches!(
+                cells.complete(token, Answer::moved(1)),
+                Then::Over(..)
+            ));
+        } else {
+            assert!(matches!(
+                cells.abandon(ticket, || unreachable!("queued")).0,
+                Left::Withdrawn
+            ));
+        }
+        assert!(tickets.iter().all(|&old| !cells.knows(old)) && cells.is_idle());
+        tickets.push(ticket);
+    }
+}
+
+/// A runtime whose waker panics.
+#[derive(Clone)]
+struct Panics(Arc<AtomicU32>);
+
+impl Rouse for Panics {
+    fn ring(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("the runtime's waker");
+    }
+}
+
+#[test]
+fn a_wake_up_that_panics_leaves_in_flight_what_it_was_for() {
+    let rung = Arc::default();
+    let mailbox = Mailbox::new(Panics(Arc::clone(&rung)), u64::MAX);
+    let mut taken = Taken::default();
+    let (next, _) = mailbox.exchange(&mut Vec::new(), &mut taken, 1);
+    assert!(matches!(next, Next::Park));
+    // SAFETY: nobody uses the address.
+    let ticket = unsafe { mailbox.submit(read(0, 1), Waker::noop()) };
+    assert_eq!((rung.load(Ordering::Relaxed), mailbox.unanswered()), (1, 1));
+    let left = mailbox.abandon(ticket.expect("it goes on"), || unreachable!("it is queued"));
+    assert!(matches!(left, Left::Withdrawn));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! whoever brings mail while it sleeps takes the word back under the same lock and rings the
 //! alarm. So no mail is overlooked, and a driver that is awake costs nobody a system call.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use super::cells::{Cells, Kept, Left, Then, Ticket, Wake};
 use super::timers::{TimerKey, Timers};
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::op::Request;
 use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
 
@@ -65,7 +66,8 @@ struct Mail<A> {
     /// When the driver looks at the timers again by itself: the first of them may have been
     /// cancelled since.
     looks_at: Option<Instant>,
-    alarm: A,
+    /// Shared, because to clone what is in it may be foreign code, which runs under no lock.
+    alarm: Arc<A>,
     /// Whether the driver sleeps until the alarm is rung.
     parked: bool,
     /// Whether the driver is to end when nothing is left to do.
@@ -109,7 +111,7 @@ impl<A: Rouse> Mailbox<A> {
                 cells: Cells::new(bytes_max),
                 timers: Timers::default(),
                 looks_at: None,
-                alarm,
+                alarm: Arc::new(alarm),
                 parked: false,
                 ending: false,
                 ended: false,
@@ -131,7 +133,9 @@ impl<A: Rouse> Mailbox<A> {
         let alarm = mail.rouse();
         drop(mail);
         if let Some(alarm) = alarm {
-            alarm.ring();
+            // A runtime's waker may be foreign, and what was delivered is in flight: a panic from
+            // here would have its owner take it for what has not been started.
+            contain(move || alarm.ring());
         }
     }
 
@@ -142,7 +146,7 @@ impl<A: Rouse> Mailbox<A> {
     /// As for [`Cells::insert`].
     #[allow(unsafe_code)]
     pub(crate) unsafe fn submit(&self, request: Request, waker: &Waker) -> Option<Ticket> {
-        let wake = Wake::Waker(waker.clone());
+        let wake = Wake::Waker(clone_waker(waker));
         let mut mail = self.lock();
         if mail.ending {
             drop(mail);
@@ -187,7 +191,7 @@ impl<A: Rouse> Mailbox<A> {
         &self,
         bytes: u64,
         wake: &mut Option<Wake>,
-    ) -> Option<(u32, Ticket, Option<A>)> {
+    ) -> Option<(u32, Ticket, Option<Arc<A>>)> {
         let mut mail = self.lock();
         if mail.ending || !mail.cells.may_start(bytes) {
             return None;
@@ -198,7 +202,7 @@ impl<A: Rouse> Mailbox<A> {
 
     /// Whom to ring, if the driver sleeps: it counts as awake from now on.
     #[cfg(feature = "tokio")]
-    pub(crate) fn rouse(&self) -> Option<A> {
+    pub(crate) fn rouse(&self) -> Option<Arc<A>> {
         self.lock().rouse()
     }
 
@@ -246,7 +250,7 @@ impl<A: Rouse> Mailbox<A> {
             Err(_) => drop(mail),
         }
         // Cloning a waker is foreign code.
-        let wake = Wake::Waker(waker.clone());
+        let wake = Wake::Waker(clone_waker(waker));
         let mut mail = self.lock();
         let before = match mail.cells.poll(ticket) {
             Ok(answer) => {
@@ -272,7 +276,7 @@ impl<A: Rouse> Mailbox<A> {
 
     /// Has the waker woken at an instant.
     pub(crate) fn set_timer(&self, at: Instant, waker: &Waker) -> TimerKey {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut mail = self.lock();
         let (key, is_first) = mail.timers.set(at, waker);
         // Where each operation has a time limit, the driver sleeps through nearly all of them.
@@ -285,7 +289,7 @@ impl<A: Rouse> Mailbox<A> {
 
     /// Has another waker woken; false when the timer has gone off.
     pub(crate) fn update_timer(&self, key: TimerKey, waker: &Waker) -> bool {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let updated = self.lock().timers.update(key, waker);
         updated.is_ok()
     }
@@ -382,7 +386,8 @@ impl<A: Rouse> Mailbox<A> {
     }
 
     /// Another alarm interrupts the driver from now on. Returns the one before.
-    pub(crate) fn replace_alarm(&self, alarm: A) -> A {
+    pub(crate) fn replace_alarm(&self, alarm: A) -> Arc<A> {
+        let alarm = Arc::new(alarm);
         std::mem::replace(&mut self.lock().alarm, alarm)
     }
 
@@ -418,9 +423,9 @@ impl<A: Rouse> Mail<A> {
     }
 
     /// Whom to ring, if the driver sleeps: it counts as awake from now on.
-    fn rouse(&mut self) -> Option<A> {
+    fn rouse(&mut self) -> Option<Arc<A>> {
         let was_parked = std::mem::replace(&mut self.parked, false);
-        was_parked.then(|| self.alarm.clone())
+        was_parked.then(|| Arc::clone(&self.alarm))
     }
 
     /// Takes answers to their cells. Nobody has been told of any news yet.

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::{Lane, Movable};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::host::cells::{Ticket, Wake, bytes_of};
 use crate::host::crew;
 use crate::host::driver::Desk;
@@ -156,13 +156,13 @@ impl Lane {
         waker: &Waker,
     ) -> Option<Ticket> {
         // Cloned, and dropped if it is not needed, while nothing is locked: that is foreign code.
-        let mut wake = Some(Wake::Waker(waker.clone()));
+        let mut wake = Some(Wake::Waker(clone_waker(waker)));
         // SAFETY: passed on from the caller.
         let (ticket, rouser) =
             unsafe { self.try_share(engine, operation, request, manner, &mut wake) };
         if let Some(rouser) = rouser {
             // The read is in flight: nothing may unwind any more.
-            contain(|| rouser.ring());
+            contain(move || rouser.ring());
         }
         self.keeper.attend();
         // If it is not in flight; else the waker has been taken.
@@ -182,7 +182,7 @@ impl Lane {
         request: &Request,
         manner: Manner,
         wake: &mut Option<Wake>,
-    ) -> (Option<Ticket>, Option<Rouser>) {
+    ) -> (Option<Ticket>, Option<Arc<Rouser>>) {
         // Somebody else may be about to take it.
         let Ok(mut desk) = self.desk.try_lock() else {
             return (None, None);

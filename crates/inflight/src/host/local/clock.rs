@@ -4,13 +4,13 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::{Home, Loop, remote, with_current, with_home};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::host::timers::TimerKey;
 
 /// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
 pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
     with_current(|current| {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let (key, _) = current.timers.borrow_mut().set(at, waker);
         (current.remote.id, key)
     })
@@ -19,7 +19,7 @@ pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> 
 /// Has another waker woken; false when the timer has gone off, or is not of this thread.
 pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
     let updated = with_home(home, |current| {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let updated = current.timers.borrow_mut().update(key, waker);
         updated.is_ok()
     });

@@ -29,7 +29,7 @@ use super::shared::Shared;
 use super::timers::Timers;
 use crate::backend::alarm::Alarm;
 use crate::completion::{Answer, Refusal};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain, end};
 use crate::op::{Prepare, Request};
 use crate::policy::{Away, loop_waits_for};
 use promise::Promise;
@@ -302,6 +302,10 @@ impl Drop for Entered<'_, '_> {
                 break;
             }
         }
+        if CURRENT.get() != Some(NonNull::from(this).cast()) {
+            // The other one would go on with a loop that has ended as the one around it.
+            end("inflight: a run loop has ended on this thread before one that was entered in it");
+        }
         CURRENT.set(this.outer);
         if !this.is_forked() {
             nested::hear_for_all();
@@ -347,7 +351,7 @@ impl Loop<'_> {
     #[inline]
     fn wake_of(&self, waker: &Waker) -> Wake {
         let task = self.polled_task(waker).map(Wake::Task);
-        task.unwrap_or_else(|| Wake::Waker(waker.clone()))
+        task.unwrap_or_else(|| Wake::Waker(clone_waker(waker)))
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use std::task::Waker;
 use super::Loop;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::fork::{self, PerProcess};
 use crate::host::cells::{Kept, Left, Ticket, Wake};
 use crate::host::timers::TimerKey;
@@ -128,7 +128,7 @@ impl Remote {
 
     /// A future that began in this loop is polled elsewhere.
     fn poll(&self, ticket: Ticket, waker: &Waker) -> Option<Answer> {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut state = lock(&self.state);
         let answer = state.answers.remove(&ticket);
         if answer.is_none() && !state.ended {

@@ -20,7 +20,9 @@ use inflight::{Engine, Pending, local};
 
 use super::hands::{Watchdog, poll_once, poll_with, until_turned};
 use crate::denied::refuse_threads;
-use crate::support::own::{alarm_seconds, end_child, end_of, fork, in_own_process, set_alarm};
+use crate::support::own::{
+    alarm_seconds, end_child, end_of, fork, forks_when_cloned, in_own_process, set_alarm,
+};
 use crate::support::{
     direct_file_or_skip, has_several_processors, on_every_backend, on_every_faultless_backend,
     open, pattern, read_write, say, temp_path, until, uring_or_skip,
@@ -91,6 +93,28 @@ fn a_driver_that_a_waker_has_forked_does_nothing_in_the_child() {
             until("the driver has told", has_forked);
         });
         assert_eq!(status.signal(), Some(libc::SIGALRM), "it did not wait");
+    });
+}
+
+#[test]
+fn a_waker_that_forks_while_it_is_cloned_ends_the_child() {
+    let test = "a_waker_that_forks_while_it_is_cloned_ends_the_child";
+    forking(test, |engine| {
+        let status = child_of(|| {
+            let mut nop = engine.nop().into_future();
+            let _ = poll_with(&mut nop, &forks_when_cloned(&FORKED));
+        });
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "by a driver");
+        FORKED.store(-1, Ordering::SeqCst);
+        let status = child_of(|| {
+            let polls = poll_fn(|_| {
+                let mut nop = engine.nop().into_future();
+                let _ = poll_with(&mut nop, &forks_when_cloned(&FORKED));
+                Poll::Ready(())
+            });
+            engine.run(polls).expect("a loop can run");
+        });
+        assert_eq!(status.signal(), Some(libc::SIGABRT), "in a loop");
     });
 }
 

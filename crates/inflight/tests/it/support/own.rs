@@ -12,6 +12,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,6 +92,20 @@ pub(crate) fn fork() -> libc::pid_t {
         set_alarm(seconds);
     }
     child
+}
+
+/// A waker that forks when it is cloned, keeps the child's number there, and comes back in both.
+pub(crate) fn forks_when_cloned(child: &'static AtomicI32) -> Waker {
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| (), |_| (), |_| ());
+    fn clone(child: *const ()) -> RawWaker {
+        let pid = fork();
+        // SAFETY: only `forks_when_cloned` uses it, with one that lasts.
+        unsafe { &*child.cast::<AtomicI32>() }.store(pid, Ordering::SeqCst);
+        RawWaker::new(Waker::noop().data(), Waker::noop().vtable())
+    }
+    let child: *const AtomicI32 = child;
+    // SAFETY: what is cloned is the waker of nobody, and the others do nothing.
+    unsafe { Waker::from_raw(RawWaker::new(child.cast(), &VTABLE)) }
 }
 
 /// Ends a forked child, without the exit handlers, which belong to the parent.
