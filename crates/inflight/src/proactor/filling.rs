@@ -21,10 +21,11 @@ pub(crate) struct Filling<'p> {
 
 impl Proactor {
     /// Also how many requests can be pushed. `None` where the backend is not a ring, or requests
-    /// that were pushed before come first.
+    /// that were pushed before come first. Nor where the ring is broken: it may be entered here,
+    /// and still has requests that were made elsewhere since.
     #[inline(always)]
     pub(crate) fn fill(&mut self) -> Option<(Filling<'_>, u32)> {
-        if !self.unissued.is_empty() {
+        if !self.unissued.is_empty() || self.broken.is_some() {
             return None;
         }
         let ring = self.backend.hold()?;

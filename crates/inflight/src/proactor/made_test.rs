@@ -1,6 +1,6 @@
 //! Who makes a request for a thread: its owner, if it waits for that alone; else the pool.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
@@ -9,6 +9,8 @@ use crate::backend::Backend;
 use crate::backend::faulty::{Faults, Faulty};
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
+use crate::backend::uring::probe;
+use crate::backend::uring::ring::Uring;
 use crate::op::{KINDS, Op, Request, Span, Wishes};
 
 const CONTENT: &[u8; 4] = b"abcd";
@@ -83,4 +85,16 @@ fn what_the_pool_has_been_told_of_and_what_is_for_the_ring_is_not_the_owners() {
     proactor.submit();
     assert!(!proactor.has_one_for_a_thread(), "a thread is on its way");
     proactor.drain();
+}
+
+#[test]
+fn nothing_is_put_into_a_ring_that_is_broken() {
+    let Ok(opened) = probe::open(8) else {
+        return println!("skipped: no ring here");
+    };
+    let ring = Backend::Uring(Box::new(Uring::new(opened.ring)));
+    let mut proactor = Proactor::new(ring, 8, [true; KINDS]);
+    assert!(proactor.fill().is_some());
+    proactor.broken = Some(io::Error::from_raw_os_error(libc::ENOMEM));
+    assert!(proactor.fill().is_none());
 }
