@@ -169,6 +169,13 @@ impl Prepare for Sync<'_> {
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
+        // A durable write that ran at the same time may have been told of the error instead of
+        // this one, and its program by now.
+        let has_failed = self.file.handle().commit().failure().is_some();
+        let answer = match has_failed && answer.errno().is_none() {
+            true => Answer::refused(Refusal::SyncFailed),
+            false => answer,
+        };
         answer.decode(self.file).map(drop)
     }
 }

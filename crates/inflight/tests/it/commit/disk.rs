@@ -49,6 +49,8 @@ struct State {
     fails_writes: Option<i32>,
     /// The errno of writes that are to be durable by themselves.
     fails_through: Option<i32>,
+    /// How long those take to fail.
+    fails_after: Duration,
 }
 
 impl Disk {
@@ -106,6 +108,11 @@ impl Disk {
     /// Writes that come from now on fail if they are to be durable by themselves.
     pub(super) fn fail_through(&self, errno: Option<i32>) {
         self.change(|state| state.fails_through = errno);
+    }
+
+    /// The same, and take so long to fail.
+    pub(super) fn fail_through_after(&self, errno: i32, after: Duration) {
+        self.change(|state| (state.fails_through, state.fails_after) = (Some(errno), after));
     }
 
     /// Flushes that have begun.
@@ -242,8 +249,10 @@ impl Filesystem for Disk {
         let state = self.lock();
         let of_those = state.fails_through.filter(|_| is_through);
         let failed = state.fails_writes.or(of_those);
+        let after = state.fails_after;
         drop(state);
         if let Some(errno) = failed {
+            std::thread::sleep(after);
             return reply.error(Errno::from_i32(errno));
         }
         let from = usize::try_from(offset).expect("it is within the disk");
@@ -305,6 +314,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         fails: None,
         fails_writes: None,
         fails_through: None,
+        fails_after: Duration::ZERO,
     };
     let disk = Disk(Arc::new((Mutex::new(state), Condvar::new())));
     let mount = FuseMount::or_skip(name, disk.clone())?;

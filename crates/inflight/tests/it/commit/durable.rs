@@ -4,12 +4,13 @@
 use std::error::Error;
 use std::future::IntoFuture;
 use std::io;
+use std::time::Duration;
 
 use inflight::fs::{File, WriteAt};
 use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
 
 use super::disk::{Mounted, mounted_or_skip};
-use super::{SYNCED, bytes_of, open};
+use super::{SYNCED, bytes_of, open, poll_once};
 use crate::awaited::everywhere::on_every_host;
 use crate::support::{on_every_backend, read_write, temp_path};
 
@@ -217,6 +218,29 @@ fn a_failed_sync_behind_a_durable_write_is_told_and_remembered() {
             }
         }
         mounted.disk.fail(None);
+    });
+}
+
+#[test]
+fn a_sync_that_ends_before_a_durable_write_fails_is_no_success_once_that_is_told() {
+    let name = "a_sync_that_ends_before_a_durable_write_fails_is_no_success_once_that_is_told";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let late = Duration::from_millis(300);
+    on_every_backend(|engine| {
+        // Syncs of a file that was written are for the disk to answer.
+        let file = open(engine, &mounted, SYNCED);
+        mounted.disk.fail_through_after(libc::EIO, late);
+        let mut sync = file.sync_data().into_future();
+        let mut write = file.write_at(block(7), 0).dsync().into_future();
+        assert!(poll_once(&mut write).is_pending());
+        assert!(poll_once(&mut sync).is_pending());
+        let wrote = pollster::block_on(write).0.expect_err("the disk fails");
+        assert_eq!(wrote.raw_os_error(), Some(libc::EIO));
+        let synced = pollster::block_on(sync).expect_err("it may have hidden the same error");
+        assert_eq!(told(Err(synced)), Err(Some(-libc::EIO)));
+        mounted.disk.fail_through(None);
     });
 }
 
