@@ -129,12 +129,34 @@ fn try_now(request: &Request) -> (Option<Seen>, Look) {
         Err(_) if matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS) => {
             (Seen::Refused, Look::Refused)
         }
-        // The whole of it is done once more: what was moved stays as it is.
-        Ok(_) => (Seen::Short, Look::WouldWait),
+        // SAFETY: as above; that call is over.
+        Ok(moved) => match unsafe { at_the_end(&request.op, moved, wanted) } {
+            Some(moved) => (Seen::Hit, Look::Done(Answer::moved(moved))),
+            // The whole of it is done once more: what was moved stays as it is.
+            None => (Seen::Short, Look::WouldWait),
+        },
         Err(_) => (Seen::Miss, Look::WouldWait),
     };
     // The kernel does not look at the file for a transfer of no bytes.
     ((wanted > 0).then_some(seen), look)
+}
+
+/// How much has been moved by a read into one buffer that moved so much at first, if that is all
+/// that there is: a buffer may be larger than the file. The rest of it is asked for, and that there
+/// is none does not wait either.
+///
+/// # Safety
+///
+/// As for [`execute_now`].
+#[cold]
+unsafe fn at_the_end(op: &Op, moved: usize, wanted: usize) -> Option<usize> {
+    if !matches!(op, Op::ReadAt { .. }) {
+        return None;
+    }
+    // SAFETY: passed on from the caller.
+    let more = unsafe { execute_now(&op.part(moved, wanted - moved)) };
+    let more = usize::try_from(more).ok()?;
+    (more == 0 || moved + more == wanted).then_some(moved + more)
 }
 
 /// What has come of a transfer that was not to wait.

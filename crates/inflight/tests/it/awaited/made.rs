@@ -1,6 +1,9 @@
 //! What a run loop that has nothing else to do makes itself, and what it leaves to the pool.
 
 use std::fs;
+use std::future::IntoFuture;
+use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::fs::File;
@@ -8,7 +11,9 @@ use inflight::{BackendKind, Engine, Priority, local};
 
 use super::hands::poll_once;
 use crate::support::own::in_own_process;
-use crate::support::{direct_file_or_skip, pattern, skip, until};
+use crate::support::{
+    direct_file_or_skip, on_every_faultless_backend, open, pattern, skip, temp_path, until,
+};
 
 const BLOCK: usize = 4096;
 const LARGE: usize = 260 << 10;
@@ -116,5 +121,30 @@ fn a_loop_that_waits_for_a_short_read_makes_it_and_leaves_others_to_the_pool() {
             let what = format!("the pool makes those {how:?}");
             is_for_the_pool(&what, || read(&engine, &file, BLOCK, how));
         }
+    });
+}
+
+#[test]
+fn a_cached_file_that_is_smaller_than_the_buffer_is_read_where_that_is_awaited() {
+    const LEN: usize = 1000;
+    let reads = |engine: &Engine| {
+        let content = pattern(LEN);
+        let path = temp_path(&content);
+        let file = open(engine, path.path());
+        // More than would show that the page cache does not have it, and fewer than a thread does
+        // before it yields.
+        for _ in 0..40 {
+            for (offset, left) in [(0, LEN), (900, 100), (LEN, 0)] {
+                let mut read = file.read_at(vec![0; BLOCK], offset as u64).into_future();
+                let Poll::Ready((moved, buf)) = poll_once(&mut read) else {
+                    panic!("it was written a moment ago");
+                };
+                assert_eq!(moved.expect("it is there"), left);
+                assert_eq!(buf[..left], content[LEN - left..]);
+            }
+        }
+    };
+    on_every_faultless_backend(|engine| {
+        thread::scope(|scope| scope.spawn(|| reads(engine)).join()).expect("no panic");
     });
 }
