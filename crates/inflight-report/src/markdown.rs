@@ -1,4 +1,5 @@
-//! Tables for pull requests and pages: the figures of the screen, as Markdown.
+//! Tables for pull requests and pages: the figures of the screen, as Markdown, and with them all
+//! that the screen says against figures.
 
 use crate::compare::Comparison;
 use crate::compare::limit::{Checked, Held, Limit};
@@ -6,21 +7,27 @@ use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
 use crate::text::grid::Column;
+use crate::text::notes::{Note, notes};
 use crate::text::side_by_side::{SideBySide, TITLE, side_by_side};
-use crate::text::{compare, open as table_of_open_loop, table};
+use crate::text::{compare, findings, legend, open as table_of_open_loop, rounds, table};
 use crate::units::bytes;
 use crate::verdict::verdict;
 
-/// The whole record: where it was measured, a table and the verdict of each profile.
+/// Marks a row whose figures do not count, as there is no red.
+const MARK: &str = "✗";
+
+/// The whole record: where it was measured, a table of each profile with what there is to say
+/// against it and its verdict, what the columns mean, and what was found.
 #[must_use]
 pub fn record(record: &Record) -> String {
     let (machine, target) = (&record.machine, &record.target);
     let device = target.stack.first().map(|device| device.name.as_str());
     let mut text = format!(
-        "{} on {}, {} of test data, {} CPUs, Linux {}, inflight {}, {}\n",
+        "{} on {}, {} of test data, {}, {} CPUs, Linux {}, inflight {}, {}\n",
         escaped(&target.fs),
         escaped(device.unwrap_or("no device")),
         bytes(target.size_bytes as f64),
+        rounds(record),
         machine.cpus,
         escaped(&machine.kernel),
         escaped(&record.tool.version),
@@ -34,16 +41,59 @@ pub fn record(record: &Record) -> String {
         }
         let ranking = Ranking::new(record, profile);
         text += &heading(profile);
-        let titles = table::titles(ranking.profile);
-        text += &table_of(&table::columns(&titles), &table::texts(&ranking));
+        text += &marked_table(&ranking);
         text += "\n";
+        text += &items(&notes(&ranking));
         for line in verdict(record, &ranking).lines {
             text += &format!("- **{}**: {}\n", line.label, escaped(&line.text));
         }
         rankings.push(ranking);
     }
     text += &side_by_side(&rankings).map_or_else(String::new, |table| beside(&table));
+    if !rankings.is_empty() {
+        text += &legend_of(record, &rankings);
+    }
+    match items(&findings(record)) {
+        none if none.is_empty() => {}
+        items => text += &format!("\n{items}"),
+    }
     text
+}
+
+/// The table of a profile, with a mark at each row that does not count.
+fn marked_table(ranking: &Ranking<'_>) -> String {
+    let titles = table::titles(ranking.profile);
+    let mut rows = table::texts(ranking);
+    if rows.is_empty() {
+        return format!("{}\n", table::NO_FIGURES);
+    }
+    for (row, is_out) in rows.iter_mut().zip(table::does_not_count(ranking)) {
+        if is_out {
+            row[0] = format!("{MARK} {}", row[0].trim());
+        }
+    }
+    table_of(&table::columns(&titles), &rows)
+}
+
+/// What the marks, the columns and the names mean.
+fn legend_of(record: &Record, rankings: &[Ranking<'_>]) -> String {
+    let mut marks = String::new();
+    if rankings.iter().any(|ranking| ranking.pick().is_some()) {
+        marks += "▸ what the verdict says to use or to keep. ";
+    }
+    if rankings.iter().any(|ranking| !ranking.out.is_empty()) {
+        marks += &format!("{MARK} does not count: why is said below the table. ");
+    }
+    match legend(record).join(" ") {
+        none if none.is_empty() => String::new(),
+        told => format!("\n{}\n", escaped(&(marks + &told))),
+    }
+}
+
+/// Statements as a list.
+fn items(notes: &[Note]) -> String {
+    let one = |(label, said, _): &Note| format!("- **{label}**: {}\n", escaped(said.trim()));
+    notes.iter().map(one).collect()
 }
 
 /// Plain calls and a ring beside each other, as a published comparison has them.
@@ -75,12 +125,13 @@ fn open_loop(record: &Record, profile: &ProfileSummary) -> String {
         .collect();
     let mut text = heading(profile);
     text += &format!("{}\n\n", table_of_open_loop::TITLE);
-    text += &table_of(&columns, &table_of_open_loop::texts(profile, &cells));
+    let rows = table_of_open_loop::texts(profile, &cells);
+    text += &match rows.is_empty() {
+        true => format!("{}\n", table_of_open_loop::NO_FIGURES),
+        false => table_of(&columns, &rows),
+    };
     text += "\n";
-    for (label, said, _) in table_of_open_loop::notes(record, profile, &cells) {
-        text += &format!("- **{label}**: {}\n", escaped(&said));
-    }
-    text
+    text + &items(&table_of_open_loop::notes(record, profile, &cells))
 }
 
 /// A comparison; a regression is a cell clearly slower by at least `threshold`.

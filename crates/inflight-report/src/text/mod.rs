@@ -7,7 +7,7 @@ pub(crate) mod compare;
 pub mod doctor;
 pub(crate) mod grid;
 mod merged;
-mod notes;
+pub(crate) mod notes;
 pub(crate) mod open;
 mod paint;
 mod reasons;
@@ -32,6 +32,7 @@ use crate::strategy::{
 use crate::units::{bytes, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
+use notes::Note;
 use paint::{Paint, Screen};
 
 /// How the screen is to be drawn.
@@ -74,9 +75,9 @@ pub fn screen(record: &Record, style: Style) -> String {
         open::draw(&mut screen, record, profile);
     }
     if !rankings.is_empty() {
-        legend(&mut screen, record);
+        draw_legend(&mut screen, record);
     }
-    findings(&mut screen, record);
+    draw_findings(&mut screen, record);
     for ranking in &rankings {
         screen.blank();
         if rankings.len() > 1 {
@@ -202,7 +203,8 @@ fn virtualised(machine: &Machine) -> &'static str {
     }
 }
 
-fn rounds(record: &Record) -> String {
+/// How many rounds there were, and whether all that were planned.
+pub(crate) fn rounds(record: &Record) -> String {
     let of_kind = |cell: &Cell, confirms| {
         let rounds = cell.rounds.iter();
         rounds.filter(|round| round.confirms == confirms).count()
@@ -285,16 +287,26 @@ const NAMES: [(&str, &str); 8] = [
     ),
 ];
 
-fn legend(screen: &mut Screen, record: &Record) {
+fn draw_legend(screen: &mut Screen, record: &Record) {
+    for (at, text) in legend(record).iter().enumerate() {
+        if at == 0 {
+            screen.blank();
+        }
+        screen.prose(text, 1, Paint::Plain);
+    }
+}
+
+/// What the columns of the tables mean, and then what the names of strategies do; nothing where
+/// there are no rounds.
+pub(crate) fn legend(record: &Record) -> Vec<String> {
     let pairs = most_rounds(record, screening_rounds);
     let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
-        return;
+        return Vec::new();
     };
     let ends = match interval.suffices() {
         true => format!(" and {:.1} % interval", interval.level * 100.0),
         false => String::new(),
     };
-    screen.blank();
     let has = |name: &str| {
         let mut cells = record.cells.iter();
         cells.any(|cell| cell.strategy == name && full_rounds(cell) > 0)
@@ -315,36 +327,44 @@ fn legend(screen: &mut Screen, record: &Record) {
         }
     }
     let versus = versus.join(", ");
-    let text = format!(
+    let mut told = vec![format!(
         "depth: how many operations are in flight at a time. {versus}: ratio{ends}; = no real \
          difference (within 3 %); ? can not tell yet. p50, p99: half of the operations, and 99 % \
          of them, took no longer.{regret} disk: bytes that the device served or took, over those \
          that were asked for; more than 100 % are readahead, or what a file system writes about \
          files, as its journal. – not known."
-    );
-    screen.prose(&text, 1, Paint::Plain);
+    )];
     let known = NAMES.iter().filter(|(name, _)| has(name));
     let names: Vec<&str> = known.map(|(_, words)| *words).collect();
     if !names.is_empty() {
-        screen.prose(&names.join(" "), 1, Paint::Plain);
+        told.push(names.join(" "));
+    }
+    told
+}
+
+fn draw_findings(screen: &mut Screen, record: &Record) {
+    for (at, (label, text, warns)) in findings(record).iter().enumerate() {
+        if at == 0 {
+            screen.blank();
+        }
+        let paint = if *warns { Paint::Red } else { Paint::Plain };
+        screen.statement(label, text, paint);
     }
 }
 
-fn findings(screen: &mut Screen, record: &Record) {
+/// What was found in the run and on the machine, the worst first.
+pub(crate) fn findings(record: &Record) -> Vec<Note> {
     let mut findings: Vec<&Finding> = record.findings.iter().collect();
     findings.sort_by_key(|finding| match finding.severity {
         Severity::Blocker => 0,
         Severity::Warning => 1,
         Severity::Hint => 2,
     });
-    if !findings.is_empty() {
-        screen.blank();
-    }
-    for finding in findings {
-        let (label, paint) = match finding.severity {
-            Severity::Blocker => ("Blocker", Paint::Red),
-            Severity::Warning => ("Warning", Paint::Red),
-            Severity::Hint => ("Hint", Paint::Plain),
+    let one = |finding: &Finding| {
+        let (label, warns) = match finding.severity {
+            Severity::Blocker => ("Blocker", true),
+            Severity::Warning => ("Warning", true),
+            Severity::Hint => ("Hint", false),
         };
         let mut text = sentence(&finding.what) + &sentence(&finding.why_it_matters);
         if let Some(affected) = concerned(record, finding) {
@@ -354,8 +374,9 @@ fn findings(screen: &mut Screen, record: &Record) {
             text += &sentence(&format!("Fix: {}", finding.fix));
         }
         text += &sentence(&format!("More: inflight doctor --explain {}", finding.id));
-        screen.statement(label, &text, paint);
-    }
+        (label, text, warns)
+    };
+    findings.into_iter().map(one).collect()
 }
 
 /// Names the cells that a finding affects: whole profiles, where it affects all that was measured.

@@ -7,9 +7,21 @@ use crate::record::{Cell, ProfileSummary};
 use crate::strategy::{NULL, access_of, condition, is_threads, name};
 use crate::units::count;
 
-/// Draws the notes of one profile; no cell may be missing without a word.
+/// A label, a sentence, and whether it is a warning.
+pub(crate) type Note = (&'static str, String, bool);
+
+/// Draws the notes of one profile.
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
-    draw_not_run(screen, ranking);
+    for (label, text, warns) in notes(ranking) {
+        let paint = if warns { Paint::Red } else { Paint::Plain };
+        screen.statement(label, &text, paint);
+    }
+}
+
+/// What has to be said below the table of a profile, in which no cell may be missing without a
+/// word: a label, a sentence, and whether it is a warning.
+pub(crate) fn notes(ranking: &Ranking<'_>) -> Vec<Note> {
+    let mut notes = of_not_run(ranking);
     let works = |cell: &&Cell| full_rounds(cell) > 0 && cell.strategy != NULL;
     let measured = ranking.cells.iter().copied().filter(works).count();
     for (cells, why) in by_reason(ranking.out.iter().cloned()) {
@@ -17,43 +29,44 @@ pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
             true => "all of them".to_owned(),
             false => names_in(ranking.profile, &cells),
         };
-        screen.statement("not ranked", &format!("{who}: {why}"), Paint::Red);
+        notes.push(("not ranked", format!("{who}: {why}"), true));
     }
     for (cells, why) in by_reason(mapped(ranking)) {
         let text = format!("{}: {why}", names_in(ranking.profile, &cells));
-        screen.statement("not ranked", &text, Paint::Plain);
+        notes.push(("not ranked", text, false));
     }
     for cell in &ranking.cells {
         let name = names_in(ranking.profile, &[cell]);
         let ((errors, short), all) = (failures(cell), count(ops(cell) as f64));
         if errors > 0 || short > 0 {
             let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
-            screen.statement("errors", &text, Paint::Red);
+            notes.push(("errors", text, true));
         }
     }
     for (cells, what) in by_reason(empty(ranking)) {
         let text = format!("{}: {what}", names_in(ranking.profile, &cells));
-        screen.statement("empty", &text, Paint::Red);
+        notes.push(("empty", text, true));
     }
     for (cells, mode) in by_reason(not_polled(ranking)) {
         let text = format!("{}: writes are {mode}", names_in(ranking.profile, &cells));
-        screen.statement("mode", &text, Paint::Plain);
+        notes.push(("mode", text, false));
     }
     for (cells, road) in roads(ranking) {
         let text = format!("{}: {road}", names_in(ranking.profile, &cells));
-        screen.statement("road", &text, Paint::Plain);
+        notes.push(("road", text, false));
     }
+    notes
 }
 
-/// Draws who did not run; where nobody did, most of them have no need of names.
-fn draw_not_run(screen: &mut Screen, ranking: &Ranking<'_>) {
+/// Says who did not run; where nobody did, most of them have no need of names.
+fn of_not_run(ranking: &Ranking<'_>) -> Vec<Note> {
     let mut groups = by_reason(not_run(ranking));
     let told: usize = groups.iter().map(|(cells, _)| cells.len()).sum();
     if told == ranking.cells.len() {
         groups.sort_by_key(|(cells, _)| cells.len());
     }
     let last = groups.len().saturating_sub(1);
-    for (at, (cells, why)) in groups.iter().enumerate() {
+    let one = |(at, (cells, why)): (usize, &(Vec<&Cell>, String))| {
         let who = match () {
             () if told < ranking.cells.len() || at < last || cells.len() < 2 => {
                 names_in(ranking.profile, cells)
@@ -61,8 +74,9 @@ fn draw_not_run(screen: &mut Screen, ranking: &Ranking<'_>) {
             () if last == 0 => "all of them".to_owned(),
             () => "all others".to_owned(),
         };
-        screen.statement("not run", &format!("{who}: {why}"), Paint::Plain);
-    }
+        ("not run", format!("{who}: {why}"), false)
+    };
+    groups.iter().enumerate().map(one).collect()
 }
 
 /// Cells with rounds in which not one operation came to its end.

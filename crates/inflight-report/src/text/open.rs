@@ -1,7 +1,7 @@
 //! The table of the open loop, and what there is to say below it.
 
 use super::grid;
-use super::notes::{by_reason, names_in};
+use super::notes::{Note, by_reason, names_in};
 use super::paint::{Paint, Screen, clean};
 use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, full_rounds, ops};
 use crate::noun;
@@ -12,6 +12,9 @@ use crate::units::{count, nanos, or_missing, percent};
 
 /// What heads the table, behind the title of the profile.
 pub(crate) const TITLE: &str = "open loop: latencies from when operations were due";
+
+/// What stands in the place of a table without rows.
+pub(crate) const NO_FIGURES: &str = "No figures: no round of it completed anything.";
 
 /// The titles of the columns, and whether what stands below them is set to the right.
 pub(crate) fn titles(profile: &ProfileSummary) -> Vec<(String, bool)> {
@@ -84,8 +87,7 @@ pub(super) fn draw(screen: &mut Screen, record: &Record, profile: &ProfileSummar
     screen.prose(&title, 1, Paint::Bold);
     let rows = texts(profile, &cells);
     if rows.is_empty() {
-        let text = "No figures: no round of it completed anything.";
-        screen.prose(text, 3, Paint::Plain);
+        screen.prose(NO_FIGURES, 3, Paint::Plain);
     } else {
         let titles = titles(profile);
         let columns: Vec<grid::Column<'_>> = titles
@@ -111,7 +113,7 @@ pub(crate) fn notes<'a>(
     record: &Record,
     profile: &ProfileSummary,
     cells: &[&'a Cell],
-) -> Vec<(&'static str, String, bool)> {
+) -> Vec<Note> {
     let mut notes = Vec::new();
     let out = |cell: &&'a Cell| Some((*cell, open::out(record, profile, cell)?));
     let all = cells.iter().filter_map(out);
@@ -156,10 +158,7 @@ pub(crate) fn notes<'a>(
 }
 
 /// The cells that could not do what was asked for, in one sentence.
-fn saturated(
-    profile: &ProfileSummary,
-    measured: &[(&Cell, Kept)],
-) -> Option<(&'static str, String, bool)> {
+fn saturated(profile: &ProfileSummary, measured: &[(&Cell, Kept)]) -> Option<Note> {
     let behind = || measured.iter().filter(|(_, kept)| kept.is_saturated());
     let cells: Vec<&Cell> = behind().map(|(cell, _)| *cell).collect();
     let most = behind().map(|(_, kept)| kept.backlog).reduce(f64::max)?;

@@ -28,6 +28,9 @@ const BANDWIDTH: usize = 3;
 const CALLS: usize = 11;
 const REGRET: usize = 12;
 
+/// What stands in the place of a table without rows.
+pub(crate) const NO_FIGURES: &str = "No figures: no round of this profile is complete.";
+
 const COLUMNS: [Column; 14] = [
     column("  strategy", 0, false, marked_name),
     column("depth", 0, true, |_, cell| cell.depth.to_string()),
@@ -89,8 +92,7 @@ fn title(column: &Column, profile: &ProfileSummary) -> String {
 pub(super) fn draw(screen: &mut Screen, ranking: &Ranking<'_>) {
     let rows = rows(ranking);
     if rows.is_empty() {
-        let text = "No figures: no round of this profile is complete.";
-        screen.prose(text, 3, Paint::Plain);
+        screen.prose(NO_FIGURES, 3, Paint::Plain);
         return;
     }
     let texts = texts(ranking);
@@ -123,6 +125,14 @@ pub(crate) fn columns(titles: &[String]) -> Vec<grid::Column<'_>> {
     let pairs = titles.iter().zip(&COLUMNS);
     pairs
         .map(|(title, column)| (title.trim(), column.right))
+        .collect()
+}
+
+/// Whether each of these rows has figures that do not count.
+pub(crate) fn does_not_count(ranking: &Ranking<'_>) -> Vec<bool> {
+    rows(ranking)
+        .iter()
+        .map(|cell| is_out(ranking, cell))
         .collect()
 }
 
@@ -179,15 +189,18 @@ fn is_about_calls(profile: &ProfileSummary) -> bool {
 }
 
 fn paint(ranking: &Ranking<'_>, cell: &Cell) -> Paint {
-    let is_out = ranking.out.iter().any(|(out, _)| out.id == cell.id);
     // What is red is the share of the device, which is right where rounds are missing.
-    if is_out && !ranking.rests(cell) {
+    if is_out(ranking, cell) && !ranking.rests(cell) {
         Paint::RedEnd
     } else if is_pick(ranking, cell) {
         Paint::Bold
     } else {
         Paint::Plain
     }
+}
+
+fn is_out(ranking: &Ranking<'_>, cell: &Cell) -> bool {
+    ranking.out.iter().any(|(out, _)| out.id == cell.id)
 }
 
 fn is_pick(ranking: &Ranking<'_>, cell: &Cell) -> bool {

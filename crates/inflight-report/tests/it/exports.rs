@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use inflight_report::record::{Finding, Severity};
 use inflight_report::{csv, markdown};
 
-use crate::builder::{disk, skip};
+use crate::builder::{disk, find, skip};
 use crate::text::assert_snapshot;
 
 #[test]
@@ -41,4 +42,51 @@ fn every_cell_is_a_row_with_plain_numbers() {
 #[test]
 fn the_markdown_of_a_record() {
     assert_snapshot("disk-markdown", &markdown::record(&disk(8)));
+}
+
+#[test]
+fn markdown_says_what_is_to_be_said_against_figures() {
+    let mut record = disk(8);
+    find(&mut record, "uring", 32).rounds[3].errors = 1_000_000;
+    let empty = &mut find(&mut record, "threads", 4).rounds[2];
+    (empty.ops, empty.bytes) = (0, 0);
+    let road = ("road".to_owned(), "a ring of its own".to_owned());
+    find(&mut record, "inflight", 32).effective.extend([road]);
+    skip(&mut record, &["uring-tuned"], "no buffers to register");
+    record.findings = vec![Finding {
+        id: "governor".to_owned(),
+        severity: Severity::Warning,
+        what: "The frequency governor is powersave".to_owned(),
+        why_it_matters: String::new(),
+        fix: String::new(),
+        affects: Vec::new(),
+    }];
+    let text = markdown::record(&record);
+    for said in [
+        "| ✗ io\\_uring | 32 |",
+        "- **not ranked**: io\\_uring (depth 32): 1000000 operations failed",
+        "- **not ranked**: mmap (depth 1): copies nothing",
+        "- **errors**: io\\_uring (depth 32): 1000000 failed and 0 were short",
+        "- **empty**: pread, 4 threads: 1 of 8 rounds completed nothing, left out",
+        "- **not run**: io\\_uring, tuned (depth 32): no buffers to register",
+        "- **road**: inflight (depth 32): a ring of its own",
+        "- **Warning**: The frequency governor is powersave.",
+        "✗ does not count",
+        "= no real difference (within 3 %); ? can not tell yet",
+        "regret: how far the library may be behind",
+        ", 8 shuffled rounds of 500 ms, ",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let marked = text.lines().filter(|line| line.starts_with("| ✗"));
+    assert_eq!(marked.count(), 1, "{text}");
+    assert!(!markdown::record(&disk(8)).contains('✗'));
+    for cell in &mut record.cells {
+        cell.rounds.clear();
+    }
+    let text = markdown::record(&record);
+    assert!(
+        text.contains("No figures") && !text.contains("| strategy |"),
+        "{text}"
+    );
 }
