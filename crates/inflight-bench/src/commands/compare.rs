@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use inflight_report::compare::Comparison;
 use inflight_report::compare::limit::{Held, Limit};
+use inflight_report::stats::SAME_ZONE;
 use inflight_report::{Record, markdown, text};
 
 use super::load;
@@ -30,8 +31,9 @@ pub(crate) struct Flags {
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
 
-    /// How much slower, in percent, is a regression; only what is clearly slower counts, also among
-    /// all rows that are compared: of many, some look slower by chance.
+    /// How much slower, in percent, is a regression: 3 or more, as less is no real difference. Only
+    /// what is clearly slower counts, also among all rows that are compared: of many, some look
+    /// slower by chance.
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percent)]
     threshold: f64,
 
@@ -143,8 +145,14 @@ fn percent(text: &str) -> Result<f64, String> {
         .trim_end_matches('%')
         .parse()
         .map_err(|_| format!("`{text}` is no percentage"))?;
-    match (0.0..100.0).contains(&number) {
-        true => Ok(number),
-        false => Err("a threshold is at least 0 and below 100 percent".to_owned()),
+    // What is within the zone is `no real difference`, and never slower.
+    let least = (SAME_ZONE - 1.0) * 100.0;
+    match number {
+        _ if number < least.round() => Err(format!(
+            "a threshold is at least {least:.0} percent: within {least:.0} % two rows are no real \
+             difference, so no regression that small would be told"
+        )),
+        _ if number < 100.0 => Ok(number),
+        _ => Err("a threshold is below 100 percent".to_owned()),
     }
 }

@@ -92,6 +92,30 @@ fn a_regression_ends_with_5_and_none_with_0() {
 }
 
 #[test]
+fn a_threshold_within_the_zone_of_no_difference_is_refused() {
+    for (threshold, told) in [
+        ("1", "at least 3 percent"),
+        ("0", "no real difference"),
+        ("2.99%", "at least 3 percent"),
+        ("-4", "at least 3 percent"),
+        ("100", "below 100"),
+        ("NaN", "below 100"),
+    ] {
+        let flag = format!("--threshold={threshold}");
+        let output = run(&["compare", &flag], &[&old(), &old()]);
+        assert_eq!(output.status.code(), Some(2), "{threshold}");
+        assert!(
+            stderr(&output).contains(told),
+            "{threshold}: {}",
+            stderr(&output)
+        );
+    }
+    let output = run(&["compare", "--threshold=3"], &[&old(), &old()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("0 regressions beyond 3 %"));
+}
+
+#[test]
 fn the_comparison_goes_to_a_file_as_markdown_or_to_stdout() {
     let directory = directory();
     let file = directory.path().join("comment.md");
