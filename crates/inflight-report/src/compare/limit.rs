@@ -5,7 +5,8 @@
 //! errors, and the share of the disk.
 //!
 //! The limit of a regret is for the library: its bad end has to keep it, as that is how far behind
-//! it may be. Without a strategy it is for the blocking calls, as the verdict has it.
+//! it may be, and a `?` of the tables is not known here either. Without a strategy it is for the
+//! blocking calls, as the verdict has it.
 
 use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, iops};
 use crate::figures::{mib_per_second, percentile, wrong};
@@ -277,6 +278,15 @@ impl Limit {
             return Checked {
                 cell,
                 figure: "without end: the rate was not kept".to_owned(),
+                kept: false,
+            };
+        }
+        if self.metric == Metric::Regret
+            && of_cell(ranking, cell).is_some_and(|regret| !regret.is_known())
+        {
+            return Checked {
+                cell,
+                figure: "not known: the rounds scatter too much to tell".to_owned(),
                 kept: false,
             };
         }

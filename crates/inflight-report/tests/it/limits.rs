@@ -134,6 +134,33 @@ fn a_regret_that_is_not_known_does_not_pass() {
 }
 
 #[test]
+fn a_regret_of_rounds_that_scatter_too_much_does_not_pass() {
+    let mut record = disk(8);
+    for (at, round) in find(&mut record, "inflight", 1)
+        .rounds
+        .iter_mut()
+        .enumerate()
+    {
+        round.ops = round.ops * [10, 900, 20, 300, 15, 700, 12, 500][at] / 100;
+    }
+    let all = regrets(&record);
+    let unknown = all.iter().find(|regret| !regret.is_known());
+    let unknown = unknown.expect("one is a `?` of the table");
+    // The end of the interval itself would keep it.
+    let limit = format!("regret<={:.0}%", unknown.percent_at_worst() + 1.0);
+    let limit = Limit::parse(&limit).expect("it is well formed");
+    let held = limit.check(&record).expect("cells are selected");
+    let broken: Vec<_> = held.checked.iter().filter(|cell| !cell.kept).collect();
+    assert_eq!(broken.len(), 1, "the other one is known");
+    assert_eq!(broken[0].cell.id, unknown.cell);
+    assert!(
+        broken[0]
+            .figure
+            .starts_with("not known: the rounds scatter")
+    );
+}
+
+#[test]
 fn half_of_the_operations_failed_and_the_limit_of_errors_is_not_kept() {
     let mut record = disk(8);
     for round in &mut find(&mut record, "inflight", 32).rounds {
