@@ -2,7 +2,7 @@
 //!
 //! A figure that is not known is an empty field. Rounds and histograms are in the JSON only.
 
-use crate::figures::{calls_per_op, cpu_ns_per_op, device_share, failures, full_rounds, iops};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, full_rounds, iops};
 use crate::figures::{mib_per_second, percentile};
 use crate::open;
 use crate::ranking::Ranking;
@@ -109,7 +109,8 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
         figure(latency.map(|found| found.ns_max as f64)),
         figure(cpu_ns_per_op(cell)),
         figure(calls_per_op(cell)),
-        figure(device_share(cell)),
+        // Of writes it is what the device took: the column `disk` of the screen.
+        figure(disk_share(cell, ranking.profile)),
         failed(errors),
         failed(short),
         why.unwrap_or_default(),

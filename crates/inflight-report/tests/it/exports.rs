@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use inflight_report::record::{Finding, Severity};
+use inflight_report::record::{Access, DeviceWork, Finding, Record, Severity};
 use inflight_report::{csv, markdown};
 
 use crate::builder::{disk, find, skip};
 use crate::text::assert_snapshot;
 
+fn rows(record: &Record) -> Vec<BTreeMap<String, String>> {
+    let text = csv::cells(record);
+    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
+    let rows = reader.deserialize().collect::<Result<_, _>>();
+    rows.expect("every row has the same fields")
+}
+
 #[test]
 fn every_cell_is_a_row_with_plain_numbers() {
     let mut record = disk(8);
     skip(&mut record, &["uring-tuned"], "no buffers, \"none\" at all");
-    let text = csv::cells(&record);
-    let mut reader = ::csv::Reader::from_reader(text.as_bytes());
-    let rows: Vec<BTreeMap<String, String>> =
-        reader.deserialize().collect::<Result<_, _>>().unwrap();
+    let rows = rows(&record);
     assert_eq!(rows.len(), record.cells.len());
     let find = |strategy: &str, depth: &str| {
         let wanted =
@@ -36,6 +40,28 @@ fn every_cell_is_a_row_with_plain_numbers() {
     assert_eq!(skipped["out_of_ranking"], "no buffers, \"none\" at all");
     for unknown in ["ops_per_s", "ratio_lo", "errors", "ns_p99", "device_share"] {
         assert_eq!(skipped[unknown], "", "{unknown}");
+    }
+}
+
+#[test]
+fn the_share_of_writes_is_what_the_device_took() {
+    let mut record = disk(8);
+    record.profiles[0].access = Access::RandomWrite;
+    let rounds = record.cells.iter_mut().flat_map(|cell| &mut cell.rounds);
+    for round in rounds.filter(|round| round.device_bytes.is_some()) {
+        round.device_bytes = Some(0);
+        round.device = Some(DeviceWork {
+            written_bytes: round.bytes * 2,
+            ..DeviceWork::default()
+        });
+    }
+    find(&mut record, "pread", 1).rounds[0].device = None;
+    for row in rows(&record) {
+        let share = match row["strategy"].as_str() {
+            "null" | "fio" | "pread" => "",
+            _ => "2",
+        };
+        assert_eq!(row["device_share"], share, "{row:?}");
     }
 }
 
