@@ -10,11 +10,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{iops, percentile};
+use crate::figures::{full_rounds, iops, percentile};
 use crate::histogram::{self, HistogramError};
+use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Latency, LatencyClock, Record};
 use crate::stats::median;
+use crate::units::count;
 
 /// The name and version of the stored format.
 pub const SCHEMA: &str = "inflight.merged/1";
@@ -153,23 +155,21 @@ fn cells(nodes: &BTreeMap<String, Record>) -> Result<Vec<MergedCell>, MergeError
     for (node, record) in nodes {
         for profile in &record.profiles {
             let ranking = Ranking::new(record, profile);
-            for cell in &ranking.cells {
+            let open_loop = open::cells(record, profile);
+            for cell in ranking.cells.iter().chain(&open_loop).copied() {
                 let at = merged.iter().position(|known| known.id == cell.id);
                 let at = at.unwrap_or_else(|| {
                     merged.push(blank(cell));
                     merged.len() - 1
                 });
-                let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
-                let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
-                match (skipped.or(out.map(|(_, why)| why)), iops(cell)) {
-                    (None, Some(rate)) => {
+                match figure(record, &ranking, cell) {
+                    Ok(rate) => {
                         merged[at].iops.insert(node.clone(), rate);
                         let latencies = counted.entry(cell.id.clone()).or_default();
                         latencies.extend(&cell.latency);
                     }
-                    (why, _) => {
-                        let why = why.map_or("no round is complete", String::as_str);
-                        merged[at].left_out.insert(node.clone(), why.to_owned());
+                    Err(why) => {
+                        merged[at].left_out.insert(node.clone(), why);
                     }
                 }
             }
@@ -181,6 +181,30 @@ fn cells(nodes: &BTreeMap<String, Record>) -> Result<Vec<MergedCell>, MergeError
         cell.latency = sum.map_err(|why| MergeError::Histogram(cell.id.clone(), why))?;
     }
     Ok(merged)
+}
+
+/// The operations per second of a cell, or why its figures do not count.
+fn figure(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> Result<f64, String> {
+    let incomplete = || "no round is complete".to_owned();
+    if open::is_open(cell) {
+        return match (open::out(record, ranking.profile, cell), open::kept(cell)) {
+            (Some(why), _) => Err(why),
+            // Its latencies say how long the round was, and would be those of all nodes.
+            (None, Some(kept)) if kept.is_saturated() => Err(format!(
+                "the rate was not kept: {} of {} operations a second were done",
+                count(kept.done),
+                count(kept.asked)
+            )),
+            (None, Some(kept)) if full_rounds(cell) > 0 => Ok(kept.done),
+            (None, _) => Err(incomplete()),
+        };
+    }
+    let out = ranking.out.iter().find(|(out, _)| out.id == cell.id);
+    let skipped = cell.skipped.as_ref().map(|skipped| &skipped.reason);
+    match skipped.or(out.map(|(_, why)| why)) {
+        Some(why) => Err(why.clone()),
+        None => iops(cell).ok_or_else(incomplete),
+    }
 }
 
 fn blank(cell: &Cell) -> MergedCell {
@@ -201,7 +225,10 @@ fn add_up(latencies: &[&Latency]) -> Result<Option<Latency>, HistogramError> {
     };
     let sample_every = latencies.iter().map(|latency| latency.sample_every).max();
     let mut together = Latency {
-        clock: LatencyClock::Closed,
+        // Those of one cell have one clock: a rate is part of its id.
+        clock: latencies
+            .first()
+            .map_or_else(LatencyClock::default, |latency| latency.clock),
         sample_every: sample_every.unwrap_or(1),
         samples: sum.len(),
         ns_p50: sum.value_at_quantile(0.5),

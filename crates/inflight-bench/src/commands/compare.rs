@@ -113,8 +113,10 @@ impl Shown {
             )));
         }
         if compared.rows.is_empty() {
+            let why = text::not_told(&compared).join("; ");
             return Err(cannot(format!(
-                "{old_path} and {new_path} have no measured cell in common"
+                "{old_path} and {new_path} have no measured cell in common that can be compared: \
+                 {why}"
             )));
         }
         let threshold = flags.threshold / 100.0;

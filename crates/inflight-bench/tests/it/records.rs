@@ -116,6 +116,24 @@ fn a_threshold_within_the_zone_of_no_difference_is_refused() {
 }
 
 #[test]
+fn two_open_loops_have_nothing_to_compare_and_the_reason_is_said() {
+    let directory = directory();
+    let by_clock = changed(directory.path(), "open.json", |record| {
+        for cell in &mut record.cells {
+            cell.rate_per_s = Some(1_000);
+        }
+    });
+    let output = run(&["compare"], &[&by_clock, &by_clock]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let told = stderr(&output);
+    let why = "has a rate that was given, not found: hold its latencies to a limit (--assert)";
+    assert!(
+        told.contains("no measured cell in common") && told.contains(why),
+        "{told}"
+    );
+}
+
+#[test]
 fn the_comparison_goes_to_a_file_as_markdown_or_to_stdout() {
     let directory = directory();
     let file = directory.path().join("comment.md");

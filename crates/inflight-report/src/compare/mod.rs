@@ -130,7 +130,8 @@ impl<'a> Comparison<'a> {
             }
         }
         for cell in new.cells.iter().filter(|cell| open::is_open(cell)) {
-            let why = "has a rate that was given, not found: hold its latencies to a limit";
+            let why =
+                "has a rate that was given, not found: hold its latencies to a limit (--assert)";
             left_out.push((cell, why.to_owned()));
         }
         count_among_all(&mut rows);

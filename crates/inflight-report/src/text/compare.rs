@@ -48,17 +48,24 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> St
     if !compared.left_out.is_empty() {
         screen.blank();
     }
-    // What was left out may be in one of the records alone.
-    let profiles = [&*compared.new.profiles, &*compared.old.profiles].concat();
-    let of_profile = |(cell, why): &(&Cell, String)| format!("{}: {why}", cell.profile);
-    let left_out = compared.left_out.iter();
-    for (cells, why) in by_reason(left_out.map(|left| (left.0, of_profile(left)))) {
-        let text = format!("{} of {why}", names(&cells, &profiles));
+    for text in not_told(compared) {
         screen.statement("not told", &text, Paint::Plain);
     }
     screen.blank();
     conclusion(&mut screen, compared, threshold);
     screen.finish()
+}
+
+/// The cells that were not compared, with the reason.
+#[must_use]
+pub fn not_told(compared: &Comparison<'_>) -> Vec<String> {
+    // What was left out may be in one of the records alone.
+    let profiles = [&*compared.new.profiles, &*compared.old.profiles].concat();
+    let of_profile = |(cell, why): &(&Cell, String)| format!("{}: {why}", cell.profile);
+    let left_out = compared.left_out.iter();
+    let groups = by_reason(left_out.map(|left| (left.0, of_profile(left))));
+    let one = |(cells, why): &(Vec<&Cell>, String)| format!("{} of {why}", names(cells, &profiles));
+    groups.iter().map(one).collect()
 }
 
 /// Draws what became of limits on cells of these profiles.

@@ -4,6 +4,7 @@ use super::Style;
 use super::grid::{self, Column};
 use super::paint::{Paint, Screen, clean};
 use crate::merged::{Merged, MergedCell};
+use crate::open;
 use crate::record::{Access, Latency};
 use crate::strategy::name;
 use crate::units::{MISSING, count, nanos, or_missing};
@@ -22,6 +23,11 @@ const COLUMNS: [Column; 11] = [
     ("slowest is", false),
 ];
 
+/// What is another thing where rates were given.
+const OPEN_LOOP: &str = "A row with a rate is of an open loop: latencies count from when \
+    operations were due, and none of the nodes that kept the rate is the slowest. A node that did \
+    not keep it is left out.";
+
 /// Draws a merged record.
 #[must_use]
 pub fn merged(merged: &Merged, style: Style) -> String {
@@ -34,6 +40,10 @@ pub fn merged(merged: &Merged, style: Style) -> String {
         merged.plan_hash
     );
     screen.prose(&text, 1, Paint::Plain);
+    let records = merged.nodes.values();
+    if records.flat_map(|record| &record.cells).any(open::is_open) {
+        screen.prose(OPEN_LOOP, 1, Paint::Plain);
+    }
     let profiles = merged.nodes.values().flat_map(|record| &record.profiles);
     let mut drawn: Vec<&str> = Vec::new();
     for profile in profiles {
@@ -82,11 +92,14 @@ fn texts(merged: &Merged, cell: &MergedCell) -> Vec<String> {
     let mut profiles = merged.nodes.values().flat_map(|record| &record.profiles);
     let own = profiles.find(|profile| profile.name == cell.profile);
     let access = own.map_or_else(Access::default, |profile| profile.access);
+    let name = one.map_or_else(|| cell.id.clone(), |cell| name(cell, access));
+    let given = one.and_then(|cell| cell.rate_per_s);
+    let slowest = cell.slowest().filter(|_| given.is_none());
     let texts = [
-        format!(
-            "  {}",
-            one.map_or_else(|| cell.id.clone(), |cell| name(cell, access))
-        ),
+        match given {
+            Some(rate) => format!("  {name}, {}/s", count(rate as f64)),
+            None => format!("  {name}"),
+        },
         one.map_or_else(String::new, |cell| cell.depth.to_string()),
         cell.iops.len().to_string(),
         rate(0),
@@ -96,7 +109,7 @@ fn texts(merged: &Merged, cell: &MergedCell) -> Vec<String> {
         latency(|found| found.ns_p99),
         latency(|found| found.ns_p999),
         latency(|found| Some(found.ns_max)),
-        cell.slowest().unwrap_or(MISSING).to_owned(),
+        slowest.unwrap_or(MISSING).to_owned(),
     ];
     texts.iter().map(|text| clean(text)).collect()
 }

@@ -14,7 +14,7 @@ mod reasons;
 pub(crate) mod side_by_side;
 pub(crate) mod table;
 
-pub use compare::{comparison, limits};
+pub use compare::{comparison, limits, not_told};
 pub use merged::merged;
 pub use notes::names;
 pub(crate) use notes::{by_reason, names_in, roads};

@@ -2,10 +2,11 @@
 
 use inflight_report::compare::Comparison;
 use inflight_report::compare::limit::Limit;
+use inflight_report::merged::Merged;
 use inflight_report::open::{cells, is_only, kept};
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, LatencyClock, OpenRound, Record};
-use inflight_report::text::{Style, screen};
+use inflight_report::text::{self, Style, screen};
 use inflight_report::{csv, html, markdown, record, regret, verdict};
 
 use crate::builder::{cell, disk, empty};
@@ -189,4 +190,51 @@ fn a_limit_holds_for_the_open_loop_and_is_broken_by_a_rate_that_was_not_kept() {
     assert!(compared.rows.is_empty());
     assert_eq!(compared.left_out.len(), 3);
     assert!(compared.left_out[0].1.contains("given, not found"));
+}
+
+#[test]
+fn open_loops_of_several_machines_are_merged_with_their_clock() {
+    let node = |seed| Record {
+        seed,
+        ..measured(empty(8))
+    };
+    let nodes = [("a".to_owned(), node(1)), ("b".to_owned(), node(2))];
+    let merged = Merged::of(nodes).expect("they fit together");
+    let of = |id: &str| {
+        let mut cells = merged.cells.iter();
+        let cell = cells.find(|cell| cell.id == format!("direct-random-read/{id}"));
+        cell.expect("it is in both")
+    };
+    let kept = of("uring/1@20000");
+    assert_eq!(kept.iops["a"], 20_000.0);
+    let latency = kept.latency.as_ref().expect("both have samples");
+    assert_eq!(
+        (latency.clock, latency.samples),
+        (LatencyClock::Intended, 20_000)
+    );
+    let saturated = of("pread/1@20000");
+    assert!(saturated.iops.is_empty() && saturated.latency.is_none());
+    assert!(saturated.left_out["b"].contains("15.0 k of 20.0 k operations a second"));
+    let style = Style {
+        width: 160,
+        colour: false,
+    };
+    let text = text::merged(&merged, style);
+    let row = text
+        .lines()
+        .find(|line| line.contains("io_uring, 20.0 k/s"));
+    assert!(
+        row.is_some_and(|row| row.trim_end().ends_with('–')),
+        "{text}"
+    );
+    assert!(
+        text.contains("latencies count from when operations were due"),
+        "{text}"
+    );
+    // What neither loop could complete is still said.
+    let mut none = node(1);
+    none.cells.iter_mut().for_each(|cell| cell.rounds.clear());
+    let merged = Merged::of([("a".to_owned(), none)]).expect("it is one");
+    let told = merged.cells.iter().map(|cell| &cell.left_out["a"]);
+    assert!(told.clone().count() == 3 && told.clone().all(|why| why == "no round is complete"));
 }
