@@ -74,6 +74,42 @@ const KEYS: [(&str, Key); 5] = [
     ("rate", Key::Rate),
 ];
 
+impl Key {
+    fn name(self) -> &'static str {
+        let mut keys = KEYS.iter();
+        let found = keys.find(|(_, key)| *key == self);
+        found.map_or("", |(name, _)| name)
+    }
+
+    /// What a cell has for it, as selectors have it.
+    fn of(self, cell: &Cell) -> Option<String> {
+        match self {
+            Self::Profile => Some(cell.profile.clone()),
+            Self::Strategy => Some(cell.strategy.clone()),
+            Self::Depth => Some(cell.depth.to_string()),
+            Self::Threads => Some(cell.threads.to_string()),
+            Self::Rate => cell.rate_per_s.map(|rate| rate.to_string()),
+        }
+    }
+
+    /// The same way of writing for all that mean the same: `2k` is the rate 2000, as in the flag
+    /// of the command.
+    fn read(self, value: &str) -> String {
+        let number = || {
+            let lower = value.to_ascii_lowercase();
+            let (digits, scale) = match lower.strip_suffix('k') {
+                Some(digits) => (digits, 1_000),
+                None => (lower.strip_suffix('m')?, 1_000_000),
+            };
+            digits.parse::<u64>().ok()?.checked_mul(scale)
+        };
+        match self {
+            Self::Rate => number().map_or_else(|| value.to_owned(), |rate| rate.to_string()),
+            Self::Profile | Self::Strategy | Self::Depth | Self::Threads => value.to_owned(),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Relation {
     Below,
@@ -255,9 +291,32 @@ impl Limit {
             }
         }
         if held.checked.is_empty() {
-            return Err(format!("`{}` selects no measured cell", self.text));
+            let why = self.unknown(record).unwrap_or_default();
+            return Err(format!("`{}` selects no measured cell{why}", self.text));
         }
         Ok(held)
+    }
+
+    /// The first selector of a value that no cell has, and the values that there are.
+    fn unknown(&self, record: &Record) -> Option<String> {
+        self.selectors.iter().find_map(|(key, asked)| {
+            let judged = record.cells.iter().filter(|cell| is_judged(&cell.strategy));
+            let mut known: Vec<String> = Vec::new();
+            for value in judged.filter_map(|cell| key.of(cell)) {
+                if !known.contains(&value) {
+                    known.push(value);
+                }
+            }
+            let name = key.name();
+            match known.is_empty() {
+                _ if known.contains(asked) => None,
+                true => Some(format!(": no row has a {name}")),
+                false => Some(format!(
+                    ": no row has the {name} `{asked}`; known are {}",
+                    known.join(", ")
+                )),
+            }
+        })
     }
 
     /// Whether it is for such a cell where no strategy is named: a regret is for the library's
@@ -313,15 +372,8 @@ impl Limit {
     }
 
     fn selects(&self, cell: &Cell) -> bool {
-        self.selectors.iter().all(|(key, value)| match key {
-            Key::Profile => cell.profile == *value,
-            Key::Strategy => cell.strategy == *value,
-            Key::Depth => cell.depth.to_string() == *value,
-            Key::Threads => cell.threads.to_string() == *value,
-            Key::Rate => cell
-                .rate_per_s
-                .is_some_and(|rate| rate.to_string() == *value),
-        })
+        let mut selectors = self.selectors.iter();
+        selectors.all(|(key, value)| key.of(cell).is_some_and(|own| own == *value))
     }
 }
 
@@ -338,7 +390,7 @@ fn parse_selectors(text: &str) -> Result<Vec<(Key, String)>, String> {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         let key = KEYS.iter().find(|(known, _)| *known == name.trim());
         match key {
-            Some((_, key)) if !value.trim().is_empty() => Ok((*key, value.trim().to_owned())),
+            Some((_, key)) if !value.trim().is_empty() => Ok((*key, key.read(value.trim()))),
             _ => Err(format!(
                 "`{part}` selects nothing; write it as `strategy=inflight`, with profile, \
                  strategy, depth, threads or rate"

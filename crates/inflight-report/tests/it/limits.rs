@@ -281,4 +281,26 @@ fn a_limit_that_selects_nothing_is_an_error() {
     let limit = Limit::parse("strategy=inflihgt:iops>1").expect("it is well formed");
     let error = limit.check(&record).expect_err("nothing is selected");
     assert!(error.contains("selects no measured cell"), "{error}");
+    for (limit, told) in [
+        (
+            "strategy=inflihgt:iops>1",
+            "no row has the strategy `inflihgt`; known are pread, threads, uring, uring-tuned, \
+             inflight, mmap",
+        ),
+        (
+            "strategy=uring,depth=3:iops>1",
+            "no row has the depth `3`; known are 1, 4, 16, 32, 64",
+        ),
+        (
+            "profile=direct:iops>1",
+            "no row has the profile `direct`; known are direct-random-read",
+        ),
+        ("rate=2k:p99<2ms", "no row has a rate"),
+        // Both values are known, but not together.
+        ("strategy=pread,depth=32:iops>1", "selects no measured cell"),
+    ] {
+        let limit = Limit::parse(limit).expect(limit);
+        let error = limit.check(&record).expect_err("nothing is selected");
+        assert!(error.ends_with(told), "{error}");
+    }
 }

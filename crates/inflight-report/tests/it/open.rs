@@ -238,3 +238,22 @@ fn open_loops_of_several_machines_are_merged_with_their_clock() {
     let told = merged.cells.iter().map(|cell| &cell.left_out["a"]);
     assert!(told.clone().count() == 3 && told.clone().all(|why| why == "no round is complete"));
 }
+
+#[test]
+fn a_limit_names_a_rate_as_the_flag_does() {
+    let mut record = measured(empty(8));
+    record.cells.push(by_clock("uring", 2_000_000, 2_000_000));
+    for (rate, selected) in [("20k", 2), ("20K", 2), ("20000", 2), ("2m", 1), ("2M", 1)] {
+        let limit = Limit::parse(&format!("rate={rate}:errors<=0")).expect("it is well formed");
+        let held = limit.check(&record).expect("cells are selected");
+        assert_eq!(held.checked.len(), selected, "{rate}");
+    }
+    for (wrong, told) in [
+        ("30k", "`30000`; known are 20000, 10000"),
+        ("20x", "rate `20x`"),
+    ] {
+        let limit = Limit::parse(&format!("rate={wrong}:errors<=0")).expect("it is well formed");
+        let error = limit.check(&record).expect_err("nothing is selected");
+        assert!(error.contains(told), "{error}");
+    }
+}
