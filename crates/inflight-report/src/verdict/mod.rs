@@ -222,7 +222,7 @@ fn in_front(keep: &Cell, leader: &Cell, access: Access) -> Option<String> {
 
 fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
     let interval = compare(leader, keep);
-    // The medians of their rates may be the other way round.
+    // Their rates in the table may be the other way round: those are of all rounds.
     let difference = interval.map_or_else(
         || "it never ran side by side with it".to_owned(),
         |interval| format!("side by side it is {} as fast", ratio_with_ends(&interval)),
@@ -253,7 +253,7 @@ fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
         false => "",
     };
     let leader = name_at_depth(leader, access);
-    format!("Not sure. {leader} has the highest rate; {difference}{fresh}. {more}")
+    format!("Not sure. {leader} is in front; {difference}{fresh}. {more}")
 }
 
 fn too_few_rounds(keep: &Cell, leader: &Cell, access: Access) -> String {

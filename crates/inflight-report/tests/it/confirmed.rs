@@ -1,5 +1,6 @@
 //! Fresh rounds of some cells, and what rests on them.
 
+use inflight_report::figures::iops;
 use inflight_report::ranking::{MOST_FINALISTS, Ranking};
 use inflight_report::record::{Cell, Record, Turns};
 use inflight_report::stats::{Word, ahead, compare, is_confirmed};
@@ -50,6 +51,24 @@ fn what_more_fresh_rounds_can_tell_is_not_counted_with_those_of_all_cells() {
     let expected = format!("fresh rounds instead of 6 can tell (--rounds {needed}).");
     assert_eq!(rest, expected);
     assert!(needed.parse::<u32>().unwrap() > 6, "{sure}");
+}
+
+#[test]
+fn who_is_in_front_side_by_side_may_have_the_lower_rate_of_all_rounds() {
+    let mut record = lucky(6);
+    for (at, round) in record.cells[1].rounds.iter_mut().skip(8).enumerate() {
+        round.ops = round.ops * [104, 106, 103, 109, 98, 112][at] / 100;
+    }
+    let before = record.cells[0].rounds.iter_mut().take(8);
+    before.for_each(|round| round.ops *= 2);
+    assert!(iops(&record.cells[0]) > iops(&record.cells[1]));
+    let sure = sure(&record);
+    let expected = "Not sure. io_uring at depth 32 is in front; side by side it is 1.0";
+    assert!(sure.starts_with(expected), "{sure}");
+    let screen = screen(&record, Style::default());
+    let words: Vec<&str> = screen.split_whitespace().collect();
+    let legend = "Rates are of all rounds of a row, ratios of rounds that both rows ran";
+    assert!(words.join(" ").contains(legend), "{screen}");
 }
 
 #[test]
