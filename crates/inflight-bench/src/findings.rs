@@ -4,6 +4,7 @@ use inflight_report::doctor::Status;
 use inflight_report::record::{
     Access, Cell, Finding, Machine, ProfileSummary, Reread, Severity, Sync, Target,
 };
+use inflight_report::strategy::is_library;
 use inflight_report::truth::in_memory;
 use inflight_report::units::nanos;
 
@@ -69,6 +70,7 @@ pub(crate) fn all(mut facts: Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
     let mut findings = std::mem::take(&mut facts.unsteady);
     let facts = &facts;
     let from_facts = [
+        no_backend(facts),
         io_uring_blocked(facts),
         not_registered(facts),
         queue_too_short(facts),
@@ -132,7 +134,12 @@ fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
 }
 
 fn io_uring_blocked(facts: &Facts<'_>) -> Option<Finding> {
-    let first = facts.blocked.first()?;
+    let of_library = no_backend(facts).map_or_else(Vec::new, |finding| finding.affects);
+    let blocked = facts.blocked.iter();
+    let blocked: Vec<&Blocked> = blocked
+        .filter(|cell| !of_library.contains(&cell.id))
+        .collect();
+    let first = blocked.first()?;
     Some(Finding {
         id: "io-uring-blocked".to_owned(),
         severity: Severity::Warning,
@@ -140,7 +147,36 @@ fn io_uring_blocked(facts: &Facts<'_>) -> Option<Finding> {
         why_it_matters: "Nothing can be said about io_uring here; the other ways were measured"
             .to_owned(),
         fix: first.fix.to_owned(),
-        affects: facts.blocked.iter().map(|cell| cell.id.clone()).collect(),
+        affects: blocked.iter().map(|cell| cell.id.clone()).collect(),
+    })
+}
+
+/// Where the library has no engine for any of its cells, so that every program that uses it fails.
+fn no_backend(facts: &Facts<'_>) -> Option<Finding> {
+    let library = || {
+        let cells = facts.cells.iter();
+        cells.filter(|cell| is_library(&cell.strategy))
+    };
+    let is_first = |blocked: &&Blocked| library().any(|cell| cell.id == blocked.id);
+    let first = facts.blocked.iter().find(is_first)?;
+    if library().any(|cell| !cell.rounds.is_empty()) {
+        return None;
+    }
+    // What is awaited says the same, in its own words: not every reason is one of rings.
+    let is_so = |cell: &&Cell| {
+        let skipped = cell.skipped.as_ref();
+        skipped.is_some_and(|skipped| skipped.reason == first.why)
+    };
+    Some(Finding {
+        id: doctor::BACKEND.to_owned(),
+        severity: Severity::Blocker,
+        what: doctor::no_file(&first.why),
+        why_it_matters: doctor::NO_FILE_SO.to_owned(),
+        fix: doctor::NO_FILE_FIX.to_owned(),
+        affects: library()
+            .filter(is_so)
+            .map(|cell| cell.id.clone())
+            .collect(),
     })
 }
 

@@ -8,7 +8,18 @@ use crate::measure::host;
 
 const BLOCKED: &str = "io-uring-blocked";
 const FEATURES: &str = "io-uring-features";
-const CHOICE: &str = "backend";
+pub(crate) const CHOICE: &str = "backend";
+
+/// What follows where the library has no engine.
+pub(crate) const NO_FILE_SO: &str =
+    "A program that uses the library fails here: what is demanded cannot be had";
+/// Nothing else can demand anything of a program that leaves the choice to the library.
+pub(crate) const NO_FILE_FIX: &str = "unset INFLIGHT_BACKEND";
+
+/// What is found where the library has no engine, in its own words.
+pub(crate) fn no_file(why: &str) -> String {
+    format!("no file can be opened: {why}")
+}
 
 pub(super) const TOPICS: &[Topic] = &[
     Topic {
@@ -38,7 +49,9 @@ pub(super) const TOPICS: &[Topic] = &[
         id: CHOICE,
         text: "What the library would use in a program that is started here, and why, in its own \
             words. The environment variable INFLIGHT_BACKEND (auto, uring, aio, threads) has the \
-            last word over what a program asks for. In a program, Engine::backend tells the same.",
+            last word over what a program asks for; where it asks for what cannot be had, or for \
+            what is no backend, nothing is used instead and no file can be opened. In a program, \
+            Engine::backend tells the same.",
     },
 ];
 
@@ -117,6 +130,9 @@ fn choice(ring: &Ring) -> Found {
             Found::note(CHOICE, finding)
                 .so("Direct transfers are as fast as by a ring; what is not cached takes threads")
         }
+        Some(("none", why)) => Found::problem(CHOICE, no_file(why))
+            .so(NO_FILE_SO)
+            .fix(NO_FILE_FIX),
         Some((_, why)) => Found::note(CHOICE, format!("the library would use threads: {why}")),
         None => Found::unknown(CHOICE, "what the library would use was not found out")
             .so("The process that asked did not live to tell"),
@@ -149,6 +165,24 @@ mod tests {
         let failed = judge(&Ring::said("", 1 << 8), &FREE);
         assert_eq!(failed.line.status, Status::Unknown);
         assert!(failed.line.finding.contains("exit status: 1"), "{failed:?}");
+    }
+
+    #[test]
+    fn a_library_without_an_engine_is_a_problem() {
+        let found = choice(&Ring::said("backend none=nothing is demanded\n", 0));
+        assert_eq!(found.line.status, Status::Problem);
+        assert_eq!(
+            found.line.finding,
+            "no file can be opened: nothing is demanded"
+        );
+        let found = choice(&Ring::said("backend threads=asked for\n", 0));
+        assert_eq!(found.line.status, Status::Note);
+        assert!(
+            found
+                .line
+                .finding
+                .starts_with("the library would use threads")
+        );
     }
 
     #[test]

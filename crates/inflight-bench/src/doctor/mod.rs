@@ -42,6 +42,7 @@ use crate::{exit, show};
 
 pub(crate) use explain::is_explained;
 pub(crate) use found::{Found, Spoils};
+pub(crate) use io_uring::{CHOICE as BACKEND, NO_FILE_FIX, NO_FILE_SO, no_file};
 pub(crate) use site::Site;
 
 /// The flags of `inflight doctor`.

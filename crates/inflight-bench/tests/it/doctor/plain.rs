@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use inflight_report::Record;
 use inflight_report::doctor::{SCHEMA, Status};
+use inflight_report::record::Severity;
 
 use super::{doctor, examine, line};
-use crate::support::{directory, inflight, stderr};
+use crate::support::{bench, directory, inflight, stderr};
 
 #[test]
 fn the_exit_code_tells_whether_there_is_a_problem() {
@@ -79,6 +81,43 @@ fn every_line_can_be_explained_and_every_bad_one_says_what_follows() {
         let bad = matches!(line.status, Status::Warning | Status::Problem);
         assert!(!bad || !line.consequence.is_empty(), "{line:?}");
     }
+}
+
+#[test]
+fn a_backend_that_is_none_is_a_problem_because_no_file_can_be_opened() {
+    let directory = directory();
+    let mut command = doctor(directory.path());
+    let (code, examination) = examine(command.env("INFLIGHT_BACKEND", "bogus"));
+    assert_eq!(code, 3);
+    let found = line(&examination, "backend");
+    assert_eq!(found.status, Status::Problem);
+    let told = "no file can be opened: INFLIGHT_BACKEND=\"bogus\" is not a backend";
+    assert!(found.finding.starts_with(told), "{found:?}");
+    assert_eq!(found.fix, "unset INFLIGHT_BACKEND");
+    // The benchmark says the same of its rows, and nothing of io_uring, which was measured.
+    let args = "--size 1m --rounds 1 --cell-time 5 --depth 1 --profile cached-random-read \
+                --strategy pread,uring,inflight,inflight-local --export-json -";
+    let args: Vec<&str> = args.split_whitespace().collect();
+    let mut command = bench(directory.path(), &args);
+    let output = command.env("INFLIGHT_BACKEND", "bogus").output().unwrap();
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let mut findings = record.findings.iter();
+    let finding = findings.find(|finding| finding.id == "backend").unwrap();
+    assert_eq!(finding.severity, Severity::Blocker);
+    assert_eq!((&finding.what, &finding.fix), (&found.finding, &found.fix));
+    let rows = [
+        "cached-random-read/inflight/1",
+        "cached-random-read/inflight-local/1",
+    ];
+    assert_eq!(finding.affects, rows);
+    // A machine without rings has its own finding of the row that needs one.
+    let mut others = record.findings.iter();
+    let blocked = others.find(|other| other.id == "io-uring-blocked");
+    let blocked = blocked.map_or(&[][..], |blocked| &blocked.affects);
+    assert!(
+        !blocked.iter().any(|id| rows.contains(&id.as_str())),
+        "{blocked:?}"
+    );
 }
 
 #[test]
