@@ -525,6 +525,7 @@ mod tests {
             strategy,
             shape: ALONE,
             rate_per_s: None,
+            refused: None,
         });
         let mut cells = begin(&plan, &planned);
         measure(&plan, until, |course, job, place| {

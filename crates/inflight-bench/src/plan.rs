@@ -1,6 +1,8 @@
 //! What will be measured and for how long: a function of the options and of the number of
 //! processors alone, so that the same command makes the same plan again.
 
+mod cells;
+
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -89,6 +91,8 @@ pub(crate) struct PlannedCell {
     pub(crate) shape: Shape,
     /// Operations due per second, in an open loop.
     pub(crate) rate_per_s: Option<u64>,
+    /// Why it cannot be, though it was asked for.
+    pub(crate) refused: Option<&'static str>,
 }
 
 impl Plan {
@@ -115,7 +119,7 @@ impl Plan {
                 let (first, last) = (depths.first().copied(), depths.last().copied());
                 depths.retain(|depth| [first, Some(QUICK_DEPTH), last].contains(&Some(*depth)));
             }
-            let cells = cells(&profile, options, cpus);
+            let cells = cells::of(&profile, options, cpus);
             profiles.push(PlannedProfile { profile, cells });
         }
         let (shortest_warmup, journal_warmup) = match options.quick {
@@ -316,6 +320,7 @@ impl PlannedCell {
             strategy: running.strategy,
             shape: running.shape,
             rate_per_s: running.cell.rate_per_s,
+            refused: None,
         }
     }
 
@@ -348,7 +353,8 @@ impl PlannedCell {
             }
             Some(_) => self.strategy.closed_only(),
         };
-        self.strategy.unfit(profile).or_else(by_the_clock)
+        let unfit = self.strategy.unfit(profile).or_else(by_the_clock);
+        unfit.or(self.refused)
     }
 
     /// An empty cell of the record, to be filled by measuring.
@@ -379,33 +385,6 @@ impl PlannedCell {
             denied: None,
         }
     }
-}
-
-fn cells(profile: &Profile, options: &Options, cpus: u32) -> Vec<PlannedCell> {
-    let of = |&strategy: &&'static dyn Strategy| match options.rates.as_slice() {
-        [] => {
-            let shapes = strategy.shapes(profile, cpus).into_iter();
-            // To start more threads than this takes longer than they would be measured.
-            let fits = |shape: &Shape| !options.quick || shape.threads <= QUICK_DEPTH;
-            let cell = |shape| PlannedCell {
-                strategy,
-                shape,
-                rate_per_s: None,
-            };
-            shapes.filter(fits).map(cell).collect::<Vec<_>>()
-        }
-        rates => {
-            let shapes = strategy.open_shapes(profile, cpus).into_iter();
-            let at_each = |shape| rates.iter().map(move |rate| (shape, *rate));
-            let cell = |(shape, rate)| PlannedCell {
-                strategy,
-                shape,
-                rate_per_s: Some(rate),
-            };
-            shapes.flat_map(at_each).map(cell).collect()
-        }
-    };
-    options.strategies.iter().flat_map(of).collect()
 }
 
 /// What is due and late at the end of an open loop is waited for.

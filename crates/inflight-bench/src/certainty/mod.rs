@@ -72,6 +72,7 @@ impl Bench<'_> {
             strategy,
             shape,
             rate_per_s: None,
+            refused: None,
         };
         planned.begin(name, Modes::new())
     }

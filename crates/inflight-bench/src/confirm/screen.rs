@@ -323,6 +323,7 @@ mod tests {
             strategy,
             shape: Shape { depth, threads: 1 },
             rate_per_s: None,
+            refused: None,
         }
     }
 

@@ -336,6 +336,7 @@ mod tests {
                 strategy,
                 shape,
                 rate_per_s: None,
+                refused: None,
             };
             planned.begin(&profile.name, Modes::new())
         };

@@ -196,6 +196,7 @@ mod tests {
                     strategy: *strategy,
                     shape: ALONE,
                     rate_per_s: None,
+                    refused: None,
                 };
                 planned.begin(&profile.name, Modes::new())
             };

@@ -402,6 +402,7 @@ mod tests {
             strategy,
             shape,
             rate_per_s: None,
+            refused: None,
         };
         let mut cell = planned.begin("cached-random-read", Modes::new());
         cell.sample_every = Some(sample_every);

@@ -21,6 +21,10 @@ impl Strategy for InflightThreads {
         Threads.shapes(profile, cpus)
     }
 
+    fn most_threads(&self) -> Option<u32> {
+        Threads.most_threads()
+    }
+
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         Threads.unfit(profile)
     }

@@ -30,7 +30,7 @@ mod preadv2_nowait;
 mod road;
 pub(crate) mod slots;
 pub(crate) mod tasks;
-mod threads;
+pub(crate) mod threads;
 mod tokio;
 pub(crate) mod uring;
 mod uring_busy;
@@ -205,6 +205,11 @@ pub(crate) trait Strategy: Sync {
     /// The cells it has in an open loop, if other ones.
     fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
         self.shapes(profile, cpus)
+    }
+
+    /// Most threads that it has, where its depth is their number and there is a limit.
+    fn most_threads(&self) -> Option<u32> {
+        None
     }
 
     /// Why it has no open loop, if so.

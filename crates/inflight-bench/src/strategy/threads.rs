@@ -6,6 +6,9 @@ use crate::profile::Profile;
 /// More threads than this are not a serious proposal.
 const MOST_THREADS: u32 = 128;
 
+/// What is said where more were asked for.
+pub(crate) const TOO_MANY: &str = "more than 128 threads";
+
 pub(crate) struct Threads;
 
 impl Strategy for Threads {
@@ -36,6 +39,10 @@ impl Strategy for Threads {
             .collect()
     }
 
+    fn most_threads(&self) -> Option<u32> {
+        Some(MOST_THREADS)
+    }
+
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         let batched = profile.asked.batched;
         batched.then_some("each thread goes on by itself: none waits for the batch of all")
@@ -64,5 +71,6 @@ mod tests {
         assert_eq!(counts(&[1, 256], 4), [4, 128]);
         assert!(counts(&[1], 4).is_empty());
         assert_eq!(counts(&[8], 1), [8]);
+        assert!(TOO_MANY.contains(&format!(" {MOST_THREADS} ")));
     }
 }
