@@ -1,6 +1,6 @@
 //! `inflight man [COMMAND]`: the manual pages, made of the flags and their help.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use clap_mangen::Man;
 
@@ -25,9 +25,11 @@ pub(crate) fn print(flags: &Flags, known: &[&'static dyn Strategy]) -> Result<u8
         None => command,
         Some(name) => {
             let found = command.find_subcommand(name).cloned();
-            found
-                .ok_or_else(|| usage(format!("there is no command `{name}`")))
-                .context("`inflight --help` lists them")?
+            found.ok_or_else(|| {
+                usage(format!(
+                    "there is no command `{name}`: `inflight --help` lists them"
+                ))
+            })?
         }
     };
     let mut text = Vec::new();
