@@ -62,9 +62,11 @@ pub(crate) fn told(plan: &Plan, planned: Duration) -> String {
     match plan.limit {
         Limit::None => told,
         _ if !plan.adds() => told,
+        // What is planned is run in any case, and may leave no time for more.
+        Limit::Asked(limit) if minutes(limit.max(planned)) == minutes(planned) => told,
         Limit::Asked(limit) => format!(
             "{told}, and up to {} where fresh rounds can tell more",
-            minutes(limit.max(planned))
+            minutes(limit)
         ),
         Limit::Promised(limit) => format!(
             "{told}; where fresh rounds can tell more, they go on until {} from now",
@@ -167,6 +169,11 @@ mod tests {
         assert_eq!(of(&short), format!("{planned}{until}"));
         let up_to = ", and up to 5 min where fresh rounds can tell more";
         assert_eq!(of(&["--max-time", "299"]), format!("{planned}{up_to}"));
+        for no_more in [&["--max-time", "3"], &["--max-time", "10"]] {
+            assert_eq!(of(no_more), planned, "{no_more:?}");
+        }
+        let up_to = ", and up to 12 s where fresh rounds can tell more";
+        assert_eq!(of(&["--max-time", "11"]), format!("{planned}{up_to}"));
     }
 
     #[test]
