@@ -34,18 +34,31 @@ pub(crate) fn print(options: &Options) -> Result<u8> {
         Place::File { path, .. } => path.clone(),
         Place::Directory(directory) => directory.join("inflight-fio-data"),
     };
-    let mut text = summary(&plan, target, size_bytes);
-    text += &job(options, &plan, &file, size_bytes)?;
-    show::print(&text)?;
+    let would = "Nothing was measured: this is what `inflight bench` would do";
+    let (heading, job) = match fio_path(&file) {
+        Ok(name) => (
+            [
+                format!("{would}, and below it the same reads"),
+                "and writes as a job for fio.".to_owned(),
+            ],
+            job(options, &plan, (&file, &name), size_bytes),
+        ),
+        Err(why) => (
+            [
+                format!("{would}."),
+                format!("The same as a job for fio is left out: {why}."),
+            ],
+            String::new(),
+        ),
+    };
+    show::print(&(summary(&plan, target, size_bytes, heading) + &job))?;
     Ok(exit::DONE)
 }
 
 /// The plan for people, as comment.
-fn summary(plan: &Plan, target: &Path, size_bytes: u64) -> String {
-    let mut lines = vec![
-        "Nothing was measured: this is what `inflight bench` would do, and below it the same reads"
-            .to_owned(),
-        "and writes as a job for fio.".to_owned(),
+fn summary(plan: &Plan, target: &Path, size_bytes: u64, heading: [String; 2]) -> String {
+    let mut lines = Vec::from(heading);
+    lines.extend([
         String::new(),
         format!("target: {}", target.display()),
         format!("test data: {}", human(size_bytes)),
@@ -59,7 +72,7 @@ fn summary(plan: &Plan, target: &Path, size_bytes: u64) -> String {
             plan.warmup.as_millis()
         ),
         format!("expected: {}", timetable::told(plan, plan.expected())),
-    ];
+    ]);
     for planned in &plan.profiles {
         lines.push(String::new());
         let ProfileSummary { name, title, .. } = planned.profile.summary();
@@ -94,16 +107,16 @@ fn cells(planned: &PlannedProfile) -> Vec<String> {
     groups.iter().map(line).collect()
 }
 
-/// The job: a section for each profile and depth, one after the other.
-fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<String> {
+/// The job: a section for each profile and depth, one after the other. The file has its name as
+/// fio takes it beside it.
+fn job(options: &Options, plan: &Plan, (file, name): (&Path, &str), size_bytes: u64) -> String {
     let rates: Vec<Option<u64>> = match options.rates.as_slice() {
         [] => vec![None],
         rates => rates.iter().copied().map(Some).collect(),
     };
     let mut text = format!(
-        "\n[global]\nioengine=io_uring\nfilename={}\ntime_based=1\n\
+        "\n[global]\nioengine=io_uring\nfilename={name}\ntime_based=1\n\
          runtime={}ms\nnorandommap=1\nrandrepeat=0\nrefill_buffers=1\n",
-        fio_path(file)?,
         (plan.measured * plan.rounds).as_millis().max(1)
     );
     for planned in &plan.profiles {
@@ -120,7 +133,7 @@ fn job(options: &Options, plan: &Plan, file: &Path, size_bytes: u64) -> Result<S
             }
         }
     }
-    Ok(text)
+    text
 }
 
 fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) -> String {

@@ -1,5 +1,7 @@
 //! What is printed without a disk: help, completions, manual pages.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use crate::support::{directory, inflight, stderr};
@@ -170,6 +172,27 @@ fn a_dry_run_prints_a_job_that_fio_accepts_and_writes_nothing() {
         }
         Err(error) => println!("skipped in part: fio cannot be started: {error}"),
     }
+}
+
+#[test]
+fn a_plan_for_a_name_that_fio_cannot_take_is_printed_without_the_job() {
+    let directory = directory();
+    let target = directory.path().join(OsStr::from_bytes(b"not-\xff-text"));
+    std::fs::create_dir(&target).unwrap();
+    let mut command = inflight();
+    command.args(["bench", "--dry-run", "--size", "64m"]);
+    let output = command.arg(&target).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let plan = String::from_utf8(output.stdout).unwrap();
+    for told in [
+        "; The same as a job for fio is left out: fio takes only paths that are UTF-8.",
+        "; test data: 64 MiB",
+        "  uring: depth 1",
+    ] {
+        assert!(plan.contains(told), "{told}\n{plan}");
+    }
+    assert!(plan.lines().all(|line| line.starts_with(';')), "{plan}");
+    assert!(!plan.contains("below"), "{plan}");
 }
 
 #[test]
