@@ -108,11 +108,12 @@ mod sync;
 
 pub use api::any::AnyOp;
 pub use api::batch::{Batch, Results};
+pub use api::detach::Detach;
 pub use api::engine::{BackendInfo, BackendKind, Builder, Engine};
 pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
 pub use api::open::Direct;
 pub use api::operation::{Nop, Operation};
-pub use api::pending::{Detach, Pending, PendingBatch};
+pub use api::pending::{Pending, PendingBatch};
 pub use api::queue::Queue;
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]

@@ -9,6 +9,7 @@ pub(crate) mod bounce;
 mod cached;
 pub(crate) mod calls;
 pub(crate) mod close;
+pub(crate) mod detach;
 pub(crate) mod device;
 pub(crate) mod durable;
 pub(crate) mod engine;

@@ -15,11 +15,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use super::detach::Detach;
 use super::engine::{BackendKind, Engine};
 use super::handle::Handle;
 use super::kept::{Foreseen, KeptFor, Rest, Tells};
 use super::operation::Sealed;
-use super::pending::{Detach, Pending};
+use super::pending::Pending;
 use super::timeout::Awaited;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::Answer;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use pollster::block_on;
 
+use super::detach::Detach;
 use super::engine::{BackendKind, Engine};
 use super::file;
 use super::handle::Handle;
@@ -20,7 +21,7 @@ use super::kept::{Foreseen, KeptFor, Rest, Tells};
 use super::local;
 use super::many::{WriteFrom, write_many};
 use super::operation::{Operation as _, Sealed};
-use super::pending::{Detach, Pending};
+use super::pending::Pending;
 use crate::commit::{Commit, Flush, Gather, Keep, Kept};
 use crate::completion::Answer;
 use crate::host::local::without_being_away;
