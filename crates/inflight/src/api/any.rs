@@ -86,12 +86,15 @@ impl<B> AnyOp<'_, B> {
         }
     }
 
-    /// What a request names.
-    pub(super) fn into_memory(self) -> (Option<B>, Option<Box<Bounced>>) {
+    /// What a request names, when it is left; of the rest, what is to be dropped has been.
+    pub(super) fn leave(&mut self) -> Option<(&mut B, &mut Option<Box<Bounced>>)> {
         match self {
-            Self::Read(read) => (Some(read.buf), read.bounced),
-            Self::Write(write) => (Some(write.buf), write.bounced),
-            Self::Sync(_) => (None, None),
+            Self::Read(read) => Some((&mut read.buf, &mut read.bounced)),
+            Self::Write(write) => {
+                write.durable = None;
+                Some((&mut write.buf, &mut write.bounced))
+            }
+            Self::Sync(_) => None,
         }
     }
 }

@@ -1,6 +1,9 @@
 //! What stays of an operation whose future is gone, and what its answer tells then.
+#![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 
 use super::handle::Handle;
@@ -16,11 +19,49 @@ pub struct Foreseen(pub(super) Tells);
 /// What an operation leaves behind. Opaque, because it is named in a public trait.
 pub struct KeptFor(pub(super) Box<dyn Kept>);
 
-/// A buffer (or nothing) and the file.
-pub(super) struct Rest<B> {
-    pub(super) _memory: B,
-    pub(super) handle: Option<Arc<Handle>>,
-    pub(super) tells: Tells,
+impl KeptFor {
+    /// A buffer (or nothing) and the file.
+    pub(super) fn new(
+        memory: impl Send + 'static,
+        handle: Option<Arc<Handle>>,
+        Foreseen(tells): Foreseen,
+    ) -> Self {
+        Self(Box::new(Rest {
+            _memory: memory,
+            handle,
+            tells,
+        }))
+    }
+}
+
+/// See [`KeptFor::new`].
+struct Rest<M> {
+    _memory: M,
+    handle: Option<Arc<Handle>>,
+    tells: Tells,
+}
+
+/// A buffer whose memory the kernel uses. It is not moved as what it is: a box or a reference that
+/// is moved says that nobody else uses what it points to. It is dropped when that is so again.
+pub(super) struct InUse<B>(MaybeUninit<B>);
+
+impl<B> InUse<B> {
+    /// # Safety
+    ///
+    /// What is in this place is not used or dropped there any more, and the kernel lets go of its
+    /// memory before this is dropped.
+    pub(super) unsafe fn take(place: &mut B) -> Self {
+        let place = ptr::from_mut(place).cast::<MaybeUninit<B>>();
+        // SAFETY: a value of the one type is one of the other, and it is not used there any more.
+        Self(unsafe { place.read() })
+    }
+}
+
+impl<B> Drop for InUse<B> {
+    fn drop(&mut self) {
+        // SAFETY: it was initialised when it was taken, and the kernel has let go of it.
+        unsafe { self.0.assume_init_drop() };
+    }
 }
 
 /// What the answer of an operation tells of the file's syncs.
@@ -52,7 +93,7 @@ impl Tells {
     }
 }
 
-impl<B: Send> Kept for Rest<B> {
+impl<M: Send> Kept for Rest<M> {
     fn over(self: Box<Self>, answer: Answer) {
         // A failed sync has to be remembered, also if nobody waits for it.
         let Some(handle) = &self.handle else {

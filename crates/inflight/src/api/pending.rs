@@ -40,7 +40,8 @@ use crate::host::shared::Shared;
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Pending<O: Detach> {
     /// Initialised unless the stage is `Over`. Of this type, so that moving it says nothing of the
-    /// memory that the kernel fills meanwhile.
+    /// memory that the kernel fills meanwhile: a box or a reference that is moved as such says that
+    /// nobody else uses what it points to.
     operation: MaybeUninit<O>,
     /// Keeps the descriptor from being closed and used anew, also when this future is forgotten.
     handle: Option<Arc<Handle>>,
@@ -81,9 +82,9 @@ impl<O: Detach> Pending<O> {
         unsafe { self.operation.assume_init_ref() }.engine()
     }
 
-    /// The operation; only while the stage is not `Over`.
+    /// The operation, which owns what it names; only while the stage is `Fresh`.
     fn take(&mut self) -> O {
-        debug_assert!(!matches!(self.stage, Stage::Over));
+        debug_assert!(matches!(self.stage, Stage::Fresh));
         self.stage = Stage::Over;
         // SAFETY: it was initialised, and from now on counts as taken.
         unsafe { self.operation.assume_init_read() }
@@ -212,33 +213,39 @@ impl<O: Detach> Pending<O> {
             Stage::Over => {}
             Stage::Fresh => drop(self.take()),
             Stage::InFlight(flight) => {
-                let handle = self.handle.take();
-                let operation = self.take();
-                leave(operation.engine().shared(), operation, handle, flight);
+                // SAFETY: it is initialised until the stage is `Over`.
+                let engine = unsafe { self.operation.assume_init_ref() }.engine();
+                self.leave_flight(engine.shared(), flight);
             }
         }
     }
-}
 
-/// Leaves an operation in flight, in this engine.
-fn leave<O: Detach>(
-    shared: &Arc<Shared>,
-    operation: O,
-    handle: Option<Arc<Handle>>,
-    flight: Flight,
-) {
-    let foreseen = operation.foresee();
-    let mut operation = Some(operation);
-    let keep = || {
-        let operation = operation.take().expect("asked once");
-        operation.into_kept(handle, foreseen).0
-    };
-    if let (Left::Answered(answer), Some(mut operation)) =
-        (flight.abandon(shared, keep), operation.take())
-        && !operation.proceed(answer)
-    {
-        // Nobody takes the result; a failed sync is remembered all the same.
-        drop(operation.finish(answer));
+    /// Gives it up while it is in flight, in this engine.
+    fn leave_flight(&mut self, shared: &Arc<Shared>, flight: Flight) {
+        let handle = self.handle.take();
+        self.stage = Stage::Over;
+        // It becomes an `O` again when it is over, and only then: see [`Self::operation`].
+        let operation = std::mem::replace(&mut self.operation, MaybeUninit::uninit());
+        // SAFETY: it was initialised, and is until it is kept.
+        let foreseen = unsafe { operation.assume_init_ref() }.foresee();
+        let mut operation = Some(operation);
+        let keep = || {
+            let operation = operation.take().expect("asked once");
+            // SAFETY: it is initialised, and its cell keeps this until the request is over.
+            unsafe { O::into_kept(operation, handle, foreseen) }.0
+        };
+        let left = flight.abandon(shared, keep);
+        let Some(operation) = operation else {
+            return;
+        };
+        // SAFETY: it is initialised, and nothing is in flight: there was nothing to be kept.
+        let mut operation = unsafe { operation.assume_init() };
+        if let Left::Answered(answer) = left
+            && !operation.proceed(answer)
+        {
+            // Nobody takes the result; a failed sync is remembered all the same.
+            drop(operation.finish(answer));
+        }
     }
 }
 
@@ -457,8 +464,7 @@ impl<O: Detach> PendingBatch<O> {
             return true;
         }
         if let Stage::InFlight(flight) = std::mem::replace(&mut pending.stage, Stage::Fresh) {
-            let handle = pending.handle.take();
-            leave(engine.shared(), pending.take(), handle, flight);
+            pending.leave_flight(engine.shared(), flight);
         }
         true
     }

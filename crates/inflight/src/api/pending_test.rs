@@ -8,34 +8,66 @@ use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use super::batch::Batch;
 use super::detach::Detach;
 use super::engine::{BackendKind, Engine};
 use super::handle::Handle;
-use super::kept::{Foreseen, KeptFor, Rest, Tells};
+use super::kept::{Foreseen, InUse, KeptFor, Tells};
 use super::operation::Sealed;
 use super::pending::Pending;
 use super::timeout::Awaited;
-use crate::buf::{span_of, span_of_mut};
+use crate::buf::{IoBufMut, span_of, span_of_mut};
 use crate::completion::Answer;
 use crate::op::{Op, Prepare, Prepared, Request, Road, Wishes};
 
 /// A read or a write at offset 0, by way of the backend.
-struct Raw<'f> {
+struct Raw<'f, B> {
     engine: &'f Engine,
     file: &'f File,
-    buf: Vec<u8>,
+    buf: B,
     reads: bool,
 }
 
-impl Prepare for Raw<'_> {
-    type Output = (io::Result<usize>, Vec<u8>);
+/// Moving a vector says nothing of its bytes; moving a box or a reference says that nobody else
+/// uses them, which a future may not say while they are read into.
+trait Buf: IoBufMut + AsRef<[u8]> + Send + 'static {
+    fn of(bytes: &[u8]) -> Self;
+}
+
+impl Buf for Vec<u8> {
+    fn of(bytes: &[u8]) -> Self {
+        bytes.to_vec()
+    }
+}
+
+impl Buf for Box<[u8]> {
+    fn of(bytes: &[u8]) -> Self {
+        bytes.into()
+    }
+}
+
+impl Buf for &'static mut [u8] {
+    fn of(bytes: &[u8]) -> Self {
+        // What nobody knows of counts as lost.
+        static LENT: Mutex<Vec<AtomicPtr<u8>>> = Mutex::new(Vec::new());
+        let lent = Box::into_raw(Box::<[u8]>::from(bytes));
+        let known = AtomicPtr::new(lent.cast());
+        LENT.lock().expect("no panic").push(known);
+        // SAFETY: it has just been made, and is not used by way of the list.
+        unsafe { &mut *lent }
+    }
+}
+
+impl<B: Buf> Prepare for Raw<'_, B> {
+    type Output = (io::Result<usize>, B);
 
     fn prepare(&mut self) -> Prepared {
         let (fd, offset) = (self.file.as_raw_fd(), 0);
@@ -67,7 +99,7 @@ impl Prepare for Raw<'_> {
     }
 }
 
-impl Sealed for Raw<'_> {
+impl<B: Buf> Sealed for Raw<'_, B> {
     fn engine<'a>(&self) -> &'a Engine
     where
         Self: 'a,
@@ -76,8 +108,9 @@ impl Sealed for Raw<'_> {
     }
 }
 
-// SAFETY: the memory is that of the vector, on the heap; the descriptor outlives the engine here.
-unsafe impl Detach for Raw<'_> {
+// SAFETY: the memory is on the heap and belongs to the buffer; the descriptor outlives the engine
+// here.
+unsafe impl<B: Buf> Detach for Raw<'_, B> {
     fn handle(&self) -> Option<&Arc<Handle>> {
         None
     }
@@ -86,17 +119,21 @@ unsafe impl Detach for Raw<'_> {
         Foreseen(Tells::Nothing)
     }
 
-    fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor {
-        KeptFor(Box::new(Rest {
-            _memory: self.buf,
-            handle,
-            tells: foreseen.0,
-        }))
+    unsafe fn into_kept(
+        mut operation: MaybeUninit<Self>,
+        handle: Option<Arc<Handle>>,
+        foreseen: Foreseen,
+    ) -> KeptFor {
+        // SAFETY: the caller has initialised it.
+        let operation = unsafe { operation.assume_init_mut() };
+        // SAFETY: nobody uses or drops the operation after this; the caller waits for the kernel.
+        let memory = unsafe { InUse::take(&mut operation.buf) };
+        KeptFor::new(memory, handle, foreseen)
     }
 }
 
-impl<'f> IntoFuture for Raw<'f> {
-    type Output = (io::Result<usize>, Vec<u8>);
+impl<'f, B: Buf> IntoFuture for Raw<'f, B> {
+    type Output = (io::Result<usize>, B);
     type IntoFuture = Pending<Self>;
 
     fn into_future(self) -> Pending<Self> {
@@ -162,66 +199,79 @@ fn file(bytes: &[u8]) -> File {
     file
 }
 
-fn pending<'f>(engine: &'f Engine, file: &'f File, buf: Vec<u8>, reads: bool) -> Pending<Raw<'f>> {
-    let raw = Raw {
-        engine,
-        file,
-        buf,
-        reads,
-    };
-    Pending::new(raw)
+impl<'f, B: Buf> Raw<'f, B> {
+    fn read(engine: &'f Engine, file: &'f File) -> Self {
+        Self {
+            engine,
+            file,
+            buf: B::of(&[0; 8]),
+            reads: true,
+        }
+    }
+
+    fn write(engine: &'f Engine, file: &'f File, bytes: &[u8]) -> Self {
+        Self {
+            engine,
+            file,
+            buf: B::of(bytes),
+            reads: false,
+        }
+    }
 }
 
-async fn poll_once(pending: &mut Pending<Raw<'_>>) -> bool {
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut *pending).poll(cx).is_pending())).await
+async fn poll_once(mut future: impl Future + Unpin) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_pending())).await
 }
 
 /// What is read is in the buffer that comes back; a future may move between its polls.
-async fn read_and_write(engine: &Engine, file: &File) {
-    let (result, buf) = pending(engine, file, vec![0; 8], true).await;
+async fn read_and_write<B: Buf>(engine: &Engine, file: &File) {
+    let (result, buf) = Raw::<B>::read(engine, file).await;
     let moved = result.expect("it can be read");
-    assert_eq!(buf[..moved], b"contents"[..moved]);
-    let mut read = pending(engine, file, vec![0; 8], true);
+    assert_eq!(buf.as_ref()[..moved], b"contents"[..moved]);
+    let mut read = Raw::<B>::read(engine, file).into_future();
     if poll_once(&mut read).await {
         let moved = Box::new(read);
         moved.await.0.expect("it can be read");
     }
-    let (result, buf) = pending(engine, file, b"CONTENTS".to_vec(), false).await;
+    let (result, buf) = Raw::<B>::write(engine, file, b"CONTENTS").await;
     assert!(result.expect("it can be written") <= buf.len());
     file.set_len(0).expect("there is room");
-    let (result, _) = pending(engine, file, b"contents".to_vec(), false).await;
+    let (result, _) = Raw::<B>::write(engine, file, b"contents").await;
     let written = result.expect("it can be written");
-    let (result, buf) = pending(engine, file, vec![0; 8], true).await;
+    let (result, buf) = Raw::<B>::read(engine, file).await;
     let moved = result.expect("it can be read");
-    assert!(moved <= written && buf[..moved] == b"contents"[..moved]);
+    assert!(moved <= written && buf.as_ref()[..moved] == b"contents"[..moved]);
 }
 
-/// Left before and after the first poll, in time and late.
-async fn leave(engine: &Engine, file: &File) {
-    drop(pending(engine, file, vec![0; 8], true));
+/// Left before and after the first poll, in time and late, alone and in a batch.
+async fn leave<B: Buf>(engine: &Engine, file: &File) {
+    let read = || Raw::<B>::read(engine, file);
+    drop(read().into_future());
     let mut left = Vec::new();
     for _ in 0..4 {
-        let mut read = pending(engine, file, vec![0; 8], true);
+        let mut read = read().into_future();
         if poll_once(&mut read).await {
             left.push(read);
         }
     }
+    // Time for the pool to begin with them.
+    std::thread::yield_now();
     // The first is dropped at home, the others elsewhere.
     drop(left.pop());
     std::thread::scope(|scope| {
         scope.spawn(|| drop(left));
     });
-    let raw = || Raw {
-        engine,
-        file,
-        buf: vec![0; 8],
-        reads: true,
-    };
-    match raw().timeout(Duration::ZERO).await {
+    let mut write = Raw::<B>::write(engine, file, b"contents").into_future();
+    poll_once(&mut write).await;
+    std::thread::yield_now();
+    drop(write);
+    let reads = (0..4).map(|_| read()).collect::<Batch<_>>();
+    poll_once(reads.into_future()).await;
+    match read().timeout(Duration::ZERO).await {
         Ok((result, _)) => drop(result.expect("it can be read")),
         Err(late) => drop(late),
     }
-    let in_time = raw().timeout(Duration::from_secs(600)).await;
+    let in_time = read().timeout(Duration::from_secs(600)).await;
     in_time.expect("in time").0.expect("it can be read");
     engine
         .sleep(Duration::from_millis(1))
@@ -229,29 +279,66 @@ async fn leave(engine: &Engine, file: &File) {
         .expect("a timer");
 }
 
-#[test]
-fn buffers_come_back_from_drivers_and_run_loops() {
+fn come_back<B: Buf>() {
     for engine in engines() {
         let file = file(b"contents");
-        block_on(read_and_write(&engine, &file));
+        block_on(read_and_write::<B>(&engine, &file));
         engine
-            .run(read_and_write(&engine, &file))
+            .run(read_and_write::<B>(&engine, &file))
             .expect("nothing is demanded");
         assert_eq!(engine.drain(Duration::from_secs(600)), 0);
     }
 }
 
 #[test]
-fn futures_may_be_left_anywhere() {
+fn buffers_come_back_from_drivers_and_run_loops() {
+    come_back::<Vec<u8>>();
+    come_back::<Box<[u8]>>();
+    come_back::<&mut [u8]>();
+}
+
+fn are_left<B: Buf>() {
     for engine in engines() {
         let file = file(b"contents");
-        block_on(leave(&engine, &file));
+        block_on(leave::<B>(&engine, &file));
         engine
-            .run(leave(&engine, &file))
+            .run(leave::<B>(&engine, &file))
             .expect("nothing is demanded");
         assert_eq!(engine.drain(Duration::from_secs(600)), 0);
         drop(engine);
     }
+}
+
+#[test]
+fn futures_may_be_left_anywhere() {
+    are_left::<Vec<u8>>();
+    are_left::<Box<[u8]>>();
+    are_left::<&mut [u8]>();
+}
+
+/// What is left is written to until it is over, wherever it has been moved.
+fn is_kept<B: Buf>(engine: &Engine, file: &File) {
+    let mut operation = MaybeUninit::new(Raw::<B>::read(engine, file));
+    // SAFETY: it has just been made.
+    let raw = unsafe { operation.assume_init_mut() };
+    let (bytes, foreseen) = (raw.buf.as_mut_ptr(), raw.foresee());
+    // SAFETY: it is initialised, and what is kept is there until the last byte has been written.
+    let kept = unsafe { Raw::into_kept(operation, None, foreseen) }.0;
+    // SAFETY: as the kernel does.
+    unsafe { bytes.write(1) };
+    let moved = std::thread::spawn(move || kept);
+    let moved = moved.join().expect("no panic");
+    // SAFETY: as the kernel does.
+    unsafe { bytes.write(2) };
+    moved.over(Answer::moved(8));
+}
+
+#[test]
+fn what_is_left_is_written_to_until_it_is_over() {
+    let (engine, file) = (engines().remove(0), file(b"contents"));
+    is_kept::<Vec<u8>>(&engine, &file);
+    is_kept::<Box<[u8]>>(&engine, &file);
+    is_kept::<&mut [u8]>(&engine, &file);
 }
 
 /// Waits for another thread, which wakes this task when it is done.
@@ -283,7 +370,7 @@ fn tasks_of_a_loop_are_woken_from_other_threads() {
         let file = file(b"contents");
         let body = async {
             let task = crate::local::spawn(told_by_another_thread());
-            read_and_write(&engine, &file).await;
+            read_and_write::<Vec<u8>>(&engine, &file).await;
             told_by_another_thread().await;
             task.await;
         };

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -17,7 +18,7 @@ use super::detach::Detach;
 use super::engine::{BackendKind, Engine};
 use super::file;
 use super::handle::Handle;
-use super::kept::{Foreseen, KeptFor, Rest, Tells};
+use super::kept::{Foreseen, KeptFor, Tells};
 use super::local;
 use super::many::{WriteFrom, write_many};
 use super::operation::{Operation as _, Sealed};
@@ -227,12 +228,8 @@ unsafe impl Detach for Sync<'_> {
         Foreseen(Tells::Nothing)
     }
 
-    fn into_kept(self, handle: Option<Arc<Handle>>, foreseen: Foreseen) -> KeptFor {
-        KeptFor(Box::new(Rest {
-            _memory: (),
-            handle,
-            tells: foreseen.0,
-        }))
+    unsafe fn into_kept(_: MaybeUninit<Self>, _: Option<Arc<Handle>>, of: Foreseen) -> KeptFor {
+        KeptFor::new((), None, of)
     }
 }
 
