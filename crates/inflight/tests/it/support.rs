@@ -383,12 +383,13 @@ macro_rules! alone_and_batched {
 pub(crate) use alone_and_batched;
 
 /// Makes the library take the file for one that the page cache does not have, by reads across its
-/// end: most of the next reads in a batch then go through the backend. For files with content.
+/// end, into several buffers so that it does not look where that is: most of the next reads in a
+/// batch then go through the backend. For files with content.
 pub(crate) fn chill(file: &File) {
     let metadata = file.metadata().wait().expect("a plain file has metadata");
     let mut batch = Batch::new();
     for _ in 0..64 {
-        batch.push(file.read_at(vec![0; 2], metadata.len - 1));
+        batch.push(file.read_vectored_at(vec![vec![0; 1]; 2], metadata.len - 1));
     }
     for (result, _) in batch.wait() {
         assert_eq!(result.expect("there is a last byte"), 1);

@@ -69,6 +69,9 @@ fn every_kind_but_a_sync_has_a_plain_call() {
                 let unsupported = batch.wait().all(|result| result.is_err());
                 assert_eq!(first_nop(engine), None);
                 chill(&file);
+                let mut batch = Batch::new();
+                (0..2).for_each(|_| batch.push(file.read_at(vec![0; LEN], 0)));
+                assert!(batch.wait().all(|(result, _)| result.unwrap() == LEN));
                 let content = fs::read(path.path()).unwrap();
                 assert!((0..6).all(|n| has_piece(&content, n, LEN)));
                 let given_up = is_only_fallback(engine, kind);
