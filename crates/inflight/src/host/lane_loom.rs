@@ -230,7 +230,7 @@ fn a_lane_that_sleeps_is_roused_by_what_it_is_shown() {
                 let (token, shown, rouser) = client.start().expect("nothing else waits");
                 held.1.push((token, 0));
                 drop(held);
-                rouser.iter().for_each(Flag::set);
+                rouser.iter().for_each(|rouser| rouser.set());
                 client.finish(0, shown);
                 client.mailbox.end();
             })

@@ -250,7 +250,7 @@ impl Client {
     }
 
     /// A cell for a read that the driver is at work at.
-    pub(super) fn start(&self) -> Option<(u32, Ticket, Option<Flag>)> {
+    pub(super) fn start(&self) -> Option<(u32, Ticket, Option<Plain<Flag>>)> {
         let mut wake = Some(Waked::Waker(self.waker.clone()));
         self.mailbox.start(1, &mut wake)
     }
