@@ -273,7 +273,8 @@ impl Limit {
             let open_loop = open::cells(record, profile);
             let all = ranking.cells.iter().chain(&open_loop).copied();
             let asked = all.filter(judged).filter(|cell| self.selects(cell));
-            for cell in asked.filter(|cell| self.concerns(cell, &ranking)) {
+            let concerns = self.concerns(&ranking);
+            for cell in asked.filter(|cell| concerns(cell)) {
                 let out = open::out(record, profile, cell);
                 if !cell.rounds.is_empty() {
                     held.checked.push(match out {
@@ -319,16 +320,18 @@ impl Limit {
         })
     }
 
-    /// Whether it is for such a cell where no strategy is named: a regret is for the library's
-    /// blocking calls, of which the better ones stand for all at each depth.
-    fn concerns(&self, cell: &Cell, ranking: &Ranking<'_>) -> bool {
+    /// Which cells it is for where no strategy is named: a regret is for the library's blocking
+    /// calls, of which the better ones stand for all at each depth.
+    fn concerns(&self, ranking: &Ranking<'_>) -> impl Fn(&Cell) -> bool {
         let is_named = |(key, _): &(Key, String)| *key == Key::Strategy;
-        if self.metric != Metric::Regret || self.selectors.iter().any(is_named) {
-            return true;
-        }
-        let all = of_profile(ranking);
+        let is_for_all = self.metric != Metric::Regret || self.selectors.iter().any(is_named);
+        let all = match is_for_all {
+            true => Vec::new(),
+            false => of_profile(ranking),
+        };
         let (_, others) = blocking_and_others(&all);
-        is_blocking(&cell.strategy) && others.iter().all(|other| other.cell != cell.id)
+        let others: Vec<String> = others.iter().map(|other| other.cell.clone()).collect();
+        move |cell| is_for_all || is_blocking(&cell.strategy) && !others.contains(&cell.id)
     }
 
     fn check_cell<'a>(&self, cell: &'a Cell, ranking: &Ranking<'_>) -> Checked<'a> {
