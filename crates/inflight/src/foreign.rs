@@ -13,7 +13,7 @@ pub(crate) fn clone_waker(waker: &Waker) -> Waker {
     let before = fork::generation();
     let clone = waker.clone();
     if fork::generation() != before {
-        end("inflight: a waker has forked while it was cloned, so the child cannot go on");
+        end("inflight: a waker has forked while it was cloned, so the child cannot go on\n");
     }
     clone
 }
@@ -21,7 +21,8 @@ pub(crate) fn clone_waker(waker: &Waker) -> Waker {
 /// Ends the process where nothing else is sound any more.
 #[cold]
 pub(crate) fn end(why: &str) -> ! {
-    eprintln!("{why}");
+    // Not by the library's own lock of it: in a forked child nobody may be there to release that.
+    let _ = rustix::io::write(std::io::stderr(), why.as_bytes());
     std::process::abort()
 }
 

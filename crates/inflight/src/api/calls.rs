@@ -20,7 +20,7 @@ use super::engine::Engine;
 use super::file::File;
 use crate::backend::threads::pool::Run;
 use crate::error::{Forked, NoThread, SetupError};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::host::flight::{count_at_once, must_yield};
 use crate::host::shared::Shared;
 
@@ -314,7 +314,7 @@ impl<M: Make, T> Answering<T> for Desk<M, T> {
     }
 
     fn poll(&self, waker: &Waker, engine: &Engine) -> Option<io::Result<T>> {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut state = self.lock();
         match std::mem::replace(&mut state.progress, Progress::Left) {
             Progress::Made(made) => {

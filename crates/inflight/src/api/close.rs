@@ -19,7 +19,7 @@ use super::handle::{Closes, Handle};
 use super::open::close;
 use super::short;
 use crate::backend::threads::pool::{Pool, Run};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::fork;
 use crate::host::flight::{count_at_once, must_yield};
 use crate::host::local;
@@ -238,7 +238,7 @@ impl Closer {
 
     /// The result, if it has come; else the waker is kept.
     fn poll(&self, waker: &Waker) -> Option<io::Result<()>> {
-        let waker = waker.clone();
+        let waker = clone_waker(waker);
         let mut state = self.lock();
         let result = state.result.take();
         let unused = match result {

@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 
 use super::takers::{Takers, Turn};
 use super::{AlignedBuf, IoBuf};
-use crate::foreign::contain;
+use crate::foreign::{clone_waker, contain};
 use crate::fork;
 
 /// How many arenas have been dropped in this process. A ring that has seen fewer looks through
@@ -289,7 +289,7 @@ impl Future for TakeWhenFree {
             let Some(waker) = cloned.take() else {
                 // Foreign code. A buffer may come back meanwhile, so it looks again.
                 drop(free);
-                cloned = Some(cx.waker().clone());
+                cloned = Some(clone_waker(cx.waker()));
                 continue;
             };
             let before = match known {

@@ -351,7 +351,9 @@ impl Commit {
         state.promised = None;
         if state.waiting() == 0 {
             // All have left, and nobody keeps the file open.
-            state.next = None;
+            let round = state.next.take();
+            drop(state);
+            drop(round);
             return false;
         }
         state.is_led = true;

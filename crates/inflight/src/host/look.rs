@@ -148,7 +148,7 @@ fn try_now(request: &Request) -> (Option<Seen>, Look) {
 /// # Safety
 ///
 /// As for [`execute_now`].
-#[cold]
+#[inline(never)]
 unsafe fn at_the_end(op: &Op, moved: usize, wanted: usize) -> Option<usize> {
     if !matches!(op, Op::ReadAt { .. }) {
         return None;

@@ -304,7 +304,7 @@ impl Drop for Entered<'_, '_> {
         }
         if CURRENT.get() != Some(NonNull::from(this).cast()) {
             // The other one would go on with a loop that has ended as the one around it.
-            end("inflight: a run loop has ended on this thread before one that was entered in it");
+            end("inflight: a run loop has ended on this thread before one that it is around\n");
         }
         CURRENT.set(this.outer);
         if !this.is_forked() {
