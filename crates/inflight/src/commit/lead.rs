@@ -17,7 +17,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::round::Round;
-use super::{Asker, Commit, Keep, RUNS_WAKERS, State, Turn, lock};
+use super::{Asker, Commit, Keep, Lead, RUNS_WAKERS, Seat, State, Turn, lock};
 use crate::completion::Answer;
 use crate::fork;
 use crate::sync::{MutexGuard, Ordering, PoisonError};
@@ -42,9 +42,12 @@ impl Commit {
             true => state.next.take_if(|round| round.is_of_threads()),
             false => None,
         };
+        let Some(round) = round else {
+            return self.pass_on(state);
+        };
         drop(state);
-        if round.is_none_or(|round| self.serve(round)) {
-            self.pass_on();
+        if self.serve(round) {
+            self.pass_on(lock(&self.state));
         }
     }
 
@@ -58,7 +61,7 @@ impl Commit {
             if !self.is_short(&state, asker) || state.waiting() > 0 {
                 return None;
             }
-            if !state.is_led {
+            if !state.is_led() {
                 return Some(state);
             }
             if !self.takes_nothing(&state)
@@ -81,32 +84,95 @@ impl Commit {
             && self.has_little()
     }
 
-    /// Makes flushes for as long as syncs wait, unless something else waits for this thread of the
-    /// pool.
+    /// A thread of the pool has come that was called to lead. It makes flushes for as long as syncs
+    /// wait, unless somebody who waits has taken the lead, or something else waits for this thread.
     pub(crate) fn lead(self: &Arc<Self>) {
+        let mut state = lock(&self.state);
+        state.is_called = false;
+        let is_free = state.lead == Lead::Free;
+        if is_free {
+            state.lead = Lead::Taken;
+        }
+        drop(state);
+        if is_free {
+            self.lead_on();
+        }
+    }
+
+    /// Makes flushes for as long as syncs wait and this thread leads.
+    fn lead_on(self: &Arc<Self>) {
         while let Some(round) = self.next_round() {
             let leads = self.serve(round);
             // Another thread of the pool takes the rest, behind what it has to do.
-            if !leads || self.flush.is_wanted() && self.flush.delegate(self) {
+            if !leads || self.flush.is_wanted() && self.calls_the_pool(lock(&self.state)) {
                 return;
             }
         }
     }
 
-    pub(super) fn pass_on(self: &Arc<Self>) {
-        if !self.flush.delegate(self) {
-            self.lead();
+    /// Calls a thread of the pool to lead, or leads if there is none.
+    pub(super) fn pass_on(self: &Arc<Self>, state: MutexGuard<'_, State>) {
+        if !self.calls_the_pool(state) {
+            self.lead_on();
         }
+    }
+
+    /// Calls a thread of the pool to lead. False if there is none: then the lead is this thread's.
+    fn calls_the_pool(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> bool {
+        state.lead = Lead::Free;
+        if state.is_called {
+            return true;
+        }
+        state.is_called = true;
+        drop(state);
+        if self.flush.delegate(self) {
+            return true;
+        }
+        let mut state = lock(&self.state);
+        state.is_called = false;
+        // Somebody who waits may have taken it meanwhile.
+        let is_free = state.lead == Lead::Free;
+        if is_free {
+            state.lead = Lead::Taken;
+        }
+        !is_free
+    }
+
+    /// For a thread that has waited for a while: makes the flush that it waits for, if nobody is
+    /// about to do so whom it must not wait for. Threads of the pool that are called may not come,
+    /// and a leader that runs wakers may be this very thread, or run one that wants what this
+    /// thread has.
+    pub(crate) fn take_over(self: &Arc<Self>, seat: &Seat) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        let is_next = state.next.as_ref().is_some_and(|next| seat.is_in(next));
+        if !is_next || !(state.lead == Lead::Free || state.is_waking) {
+            return None;
+        }
+        state.take();
+        state.expected = 0;
+        if let Some(round) = state.next.take_if(|round| round.is_of_threads()) {
+            drop(state);
+            if self.serve(round) {
+                self.leave(lock(&self.state));
+            }
+            return seat.answer();
+        }
+        // Tasks wait as well, and wakers are not run here: this one's flush is its own.
+        drop(state);
+        let (answer, _) = self.timed(seat.stand_up());
+        self.flush.count(1);
+        self.over();
+        Some(answer)
     }
 
     /// As [`Commit::enter`], for a thread that waits for nothing else: if it was served together
     /// with others the last time, it leads those who have come back by then, and has its answer.
     pub(crate) fn enter_alone(self: &Arc<Self>, data_only: bool, file: &dyn Keep) -> Turn {
         let mut state = lock(&self.state);
-        if state.is_led || state.expected < 2 {
+        if state.is_led() || state.expected < 2 {
             return self.turn(state, data_only, file);
         }
-        state.is_led = true;
+        state.lead = Lead::Taken;
         state.promised = None;
         let seat = state.sit(self, data_only, file, None);
         let mut state = self.gather(state);
@@ -169,7 +235,7 @@ impl Commit {
         state.expected = if come_back { expected } else { 0 };
         self.learn(&mut state, answer, took, expected);
         let has_left = (took_nothing || are_threads) && state.waiting() == 0;
-        state.is_led = !has_left;
+        state.lead = if has_left { Lead::Nobody } else { Lead::Taken };
         state.is_waking = !has_left && !are_threads;
         let taken = state.taken;
         drop(state);

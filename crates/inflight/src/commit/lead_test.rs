@@ -23,6 +23,7 @@ struct Counted {
     /// How often it is asked what is usual.
     asked: Arc<AtomicUsize>,
     is_served: Arc<AtomicBool>,
+    patience: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -66,6 +67,10 @@ impl Flush for Counted {
         self.is_served.load(Ordering::Relaxed)
     }
 
+    fn patience(&self) -> Duration {
+        *lock(&self.patience)
+    }
+
     fn is_little(&self, _bytes: u64) -> bool {
         true
     }
@@ -99,6 +104,8 @@ struct Site {
     /// How often it is asked what is usual.
     asked: Arc<AtomicUsize>,
     is_served: Arc<AtomicBool>,
+    /// How long a thread waits before it looks after the leader: long, unless a test says so.
+    patience: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -113,6 +120,7 @@ impl Site {
         let (gathers, looks) = (Arc::default(), Arc::default());
         let (looked, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let is_served = Arc::default();
+        let patience = Arc::new(Mutex::new(Duration::from_secs(3600)));
         let file = Counted {
             short_for,
             gathers: Arc::clone(&gathers),
@@ -120,6 +128,7 @@ impl Site {
             looked: Arc::clone(&looked),
             asked: Arc::clone(&asked),
             is_served: Arc::clone(&is_served),
+            patience: Arc::clone(&patience),
             flushes: Arc::clone(&flushes),
             delegated: Arc::clone(&delegated),
         };
@@ -131,6 +140,7 @@ impl Site {
             looked,
             asked,
             is_served,
+            patience,
             flushes,
             delegated,
         };
@@ -142,7 +152,7 @@ impl Site {
     }
 
     fn join(&self, waker: &Waker) -> Seat {
-        self.commit.join(true, &Nothing, waker, None)
+        self.commit.join(true, &Nothing, Some(waker), None)
     }
 
     /// A thread that waits for whoever leads.
@@ -185,7 +195,14 @@ impl Site {
     }
 
     fn nobody_leads(&self) -> bool {
-        !lock(&self.commit.state).is_led
+        !lock(&self.commit.state).is_led()
+    }
+
+    /// One whose threads soon look whether anybody leads.
+    fn hasty() -> Self {
+        let this = Self::new(false);
+        *lock(&this.patience) = Duration::from_millis(1);
+        this
     }
 }
 
@@ -220,7 +237,7 @@ fn a_promise_to_those_who_have_left_asks_nothing_of_their_file() {
         // As of a file of which nothing is known.
         lock(&site.commit.state).lately = Lately::default();
         let host = HostId::new();
-        let seat = site.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let seat = site.commit.join(true, &Nothing, None, Some(host));
         let seat = match leaves {
             true => {
                 drop(seat.leave());
@@ -246,7 +263,7 @@ fn who_comes_while_others_are_served_is_left_to_the_pool() {
     let site = Site::new(true);
     let commit = Arc::clone(&site.commit);
     let sleeper = site.led(|| {
-        let late = move || drop(commit.join(true, &Nothing, Waker::noop(), None));
+        let late = move || drop(commit.join(true, &Nothing, Some(Waker::noop()), None));
         MEANWHILE.set(Some(Box::new(late)));
         site.sleeper()
     });
@@ -272,7 +289,7 @@ struct Looks(Arc<Commit>, AtomicUsize);
 
 impl Wake for Looks {
     fn wake(self: Arc<Self>) {
-        let is_led = lock(&self.0.state).is_led;
+        let is_led = lock(&self.0.state).is_led();
         self.1.store(1 + usize::from(is_led), Ordering::Relaxed);
     }
 }
@@ -400,7 +417,7 @@ fn a_task_looks_for_no_flush_that_takes_time_or_that_others_wait_for() {
         let commit = Arc::clone(&site.commit);
         MEANWHILE.set(Some(Box::new(move || {
             if waits {
-                drop(commit.join(true, &Nothing, Waker::noop(), None));
+                drop(commit.join(true, &Nothing, Some(Waker::noop()), None));
             }
             assert_eq!(at_once(&commit), None);
         })));
@@ -408,4 +425,57 @@ fn a_task_looks_for_no_flush_that_takes_time_or_that_others_wait_for() {
         let counted = site.looked.load(Ordering::Relaxed);
         assert_eq!(counted, looked, "{short_for}, {waits}");
     }
+}
+
+#[test]
+fn a_thread_makes_the_flush_that_the_pool_does_not_come_to() {
+    let site = Site::hasty();
+    let sleepers = site.led(|| [site.sleeper(), site.sleeper()]);
+    for sleeper in sleepers {
+        assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+    }
+    assert_eq!(site.counts(), (3, 2), "one for both");
+    assert!(site.nobody_leads());
+    // Whoever was called comes in the end.
+    site.commit.lead();
+    assert_eq!(site.counts(), (3, 2));
+    assert!(site.nobody_leads());
+}
+
+#[test]
+fn a_thread_that_the_pool_does_not_come_to_wakes_no_tasks() {
+    let site = Site::hasty();
+    let (task, sleeper) = site.led(|| (site.join(Waker::noop()), site.sleeper()));
+    assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+    assert_eq!((site.counts(), task.answer()), ((3, 2), None));
+    // It has been called once, and is still to come.
+    site.commit.lead();
+    assert_eq!(task.answer(), Some(Answer::moved(0)));
+    assert_eq!(site.counts(), (4, 2));
+    assert!(site.nobody_leads());
+}
+
+/// A waker that waits for a thread which waits for a sync.
+struct Blocks(Arc<Commit>);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        let commit = Arc::clone(&self.0);
+        let waits = thread::spawn(move || match commit.enter(true, &Nothing) {
+            Turn::Wait(seat) => seat.wait(),
+            Turn::Lead => panic!("two lead"),
+        });
+        assert_eq!(waits.join().expect("no panic"), Answer::moved(0));
+    }
+}
+
+#[test]
+fn a_waker_may_wait_for_a_thread_that_waits_for_a_sync() {
+    let site = Site::hasty();
+    let commit = Arc::clone(&site.commit);
+    let task = site.join(&Waker::from(Arc::new(Blocks(commit))));
+    site.commit.lead();
+    assert_eq!(task.answer(), Some(Answer::moved(0)));
+    assert_eq!(site.counts(), (3, 2));
+    assert!(site.nobody_leads());
 }

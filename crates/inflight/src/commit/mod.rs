@@ -12,7 +12,9 @@
 //! - else a thread of the engine's pool, until no sync is left.
 //!
 //! Each of them gets the answer without running foreign code first. A waker that a leader runs may
-//! wait for a sync itself: it takes the lead from whoever runs wakers then. A future never leads,
+//! wait for a sync itself: it takes the lead from whoever runs wakers then. So does any thread that
+//! has waited in vain for a while, and it takes the lead that the pool was called to as well, if no
+//! thread of it has come: all of them may be away for long. A future never leads,
 //! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others
 //! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
@@ -82,6 +84,11 @@ pub(crate) trait Flush: Send + Sync {
     /// syncs are asked for at a time.
     fn is_short(&self, took: Duration, syncs: usize) -> bool;
 
+    /// After how long a thread that waits takes the lead, if nobody makes a flush.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     /// Whether so many bytes that have been written are soon written back.
     fn is_little(&self, bytes: u64) -> bool;
 
@@ -98,6 +105,10 @@ pub(crate) trait Flush: Send + Sync {
     /// Wakes; a panic in that ends here.
     fn wake(&self, waker: Waker);
 }
+
+/// Longer than a thread of the pool that is free takes to come, so that threads are not woken for
+/// nothing.
+const PATIENCE: Duration = Duration::from_millis(5);
 
 /// An open file.
 pub(crate) trait Keep {
@@ -146,9 +157,9 @@ pub(crate) struct Commit {
 
 #[derive(Default)]
 struct State {
-    /// Somebody makes a flush, or is about to. While nobody does, no sync waits but those of a host
-    /// that has promised to lead.
-    is_led: bool,
+    lead: Lead,
+    /// The pool has been called, and no thread of it has come.
+    is_called: bool,
     /// Whose the syncs are that wait while nobody leads.
     promised: Option<HostId>,
     /// The leader runs wakers, and makes no flush before it has come back from them.
@@ -162,6 +173,18 @@ struct State {
     /// How many syncs the next flush is for, if all come back who were here the last time.
     expected: usize,
     lately: Lately,
+}
+
+/// Who leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Lead {
+    /// Nobody: no sync waits but those of a host that has promised to lead.
+    #[default]
+    Nobody,
+    /// Whoever takes it: the thread that comes from the pool, or one that waits.
+    Free,
+    /// Somebody makes a flush, or is about to.
+    Taken,
 }
 
 /// How a thread that can wait goes about a sync.
@@ -254,8 +277,8 @@ impl Commit {
         data_only: bool,
         file: &dyn Keep,
     ) -> Turn {
-        if !state.is_led {
-            state.is_led = true;
+        if !state.is_led() {
+            state.lead = Lead::Taken;
             // Those who were promised something wait for the next flush, as everybody does.
             state.promised = None;
             self.begins();
@@ -264,8 +287,7 @@ impl Commit {
         if state.is_waking && RUNS_WAKERS.with(Cell::get) {
             // Of two leaders that run wakers, each may be waited for in a waker of the other; or
             // the leader is this very thread.
-            state.is_waking = false;
-            state.taken += 1;
+            state.take();
             self.begins();
             return Turn::Lead;
         }
@@ -287,7 +309,7 @@ impl Commit {
         asker: Asker,
     ) -> Option<(Answer, Duration)> {
         let mut state = self.free_for(asker)?;
-        state.is_led = true;
+        state.lead = Lead::Taken;
         // Nobody counts on it any more.
         state.promised = None;
         drop(state);
@@ -307,19 +329,20 @@ impl Commit {
     }
 
     /// Has the leader make the flush. Where there is none, `host` may promise to lead; else a
-    /// thread of the pool does, or this one if there is none.
+    /// thread of the pool does, or this one if there is none. Without a waker the thread comes back
+    /// and waits ([`Seat::wait`]).
     pub(crate) fn join(
         self: &Arc<Self>,
         data_only: bool,
         file: &dyn Keep,
-        waker: &Waker,
+        waker: Option<&Waker>,
         host: Option<HostId>,
     ) -> Seat {
         // Foreign code, so not under the lock.
-        let waker = clone_waker(waker);
+        let waker = waker.map(clone_waker);
         let mut state = lock(&self.state);
-        let seat = state.sit(self, data_only, file, Some(waker));
-        if state.is_led {
+        let seat = state.sit(self, data_only, file, waker);
+        if state.is_led() {
             self.tell_who_gathers(&state);
             return seat;
         }
@@ -329,9 +352,7 @@ impl Commit {
         }
         // Another one's promise is worth nothing here: it may never come back.
         state.promised = None;
-        state.is_led = true;
-        drop(state);
-        self.pass_on();
+        self.pass_on(state);
         seat
     }
 
@@ -356,7 +377,6 @@ impl Commit {
             drop(round);
             return false;
         }
-        state.is_led = true;
         // All of them are the host's own, and here.
         state.expected = 0;
         let [last, before] = state.lately.took();
@@ -365,11 +385,12 @@ impl Commit {
             true => state.next.take(),
             false => None,
         };
-        drop(state);
         let Some(round) = round else {
-            self.pass_on();
+            self.pass_on(state);
             return false;
         };
+        state.lead = Lead::Taken;
+        drop(state);
         if self.serve(round) {
             self.leave(lock(&self.state));
         }
@@ -383,9 +404,7 @@ impl Commit {
         let is_next = |next| Arc::ptr_eq(next, round);
         if state.promised.is_some() && state.next.as_ref().is_some_and(is_next) {
             state.promised = None;
-            state.is_led = true;
-            drop(state);
-            self.pass_on();
+            self.pass_on(state);
         }
     }
 
@@ -405,6 +424,19 @@ impl Commit {
 }
 
 impl State {
+    /// Whether somebody leads, or is called to.
+    fn is_led(&self) -> bool {
+        self.lead != Lead::Nobody
+    }
+
+    /// Takes the lead from one that runs wakers, or before whoever is called to it.
+    fn take(&mut self) {
+        self.lead = Lead::Taken;
+        if std::mem::take(&mut self.is_waking) {
+            self.taken += 1;
+        }
+    }
+
     /// Who waits for the next flush.
     fn waiting(&self) -> usize {
         let next = self.next.as_ref();
@@ -416,7 +448,7 @@ impl State {
         let ends = self.waiting() == 0;
         if ends {
             self.expected = 0;
-            self.is_led = false;
+            self.lead = Lead::Nobody;
         }
         ends
     }

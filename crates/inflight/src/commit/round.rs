@@ -3,11 +3,15 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use super::{Commit, HostId, Keep, lock};
 use crate::completion::Answer;
 use crate::foreign::clone_waker;
 use crate::sync::{Condvar, Mutex, PoisonError};
+
+/// However long a thread has waited, it looks so often whether there is somebody to wait for.
+const PATIENCE_MAX: Duration = Duration::from_millis(320);
 
 /// What a flush needs until it is over: the open file.
 pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
@@ -171,18 +175,66 @@ impl Seat {
         answer
     }
 
-    /// Blocks until the answer is there.
+    /// Whether it is one of these.
+    pub(super) fn is_in(&self, round: &Arc<Round>) -> bool {
+        Arc::ptr_eq(&self.round, round)
+    }
+
+    /// Blocks until the answer is there. Makes the flush if nobody else does so for long.
     pub(crate) fn wait(self) -> Answer {
-        let mut members = lock(&self.round.members);
+        if let Some(answer) = self.answer() {
+            return answer;
+        }
+        // It lasts as long as a file that is waited for.
+        let commit = self.round.commit.upgrade();
+        let mut patience = commit.as_ref().map(|commit| commit.flush.patience());
         loop {
-            if let Some(answer) = members.answer {
+            if let Some(answer) = self.wait_for(patience) {
                 return answer;
             }
+            if let Some(answer) = commit.as_ref().and_then(|commit| commit.take_over(&self)) {
+                return answer;
+            }
+            patience = patience.map(|patience| patience.saturating_mul(2).min(PATIENCE_MAX));
+        }
+    }
+
+    /// Blocks until the answer is there, or so much time is over.
+    fn wait_for(&self, patience: Option<Duration>) -> Option<Answer> {
+        let Round { members, told, .. } = &*self.round;
+        let until = patience.map(|patience| Instant::now() + patience);
+        let mut members = lock(members);
+        while members.answer.is_none() {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break;
+            }
             members.asleep += 1;
-            let waited = self.round.told.wait(members);
-            members = waited.unwrap_or_else(PoisonError::into_inner);
+            members = match left {
+                Some(left) => {
+                    let waited = told.wait_timeout(members, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => told.wait(members).unwrap_or_else(PoisonError::into_inner),
+            };
             members.asleep -= 1;
         }
+        members.answer
+    }
+
+    /// Gives up the place in a round whose flush has not begun. Whether one of data only is enough
+    /// for all of it.
+    pub(super) fn stand_up(&self) -> bool {
+        let mut members = lock(&self.round.members);
+        members.waiting -= 1;
+        let kept = match members.waiting {
+            0 => members.kept.take(),
+            _ => None,
+        };
+        let data_only = !members.wants_all;
+        drop(members);
+        drop(kept);
+        data_only
     }
 
     /// The future is gone. Returns the answer, if it had come, and what is to be dropped: that may

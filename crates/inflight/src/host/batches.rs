@@ -33,12 +33,14 @@ impl Lease<'_> {
             answers,
             again: Vec::new(),
             held: Vec::new(),
+            follow_writes: false,
         };
         // Whether the last one was for the ring, and so may be the next ones.
         let mut fills = true;
         let mut this = Running::new(self);
         loop {
-            while this.lease.proactor().has_room() {
+            // A call that is made here may take any time, and others wait for these flushes.
+            while !this.syncs.leads() && this.lease.proactor().has_room() {
                 let mut plan = None;
                 if fills && chunk.again.is_empty() {
                     let begun = next;
@@ -61,13 +63,17 @@ impl Lease<'_> {
                 chunk.take_gathered(&mut this, Want::All);
             }
             let proactor = this.lease.proactor();
-            if next == count && chunk.again.is_empty() && proactor.is_idle() {
-                if chunk.held.is_empty() {
+            let is_idle = proactor.is_idle();
+            if next == count && chunk.again.is_empty() && (is_idle || !chunk.follow_writes) {
+                if !chunk.held.is_empty() && proactor.has_room() {
+                    chunk.sync_held(&mut this);
+                    continue;
+                }
+                if is_idle {
                     break;
                 }
-                chunk.sync_held(&mut this);
-                continue;
             }
+            let proactor = this.lease.proactor();
             let in_flight = proactor.in_flight();
             let at_least = match next == count {
                 // Others wait for these flushes, and must not be told of a success meanwhile if one
@@ -94,8 +100,10 @@ struct Chunk<'c, O> {
     answers: &'c mut [Answer],
     /// Those that have another request to make.
     again: Vec<u32>,
-    /// Syncs behind writes, until all that is written is written: one then serves many.
+    /// Syncs, until everything else has been started: one then serves many.
     held: Vec<(u32, Request)>,
+    /// Whether some of them are for writes of this batch, all of which have to be over.
+    follow_writes: bool,
 }
 
 impl<O: Prepare> Chunk<'_, O> {
@@ -113,7 +121,10 @@ impl<O: Prepare> Chunk<'_, O> {
             }
             Start::Gathered => None,
             Start::Answered(answer) => Some(answer),
-            Start::Sync(request) => this.sync(token, operation, request),
+            Start::Sync(request) => {
+                self.held.push((token, request));
+                None
+            }
         };
         if let Some(answer) = answer {
             self.take(token, answer);
@@ -127,14 +138,14 @@ impl<O: Prepare> Chunk<'_, O> {
         match self.operations[to_usize(token)].prepare().0 {
             Plan::Sync(request) => {
                 self.held.push((token, request));
+                self.follow_writes = true;
                 false
             }
             plan => self.start(this, token, Some(plan)),
         }
     }
 
-    /// Begins the syncs behind writes, all of which are over, as far as there is room: one serves
-    /// all of its file.
+    /// Begins the syncs, as far as there is room: one serves all of its file.
     #[cold]
     fn sync_held(&mut self, this: &mut Running<'_, '_>) {
         let mut told = Vec::new();

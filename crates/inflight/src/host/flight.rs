@@ -220,7 +220,7 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
         true => (None, None),
         false => local::may_promise(shared, commit, waker),
     };
-    let seat = commit.join(data_only, file, waker, host);
+    let seat = commit.join(data_only, file, Some(waker), host);
     Tried::InFlight(Flight::Sync {
         seat,
         _of_loop: of_loop,

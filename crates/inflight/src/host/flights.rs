@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::task::Waker;
 use std::time::Instant;
 
 use super::caller::{Lease, Start, Want};
@@ -180,7 +179,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
                     file,
                     data_only,
                 } = sync_of(operation);
-                let seat = commit.join(data_only, file, Waker::noop(), Some(self.host));
+                let seat = commit.join(data_only, file, None, Some(self.host));
                 self.joined.push_back((token, seat));
             }
         }

@@ -86,7 +86,11 @@ impl Flush for Disk {
 
     fn delegate(&self, commit: &Arc<Commit>) -> bool {
         let leader: Arc<dyn Run> = Arc::clone(commit) as _;
-        self.pool.give_flush(leader).is_ok()
+        match self.is_served {
+            // It ends when another program or machine wants it to, so a thread is left to the rest.
+            true => self.pool.give(leader).is_ok(),
+            false => self.pool.give_flush(leader).is_ok(),
+        }
     }
 
     fn is_wanted(&self) -> bool {

@@ -8,130 +8,19 @@
 //!
 //! Each model says which mutations of the code make it fail; they were tried.
 
-use std::collections::VecDeque;
+mod yard;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
-use std::time::Duration;
 
-use loom::sync::{Condvar, Mutex, MutexGuard};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
+use self::yard::{Disk, Site, Yard};
 use super::mail_loom::{Flag, explore};
-use crate::commit::{Asker, Commit, Flush, Gather, HostId, Nothing, Seat, Turn};
+use crate::commit::{Asker, Commit, HostId, Nothing, Seat, Turn};
 use crate::completion::{Answer, Refusal};
-
-/// What a model's disk and pool are like.
-#[derive(Clone, Copy, Default)]
-struct Site {
-    /// There is no thread of the pool, and none can be started.
-    has_no_thread: bool,
-    /// Something else always waits for the thread of the pool.
-    is_busy: bool,
-    /// Every flush fails.
-    fails: bool,
-    /// It is known before that flushes take nothing.
-    is_quick: bool,
-    /// Threads have been served together before.
-    is_shared: bool,
-}
-
-/// A disk, and what a thread of the pool has to do. Its own numbers are no primitives of `loom`:
-/// they observe, and must not order anything.
-struct Yard {
-    site: Site,
-    /// Syncs asked for and flushes begun, in the order they come.
-    clock: AtomicUsize,
-    /// When the last flush that has succeeded began.
-    flushed: AtomicUsize,
-    flushes: AtomicUsize,
-    /// Held by whoever flushes.
-    device: Mutex<()>,
-    given: Mutex<Given>,
-    told: Condvar,
-}
-
-#[derive(Default)]
-struct Given {
-    leads: VecDeque<Arc<Commit>>,
-    is_closed: bool,
-}
-
-impl Yard {
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().expect("no panic")
-    }
-}
-
-struct Disk(Arc<Yard>);
-
-impl Flush for Disk {
-    fn alone(&self, _data_only: bool) -> Answer {
-        let yard = &self.0;
-        yard.flushes.fetch_add(1, Ordering::Relaxed);
-        let begins = yard.clock.fetch_add(1, Ordering::Relaxed);
-        let held = yard.device.try_lock().expect("one flush at a time");
-        // The others come in here.
-        thread::yield_now();
-        if yard.site.fails {
-            return Answer::failed(libc::EIO, 0);
-        }
-        yard.flushed.store(begins, Ordering::Relaxed);
-        drop(held);
-        Answer::moved(0)
-    }
-
-    fn flush(&self, data_only: bool) -> Answer {
-        self.alone(data_only)
-    }
-
-    fn delegate(&self, commit: &Arc<Commit>) -> bool {
-        if self.0.site.has_no_thread {
-            return false;
-        }
-        self.0.given().leads.push_back(Arc::clone(commit));
-        self.0.told.notify_one();
-        true
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.0.site.is_busy
-    }
-
-    fn gathers_for(&self, _took: Duration) -> Option<Gather> {
-        None
-    }
-
-    fn looks_for(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn is_served(&self) -> bool {
-        false
-    }
-
-    fn is_little(&self, _bytes: u64) -> bool {
-        true
-    }
-
-    fn is_short(&self, _took: Duration, _syncs: usize) -> bool {
-        self.0.site.is_quick
-    }
-
-    fn usual(&self) -> Option<Duration> {
-        None
-    }
-
-    fn was_first(&self, _took: Duration) {}
-
-    fn count(&self, served: usize) {
-        assert!(served <= 3, "nobody is counted twice");
-    }
-
-    fn wake(&self, waker: Waker) {
-        waker.wake();
-    }
-}
 
 /// Whoever syncs.
 #[derive(Clone)]
@@ -172,9 +61,26 @@ impl Client {
         self.check(asked, answer);
     }
 
+    /// A thread that has waited for long as soon as it waits.
+    fn wait_hastily(&self) {
+        let asked = self.asks();
+        let answer = match self.commit.enter(true, &Nothing) {
+            Turn::Wait(seat) => {
+                let taken = self.commit.take_over(&seat);
+                taken.unwrap_or_else(|| seat.wait())
+            }
+            Turn::Lead => {
+                let answer = self.commit.alone(true);
+                self.commit.over();
+                answer
+            }
+        };
+        self.check(asked, answer);
+    }
+
     fn join(&self, waker: &Waker) -> (usize, Seat) {
         let asked = self.asks();
-        (asked, self.commit.join(true, &Nothing, waker, None))
+        (asked, self.commit.join(true, &Nothing, Some(waker), None))
     }
 
     /// A task: polled until the answer is there, by wakers that are not always the same.
@@ -199,7 +105,7 @@ impl Client {
     fn promise(&self, leads: bool) {
         let host = HostId::new();
         let asked = self.asks();
-        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let seat = self.commit.join(true, &Nothing, None, Some(host));
         self.commit.keep_promise(host, |_, _| leads);
         self.check(asked, seat.wait());
     }
@@ -208,7 +114,7 @@ impl Client {
     fn promise_and_ask(&self) {
         let host = HostId::new();
         let asked = self.asks();
-        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let seat = self.commit.join(true, &Nothing, None, Some(host));
         self.wait_awake();
         seat.lead(host);
         self.check(asked, seat.wait());
@@ -219,7 +125,7 @@ impl Client {
         let host = HostId::new();
         let (asked, seat) = (
             self.asks(),
-            self.commit.join(true, &Nothing, Waker::noop(), Some(host)),
+            self.commit.join(true, &Nothing, None, Some(host)),
         );
         if let (Some(answer), _) = seat.leave() {
             self.check(asked, answer);
@@ -231,7 +137,7 @@ impl Client {
     fn promise_and_move(&self) {
         let host = HostId::new();
         let asked = self.asks();
-        let seat = self.commit.join(true, &Nothing, Waker::noop(), Some(host));
+        let seat = self.commit.join(true, &Nothing, None, Some(host));
         let answer = self.poll_until_answered(&seat);
         self.check(asked, answer);
     }
@@ -576,5 +482,35 @@ fn a_waker_may_wait_for_a_sync() {
         explore(&name, 2, move || {
             run(site, task, Client::wait);
         });
+    }
+}
+
+/// A thread takes the lead that a thread of the pool is called to, or one that runs wakers.
+///
+/// Fails if `take_over` takes a lead that somebody has (two flushes at a time), or if `lead` does
+/// not look whether it is still free (two flushes at a time), or if `calls_the_pool` takes it back
+/// from who has taken it (two flushes at a time).
+#[test]
+fn who_waits_takes_the_lead_before_the_pool() {
+    let pairs: [(&str, Does, Does); 3] = [
+        ("threads", Client::wait_hastily, Client::wait_hastily),
+        (
+            "a thread and a task",
+            Client::wait_hastily,
+            Client::wait_awake,
+        ),
+        (
+            "a thread and who leaves",
+            Client::wait_hastily,
+            Client::leave,
+        ),
+    ];
+    for is_busy in [false, true] {
+        let site = Site {
+            is_busy,
+            ..Site::default()
+        };
+        let name = format!("who_waits_takes_the_lead_before_the_pool, busy: {is_busy}");
+        explore_pairs(&name, site, &pairs);
     }
 }

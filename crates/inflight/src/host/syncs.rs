@@ -1,8 +1,8 @@
 //! Syncs that a calling thread waits for: alone, or among the operations of a batch.
 //!
 //! A batch leads flushes (see [`crate::commit`]) and lets its backend make them, because those of
-//! many files then run at the same time. It does not return to its caller before they are over, and
-//! waits for nobody else meanwhile.
+//! many files then run at the same time. It begins them last, does not return to its caller before
+//! they are over, and waits for nobody else meanwhile.
 #![allow(unsafe_code)]
 
 use std::collections::hash_map::Entry;
@@ -121,12 +121,7 @@ impl<'r, 's> Running<'r, 's> {
     }
 
     /// Begins a sync, or joins those of the same file. Returns its answer if it came at once.
-    pub(super) fn sync<O: Prepare>(
-        &mut self,
-        token: u32,
-        operation: &O,
-        request: Request,
-    ) -> Option<Answer> {
+    fn sync<O: Prepare>(&mut self, token: u32, operation: &O, request: Request) -> Option<Answer> {
         let SyncOf {
             commit,
             file,
@@ -147,8 +142,8 @@ impl<'r, 's> Running<'r, 's> {
         None
     }
 
-    /// Begins the syncs behind writes, all of which are over, as far as there is room: one serves
-    /// all of its file. Those that are answered at once go to `told`.
+    /// Begins syncs, as far as there is room: one serves all of its file. Those that are answered
+    /// at once go to `told`.
     pub(super) fn sync_held<O: Prepare>(
         &mut self,
         operations: &[O],
@@ -157,6 +152,8 @@ impl<'r, 's> Running<'r, 's> {
     ) {
         let mut first: HashMap<*const Commit, (u32, Option<Answer>)> = HashMap::new();
         let mut shared = 0;
+        // Taken from the end: a flush of data only does not serve those who want metadata too.
+        held.sort_by_key(|(token, _)| !sync_of(&operations[to_usize(*token)]).data_only);
         while self.lease.proactor().has_room() {
             let Some((token, request)) = held.pop() else {
                 break;

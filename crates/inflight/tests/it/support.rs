@@ -44,7 +44,10 @@ pub(crate) fn on_every_faultless_backend(body: impl Fn(&Engine)) {
     on_every_faultless_backend_of(|builder| builder, body);
 }
 
-fn on_every_faultless_backend_of(configure: impl Fn(Builder) -> Builder, body: impl Fn(&Engine)) {
+pub(crate) fn on_every_faultless_backend_of(
+    configure: impl Fn(Builder) -> Builder,
+    body: impl Fn(&Engine),
+) {
     run_on("the default", configure(Engine::builder()), &body);
     // What the default is where no ring can be had needs no second run.
     for kind in [BackendKind::Aio, BackendKind::Threads] {
