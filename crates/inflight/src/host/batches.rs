@@ -1,5 +1,7 @@
 //! Operations that a calling thread runs together, and waits for.
 
+use std::collections::VecDeque;
+
 use super::caller::{Lease, Start, Want};
 use super::syncs::Running;
 use crate::backend::threads::execute::to_usize;
@@ -32,7 +34,7 @@ impl Lease<'_> {
             operations,
             answers,
             again: Vec::new(),
-            held: Vec::new(),
+            held: VecDeque::new(),
             follow_writes: false,
         };
         // Whether the last one was for the ring, and so may be the next ones.
@@ -101,7 +103,7 @@ struct Chunk<'c, O> {
     /// Those that have another request to make.
     again: Vec<u32>,
     /// Syncs, until everything else has been started: one then serves many.
-    held: Vec<(u32, Request)>,
+    held: VecDeque<(u32, Request)>,
     /// Whether some of them are for writes of this batch, all of which have to be over.
     follow_writes: bool,
 }
@@ -122,7 +124,7 @@ impl<O: Prepare> Chunk<'_, O> {
             Start::Gathered => None,
             Start::Answered(answer) => Some(answer),
             Start::Sync(request) => {
-                self.held.push((token, request));
+                self.held.push_back((token, request));
                 None
             }
         };
@@ -137,7 +139,7 @@ impl<O: Prepare> Chunk<'_, O> {
     fn go_on(&mut self, this: &mut Running<'_, '_>, token: u32) -> bool {
         match self.operations[to_usize(token)].prepare().0 {
             Plan::Sync(request) => {
-                self.held.push((token, request));
+                self.held.push_back((token, request));
                 self.follow_writes = true;
                 false
             }

@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::caller::Lease;
@@ -147,15 +147,17 @@ impl<'r, 's> Running<'r, 's> {
     pub(super) fn sync_held<O: Prepare>(
         &mut self,
         operations: &[O],
-        held: &mut Vec<(u32, Request)>,
+        held: &mut VecDeque<(u32, Request)>,
         told: &mut Vec<(u32, Answer)>,
     ) {
         let mut first: HashMap<*const Commit, (u32, Option<Answer>)> = HashMap::new();
         let mut shared = 0;
-        // Taken from the end: a flush of data only does not serve those who want metadata too.
-        held.sort_by_key(|(token, _)| !sync_of(&operations[to_usize(*token)]).data_only);
+        // Those first who want metadata too, because a flush of data only does not serve them.
+        let data_only = |token: u32| sync_of(&operations[to_usize(token)]).data_only;
+        held.make_contiguous()
+            .sort_by_key(|(token, _)| data_only(*token));
         while self.lease.proactor().has_room() {
-            let Some((token, request)) = held.pop() else {
+            let Some((token, request)) = held.pop_front() else {
                 break;
             };
             let operation = &operations[to_usize(token)];

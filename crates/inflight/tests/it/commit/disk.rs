@@ -41,6 +41,8 @@ struct State {
     ended: u64,
     /// The thread that has asked for the last one.
     flusher: u32,
+    /// Flushes of data only.
+    of_data: u64,
     /// From this one on, flushes do not end.
     held_from: Option<u64>,
     /// The errno of flushes.
@@ -123,6 +125,11 @@ impl Disk {
     /// The thread that has asked for the last one.
     pub(super) fn flusher(&self) -> u32 {
         self.lock().flusher
+    }
+
+    /// Flushes of data only that have begun.
+    pub(super) fn flushes_of_data(&self) -> u64 {
+        self.lock().of_data
     }
 
     /// Waits until so many flushes have begun.
@@ -269,8 +276,11 @@ impl Filesystem for Disk {
         reply.written(u32::try_from(data.len()).expect("it is within the disk"));
     }
 
-    fn fsync(&self, request: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.lock().flusher = request.pid();
+    fn fsync(&self, by: &Request, _: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let mut state = self.lock();
+        state.flusher = by.pid();
+        state.of_data += u64::from(data_only);
+        drop(state);
         match self.flush() {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
@@ -308,6 +318,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         dirty: vec![false; SECTORS],
         operations: 0,
         flusher: 0,
+        of_data: 0,
         begun: 0,
         ended: 0,
         held_from: None,

@@ -194,3 +194,27 @@ fn a_batch_flushes_when_all_else_has_been_started() {
         runs.join().expect("no panic");
     });
 }
+
+#[test]
+fn syncs_of_a_batch_are_one_flush_which_one_of_them_may_want_to_be_of_metadata_too() {
+    let name = "syncs_of_a_batch_are_one_flush_which_one_of_them_may_want_to_be_of_metadata_too";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open(engine, &mounted, SYNCED);
+        for (all_at, of_data) in [(Some(0), 0), (Some(2), 0), (Some(4), 0), (None, 1)] {
+            let before = (mounted.disk.flushes(), mounted.disk.flushes_of_data());
+            let mut batch = Batch::on(engine);
+            for at in 0..5 {
+                match all_at == Some(at) {
+                    true => batch.push(file.sync_all()),
+                    false => batch.push(file.sync_data()),
+                }
+            }
+            assert!(batch.wait().all(|result| result.is_ok()));
+            let after = (mounted.disk.flushes(), mounted.disk.flushes_of_data());
+            assert_eq!((after.0 - before.0, after.1 - before.1), (1, of_data));
+        }
+    });
+}
