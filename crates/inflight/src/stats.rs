@@ -31,8 +31,8 @@ pub struct Stats {
     /// direct transfers of devices that are memory (`docs/design/roads.md`).
     pub helped: u64,
     /// Operations that an engine with rings had its threads do, because a ring would have handed
-    /// them to a worker of the kernel, and on the backend `aio` all that are for no asynchronous
-    /// call.
+    /// them to a worker of the kernel, or because they would have held up others; and on the
+    /// backend `aio` all that are for no asynchronous call.
     pub pool_calls: u64,
     /// Operations that were served in the lane of a tokio runtime; see
     /// `Engine::serve_on_tokio`.

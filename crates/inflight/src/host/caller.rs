@@ -4,25 +4,24 @@
 //! A [`Lease`] is drained before it gives its proactor back, also when a panic unwinds through
 //! it: that is what makes borrowed buffers sound. A thread that ends drops its proactors.
 
+mod here;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
-use super::cells::bytes_of;
 use super::hand_over::HandsOver;
-use super::look::{Look, look};
 use super::shared::Shared;
 use super::shares::{Came, take};
 use super::shown::{Manner, Shown};
 use super::spread::Gathered;
-use super::stopwatch::time;
 use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{execute_request, to_usize};
 use crate::completion::{Answer, Refusal};
 use crate::fork;
 use crate::op::{Plan, Prepare, Request, Road};
-use crate::policy::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
+use crate::policy::{COLD_SAMPLE_EVERY, HeldUp, Samples};
 use crate::proactor::Proactor;
 
 thread_local! {
@@ -67,6 +66,7 @@ struct Owned {
     /// Reads that were shared, which the page cache did not have.
     missed: VecDeque<(u32, Request)>,
     hands_over: HandsOver,
+    held_up: HeldUp,
 }
 
 impl Owned {
@@ -80,6 +80,7 @@ impl Owned {
             gathered: Gathered::new(),
             missed: VecDeque::new(),
             hands_over: HandsOver::new(),
+            held_up: HeldUp::new(),
         })
     }
 }
@@ -239,86 +240,7 @@ impl<'s> Lease<'s> {
         alarm.map_err(|_| Refusal::Setup)
     }
 
-    /// Starts an operation that this thread does itself, or has to look at first.
-    #[allow(unsafe_code)]
-    #[inline(never)]
-    fn start_here<O: Prepare>(
-        &mut self,
-        token: u32,
-        operation: &mut O,
-        road: Road,
-        request: Request,
-    ) -> Option<Answer> {
-        if matches!(
-            road,
-            Road::Copy | Road::CopyBlind | Road::CopySlow | Road::Plain
-        ) {
-            self.proactor().submit_queued();
-        }
-        // A warm read that comes here is a sample.
-        let is_blind = matches!(road, Road::Blind | Road::Served);
-        let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
-        let passed = match road {
-            _ if is_warm => Some((Manner::of_warm(road, &request.op), SAMPLE_EVERY)),
-            Road::CacheFirst | Road::First => Some((Manner::Asking, 1)),
-            _ => None,
-        };
-        if let Some((manner, reads)) = passed {
-            // SAFETY: as in `start`.
-            let bytes = unsafe { bytes_of(&request) };
-            let gathered = &mut self.owned.gathered;
-            gathered.passed(self.shared, manner, reads, bytes);
-        }
-        let is_sample = match road {
-            // Else the pool times the others, and what completes meanwhile would wait for this one.
-            Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
-            Road::Cold => self.owned.cold_samples.takes_next(),
-            _ => is_warm || self.is_sample(),
-        };
-        let mut request = request;
-        let answer = match (road, is_sample) {
-            (Road::CacheFirst | Road::First | Road::Ask, _) | (Road::Cold, true) => {
-                self.proactor().tally().plain_calls.add(1);
-                match look(road, operation, &request) {
-                    Look::Done(answer) => Some(answer),
-                    Look::WouldWait => None,
-                    // A ring would hand it to a worker of the kernel.
-                    Look::Refused => Some(self.time_here(operation, &request)),
-                }
-            }
-            (Road::Warm | Road::Memory | Road::Slow, true) | (Road::Blind | Road::Served, true) => {
-                self.proactor().tally().plain_calls.add(1);
-                Some(self.time_here(operation, &request))
-            }
-            (Road::Submit, _) => {
-                request = request.submitted();
-                None
-            }
-            (Road::Copy | Road::CopyBlind | Road::CopySlow, _)
-            | (Road::Plain | Road::Now, _)
-            | (Road::Warm | Road::Blind | Road::Served, _) => Some(self.do_here(&request)),
-            (Road::Pool | Road::Slow, _) => {
-                request = request.aside();
-                None
-            }
-            (Road::Backend | Road::Device | Road::Memory | Road::Cold, _)
-            | (Road::Asynchronous, _) => None,
-        };
-        match answer {
-            Some(_) => self.proactor().tally().answered.add(1),
-            // SAFETY: as in `start`.
-            None => unsafe { self.proactor().push(token, &request) },
-        }
-        answer
-    }
-
-    /// Makes a call that may wait, and learns from how long it takes.
-    fn time_here<O: Prepare>(&mut self, operation: &mut O, request: &Request) -> Answer {
-        self.proactor().submit_queued();
-        time(operation, request)
-    }
-
-    /// True once in [`SAMPLE_EVERY`] reads.
+    /// True once in [`SAMPLE_EVERY`](crate::policy::SAMPLE_EVERY) reads.
     #[inline(always)]
     fn is_sample(&mut self) -> bool {
         self.owned.samples.takes_next()
@@ -402,13 +324,6 @@ impl<'s> Lease<'s> {
     #[inline(always)]
     pub(super) fn pauses(&mut self) {
         self.owned.gathered.pauses();
-    }
-
-    #[allow(unsafe_code)]
-    fn do_here(&mut self, request: &Request) -> Answer {
-        self.proactor().tally().plain_calls.add(1);
-        // SAFETY: as in `start`; it is over when this returns.
-        unsafe { execute_request(request) }
     }
 
     /// Starts operations from the one with this number on, as long as each is for the ring and

@@ -189,6 +189,11 @@ impl Proactor {
         }
     }
 
+    /// Whether something is in flight that is not in the pool.
+    pub(crate) fn has_others(&self) -> bool {
+        self.slots.in_flight() > self.aside.in_flight
+    }
+
     /// Queues a part that is not for the pool.
     ///
     /// # Safety

@@ -4,6 +4,7 @@ mod any_range;
 mod asynchronous;
 mod first;
 mod growing;
+mod held_up;
 mod memory;
 mod misaligned;
 mod older;
