@@ -60,9 +60,11 @@ impl<const N: usize> Pairs<N> {
         (middle(self.chosen_ns), middle(self.other_ns))
     }
 
-    /// How long the fastest runs of each kind have taken together, so many of each.
+    /// How long the fastest runs of each kind have taken together, so many of each, of the whole
+    /// pairs.
     pub(super) fn fastest(&self, count: usize) -> (u64, u64) {
         let sum = |mut runs: [u64; N]| {
+            let runs = &mut runs[..self.made()];
             runs.sort_unstable();
             runs[..count].iter().sum()
         };
