@@ -3,10 +3,11 @@
 //!
 //! Whoever is chosen for being the fastest of many looks faster than it is: luck took part in the
 //! choice. So the cells that the verdict rests on run again among themselves, and are compared by
-//! these rounds alone, and by turns of milliseconds where they can take turns. Rounds are added, of
-//! those only that cannot be told from the fastest yet, while there is time; the intervals are made
-//! for so many looks. Where the command has promised when it is done, rounds that do not fit are
-//! left out.
+//! these rounds alone, and by turns of milliseconds where they can take turns. They may put another
+//! cell in front, and with it recommend one that had none of them: then these two run again. Rounds
+//! are added, of those only that cannot be told from the fastest yet, while there is time; the
+//! intervals are made for so many looks. Where the command has promised when it is done, rounds
+//! that do not fit are left out.
 //!
 //! The library's worst regret was chosen for being bad by the noise of few rounds, and its
 //! reference for being fast. So these run again, too; then it may be another that is the worst, and
@@ -98,6 +99,12 @@ impl<'a> Course<'a> {
             return Ok(first);
         }
         let mut fresh = Fresh::after(first);
+        let mut pick = Search {
+            ask: |ranking| ranking.unconfirmed(),
+            which: "that the verdict names",
+            until: self.until,
+            made: 0,
+        };
         let mut done = 0;
         for look in 0..MOST_LOOKS {
             let begun = fresh.next;
@@ -112,8 +119,10 @@ impl<'a> Course<'a> {
             self.say(&more, "at the front");
             self.rounds(cells, &more, &mut fresh, job, place)?;
             done += fresh.next - begun;
-            if look == 0 && !signals::interrupted() {
-                fresh.next = self.confirm_worst(cells, fresh.next, job, place)?;
+            fresh.next = self.search(cells, fresh.next, &mut pick, job, place)?;
+            if look == 0 {
+                let mut worst = self.worst();
+                fresh.next = self.search(cells, fresh.next, &mut worst, job, place)?;
             }
             chosen = self.choose(cells, |ranking| ranking.open());
             if chosen.is_empty() || signals::interrupted() || Instant::now() >= self.until {
@@ -159,22 +168,32 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Runs fresh rounds, from this number on, of the cells that the worst regret rests on, until
-    /// it rests on fresh rounds, or half of what is left for the profile is over: the rest is for
-    /// those that cannot be told apart yet. Returns the number of the next round.
-    fn confirm_worst(
+    /// For those that the worst regret rests on, until half of what is left for the profile is
+    /// over: the rest is for those that cannot be told apart yet.
+    fn worst(&self) -> Search {
+        let now = Instant::now();
+        Search {
+            ask: to_confirm,
+            which: "with the worst regret",
+            until: now + self.until.saturating_duration_since(now) / 2,
+            made: 0,
+        }
+    }
+
+    /// Runs fresh rounds, from this number on, of the cells that are looked for, until there are
+    /// none any more, or no time. Returns the number of the next round.
+    fn search(
         &self,
         cells: &mut [Running],
         next: u32,
+        search: &mut Search,
         job: &Job<'_>,
         place: &Place<'_>,
     ) -> Result<u32> {
-        let now = Instant::now();
-        let until = now + self.until.saturating_duration_since(now) / 2;
         let mut next = next;
-        for search in 0..MOST_SEARCHES {
-            let chosen = self.choose(cells, to_confirm);
-            let is_late = search > 0 && Instant::now() >= until;
+        while search.made < MOST_SEARCHES {
+            let chosen = self.choose(cells, search.ask);
+            let is_late = search.made > 0 && Instant::now() >= search.until;
             let is_late = is_late || !self.has_time_for(chosen.len(), job, place);
             if chosen.is_empty() || is_late || signals::interrupted() {
                 break;
@@ -184,10 +203,11 @@ impl<'a> Course<'a> {
             let more = More {
                 rounds: self.plan.rounds,
                 of: &chosen,
-                are_added: search > 0,
+                are_added: search.made > 0,
             };
-            self.say(&more, "with the worst regret");
+            self.say(&more, search.which);
             self.rounds(cells, &more, &mut fresh, job, place)?;
+            search.made += 1;
             next = fresh.next;
         }
         Ok(next)
@@ -312,6 +332,16 @@ struct More<'a> {
     are_added: bool,
 }
 
+/// What fresh rounds are run for until the report asks for no more: those that have run may have
+/// put other cells in that place.
+struct Search {
+    ask: for<'r> fn(&Ranking<'r>) -> Vec<&'r Cell>,
+    which: &'static str,
+    /// No further one is begun after this.
+    until: Instant,
+    made: u32,
+}
+
 /// How often one of the library's cells has been looked at, and the fresh rounds of that.
 #[derive(Default)]
 struct Looks {
@@ -354,205 +384,4 @@ impl Watch for Quiet {
 }
 
 #[cfg(test)]
-mod tests {
-
-    use clap::Parser;
-    use inflight_report::record::{Machine, Target, Tool};
-
-    use super::*;
-    use crate::cli::{Cli, Command};
-    use crate::measure::ground::Ground;
-    use crate::measure::meter::Counters;
-    use crate::measure::run::Stretch;
-    use crate::measure::usage::DeviceMeter;
-    use crate::plan::PlannedCell;
-    use crate::progress::Form;
-    use crate::strategy::{ALONE, Modes, STRATEGIES, Strategy, Way};
-
-    /// A record of nothing.
-    fn blank() -> Record {
-        Record {
-            schema: String::new(),
-            tool: Tool::default(),
-            started_utc: String::new(),
-            took_ns: 0,
-            seed: 0,
-            argv: Vec::new(),
-            plan_hash: String::new(),
-            rounds_planned: 0,
-            cell_duration_ns: 0,
-            warmup_ns: 0,
-            interrupted: false,
-            machine: Machine::default(),
-            target: Target::default(),
-            profiles: Vec::new(),
-            findings: Vec::new(),
-            reread: None,
-            cells: Vec::new(),
-            regrets: Vec::new(),
-        }
-    }
-
-    /// One profile, and how it is measured.
-    pub(super) fn plan(args: &[&str]) -> Plan {
-        let usual = [
-            "inflight",
-            "bench",
-            "--strategy",
-            "null",
-            "--cell-time",
-            "1",
-        ];
-        let profile = ["--profile", "cached-random-read"];
-        let cli = Cli::try_parse_from(usual.iter().chain(&profile).chain(args)).unwrap();
-        let Command::Bench(flags) = cli.command else {
-            unreachable!("{:?}", cli.command);
-        };
-        Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
-    }
-
-    /// Cells of a profile, not yet measured.
-    pub(super) fn begin<'a>(
-        plan: &Plan,
-        planned: impl IntoIterator<Item = &'a PlannedCell>,
-    ) -> Vec<Running> {
-        let profile = &plan.profiles[0].profile.name;
-        let begun = |cell: &PlannedCell| {
-            // Nobody asks a file how fast it is: there is none.
-            Running {
-                sample_every: Some(1),
-                ..cell.begin(profile, Modes::new())
-            }
-        };
-        planned.into_iter().map(begun).collect()
-    }
-
-    /// Runs some rounds of a profile, of which none are added after `until`.
-    pub(super) fn measure(
-        plan: &Plan,
-        until: Instant,
-        rounds: impl FnOnce(&Course<'_>, &Job<'_>, &Place<'_>),
-    ) {
-        let profile = &plan.profiles[0].profile;
-        let work = profile.work(1 << 20);
-        let job = Job {
-            warmup: plan.warmup(profile),
-            measured: plan.measured,
-            ..Job::of(&work)
-        };
-        let place = Place {
-            device: DeviceMeter::open(None),
-            ground: Ground::new(profile, &[]),
-        };
-        let (blank, progress) = (blank(), Progress::new(Form::Auto));
-        let table = Timetable {
-            plan,
-            number: 0,
-            end: until,
-            reading: Duration::ZERO,
-        };
-        let course = Course::new(&blank, table, &progress);
-        rounds(&course, &job, &place);
-    }
-
-    /// Does nothing, and says that it has done so much in each round.
-    pub(super) struct Pretended {
-        pub(super) name: &'static str,
-        pub(super) measure: fn(&Job<'_>) -> Result<Stretch>,
-    }
-
-    impl Strategy for Pretended {
-        fn name(&self) -> &'static str {
-            self.name
-        }
-
-        fn way(&self) -> Way {
-            Way::Program(self.measure)
-        }
-    }
-
-    pub(super) fn done(ops: u64) -> Result<Stretch> {
-        Ok(Stretch {
-            start_ns: 0,
-            duration_ns: 1_000_000,
-            counters: Counters {
-                ops,
-                ..Counters::default()
-            },
-            syscalls: None,
-            device_bytes: None,
-            device: None,
-            user_ns: 0,
-            sys_ns: 0,
-            worker_ns: None,
-            ctxsw: 0,
-            timed: None,
-            effective: Modes::new(),
-            sample_every: 1,
-            open: None,
-        })
-    }
-
-    const LIBRARY: Pretended = Pretended {
-        name: "inflight",
-        measure: |_| done(100_000),
-    };
-    /// Known to be slower.
-    const SLOW: Pretended = Pretended {
-        name: "pread",
-        measure: |_| done(50_000),
-    };
-    const LEVEL: Pretended = Pretended {
-        name: "uring",
-        measure: |_| done(100_000),
-    };
-    const AHEAD: Pretended = Pretended {
-        name: "uring",
-        measure: |_| done(112_000),
-    };
-    /// Around 3 % ahead: however often it is looked at, that can be more or less.
-    const STRAYING: Pretended = Pretended {
-        name: "uring",
-        measure: |job| done(95_000 + job.seed % 16_000),
-    };
-
-    /// The numbers of the fresh rounds, from 100 on, that each of three cells gets after screening:
-    /// the library's, that of its rival, and a slow one.
-    fn settled(rival: &'static Pretended, until: Instant) -> [Vec<u32>; 3] {
-        let plan = plan(&["--rounds", "8"]);
-        let strategies: [&'static dyn Strategy; 3] = [&LIBRARY, rival, &SLOW];
-        let planned = strategies.map(|strategy| PlannedCell {
-            strategy,
-            shape: ALONE,
-            rate_per_s: None,
-            refused: None,
-        });
-        let mut cells = begin(&plan, &planned);
-        measure(&plan, until, |course, job, place| {
-            course.screen(&mut cells, job, place, &mut Quiet).unwrap();
-            course.settle(&mut cells, 100, job, place).unwrap();
-        });
-        let fresh = |number: usize| {
-            let rounds = cells[number].cell.rounds.iter();
-            rounds
-                .filter(|round| round.confirms)
-                .map(|round| round.block)
-        };
-        [0, 1, 2].map(|number| fresh(number).collect())
-    }
-
-    #[test]
-    fn rounds_go_on_until_it_is_known_who_is_within_3_percent() {
-        let later = Instant::now() + Duration::from_secs(3_600);
-        let none: [Vec<u32>; 3] = [const { Vec::new() }; 3];
-        assert_eq!(settled(&LEVEL, later), none, "it is known already");
-        let once: Vec<u32> = (100..108).collect();
-        assert_eq!(settled(&AHEAD, later), [once.clone(), once, Vec::new()]);
-        // Each look is at half as many rounds more, and there are only so many.
-        let looks = [8, 4, 6, 9, 13, 20, 30, 45];
-        assert_eq!(looks.len(), MOST_LOOKS as usize);
-        let all: Vec<u32> = (100..100 + looks.iter().sum::<u32>()).collect();
-        assert_eq!(settled(&STRAYING, later), [all.clone(), all, Vec::new()]);
-        assert_eq!(settled(&STRAYING, Instant::now()), none, "no time is left");
-    }
-}
+mod tests;

@@ -164,6 +164,23 @@ impl<'a> Ranking<'a> {
         order
     }
 
+    /// The leader and the pick where too few fresh rounds have both: those of others may have put
+    /// another cell in either place. None where there is nobody else to be held against.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Vec<&'a Cell> {
+        let leader = self.ranked.first().copied().filter(|_| !self.tentative);
+        let pair = leader.zip(self.pick());
+        let pair = pair.filter(|(leader, pick)| leader.id != pick.id);
+        let pair = pair.filter(|(leader, pick)| !is_confirmed(leader, pick));
+        pair.map_or(Vec::new(), |(leader, pick)| vec![leader, pick])
+    }
+
+    /// Whether what is said of the pick rests on other rounds than what is said of the leader: one
+    /// of the two has fresh rounds, and too few of them have both.
+    pub(crate) fn rests_on_others(&self) -> bool {
+        self.unconfirmed().into_iter().any(has_fresh_rounds)
+    }
+
     /// The leader and whom more fresh rounds may tell it from; none where nothing is open.
     #[must_use]
     pub fn open(&self) -> Vec<&'a Cell> {
@@ -253,17 +270,17 @@ fn too_few(cell: &Cell) -> bool {
     screening_rounds(cell) < FEWEST_ROUNDS
 }
 
-/// Puts first whom none of the others is clearly faster than: whom a cell is held against may not
-/// have run in all of its fresh rounds.
-fn lead_unbeaten(confirmed: &mut [&Cell]) {
+/// Puts first whom none is clearly faster than on fresh rounds of both: whom a cell is held against
+/// may not have run in all of its fresh rounds.
+fn lead_unbeaten(order: &mut [&Cell]) {
     let mut first = 0;
-    for (at, cell) in confirmed.iter().enumerate().skip(1) {
-        let against = compare(cell, confirmed[first]);
-        if against.is_some_and(|found| found.word() == Word::ClearlyFaster) {
+    for (at, cell) in order.iter().enumerate().skip(1) {
+        let leader = order[first];
+        if is_confirmed(cell, leader) && word(cell, leader) == Word::ClearlyFaster {
             first = at;
         }
     }
-    if let Some(front) = confirmed.get_mut(..=first) {
+    if let Some(front) = order.get_mut(..=first) {
         front.rotate_right(1);
     }
 }
@@ -290,7 +307,6 @@ fn reorder_confirmed(ranked: Vec<&Cell>) -> Vec<&Cell> {
     let mut found: Vec<(&Cell, f64)> = found.flatten().collect();
     found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let mut confirmed: Vec<&Cell> = found.into_iter().map(|(cell, _)| cell).collect();
-    lead_unbeaten(&mut confirmed);
     let mut order = Vec::with_capacity(ranked.len());
     for cell in ranked {
         match confirmed.iter().position(|one| one.id == cell.id) {
@@ -299,6 +315,7 @@ fn reorder_confirmed(ranked: Vec<&Cell>) -> Vec<&Cell> {
             None => {}
         }
     }
+    lead_unbeaten(&mut order);
     order
 }
 

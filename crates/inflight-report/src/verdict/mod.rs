@@ -23,7 +23,8 @@ pub struct Verdict {
     pub profile: String,
     /// Id of the cell that is recommended, or kept for want of a clear winner.
     pub pick: Option<String>,
-    /// Whether that is settled: not too few rounds, and no simpler strategy left undecided.
+    /// Whether that is settled: not too few rounds, no simpler strategy left undecided, and fresh
+    /// rounds of what is recommended and the fastest, if there are any of either.
     pub settled: bool,
     /// What is said, in order.
     pub lines: Vec<Line>,
@@ -63,10 +64,11 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
         ("Check", answers::outside_check(ranking)),
     ];
     let line = |(label, text): (_, Option<String>)| Some(Line { label, text: text? });
+    let clear = matches!(ranking.outcome, Outcome::Clear { .. });
     Verdict {
         profile: ranking.profile.name.clone(),
         pick: ranking.pick().map(|cell| cell.id.clone()),
-        settled: matches!(ranking.outcome, Outcome::Clear { .. }) && !ranking.tentative,
+        settled: clear && !ranking.tentative && !ranking.rests_on_others(),
         lines: statements.into_iter().filter_map(line).collect(),
     }
 }
@@ -163,7 +165,10 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
         {
             return in_front(keep, leader, access);
         }
-        Outcome::Undecided { keep, leader } => return Some(undecided(keep, leader, access)),
+        Outcome::Undecided { keep, leader } => {
+            let said = undecided(keep, leader, access);
+            return Some(format!("{said}{}", on_others(ranking)));
+        }
         Outcome::Clear { pick, leader } => (pick, leader),
     };
     let mut said = Vec::new();
@@ -171,10 +176,11 @@ fn how_sure(ranking: &Ranking<'_>) -> Option<String> {
         && let Some(interval) = compare(pick, leader)
     {
         said.push(format!(
-            "No real difference from the fastest, {}: {}{}.",
+            "No real difference from the fastest, {}: {}{}.{}",
             name_at_depth(leader, access),
             ratio_with_ends(&interval),
-            confirmed(is_confirmed(pick, leader))
+            confirmed(is_confirmed(pick, leader)),
+            on_others(ranking)
         ));
     }
     let rival = ranking
@@ -205,6 +211,16 @@ fn against(pick: &Cell, rival: &Cell, access: Access) -> Option<String> {
 fn confirmed(fresh: bool) -> &'static str {
     if fresh {
         ", confirmed on fresh rounds"
+    } else {
+        ""
+    }
+}
+
+/// What is added where fresh rounds have found one of the two that a verdict names, and too few of
+/// them have both.
+fn on_others(ranking: &Ranking<'_>) -> &'static str {
+    if ranking.rests_on_others() {
+        " That is of the rounds of all cells: fresh rounds of the two together are missing."
     } else {
         ""
     }

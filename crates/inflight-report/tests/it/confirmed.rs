@@ -177,6 +177,82 @@ fn finalists_are_whom_the_verdict_names() {
     );
 }
 
+/// Fresh rounds put another ring in front, and threads, which are simpler and were left out of
+/// them, were as fast as that one in the rounds of all cells.
+fn overtaken() -> Record {
+    let mut record = empty(8);
+    for (strategy, depth, iops) in [
+        ("pread", 1, 12_900),
+        ("threads", 16, 578_000),
+        ("uring", 32, 580_000),
+        ("uring-tuned", 32, 606_000),
+    ] {
+        record.cells.push(cell(strategy, depth, iops, 1_000, 8));
+    }
+    confirm(&mut record, "uring-tuned", 32, 550_000, 8);
+    confirm(&mut record, "uring", 32, 580_000, 8);
+    record
+}
+
+#[test]
+fn who_is_recommended_and_who_is_fastest_are_compared_by_fresh_rounds_of_both() {
+    let asked = |record: &Record| {
+        let ranking = Ranking::new(record, &record.profiles[0]);
+        let cells = ranking.unconfirmed().into_iter();
+        cells.map(|cell| cell.strategy.clone()).collect::<Vec<_>>()
+    };
+    let mut record = overtaken();
+    assert_eq!(asked(&record), ["uring", "threads"]);
+    let missing = "fresh rounds of the two together are missing.";
+    assert!(sure(&record).contains(missing), "{}", sure(&record));
+    let verdict = verdicts(&record).remove(0);
+    assert_eq!(verdict.pick.unwrap(), "direct-random-read/threads/16");
+    assert!(!verdict.settled);
+    confirm(&mut record, "threads", 16, 578_000, 8);
+    assert!(asked(&record).is_empty());
+    assert!(verdicts(&record).remove(0).settled);
+    let sure = sure(&record);
+    assert!(
+        !sure.contains(missing) && sure.contains("confirmed on fresh rounds"),
+        "{sure}"
+    );
+}
+
+#[test]
+fn who_is_not_told_apart_from_the_fastest_is_held_against_it_by_fresh_rounds_too() {
+    let mut record = overtaken();
+    let rounds = find(&mut record, "threads", 16).rounds.iter_mut();
+    for (at, round) in rounds.enumerate() {
+        round.ops = round.ops * [95, 104][at % 2] / 100;
+    }
+    let said = sure(&record);
+    assert!(said.starts_with("Not sure."), "{said}");
+    assert!(
+        said.ends_with("fresh rounds of the two together are missing."),
+        "{said}"
+    );
+    let ranking = Ranking::new(&record, &record.profiles[0]);
+    assert_eq!(ranking.unconfirmed().len(), 2);
+    assert!(ranking.open().is_empty(), "more of those can not tell");
+}
+
+#[test]
+fn whoever_beats_the_fastest_on_fresh_rounds_of_the_two_leads() {
+    let mut record = overtaken();
+    // Later, and without the ring that is out of the race: with that one they share none.
+    for (strategy, depth, iops) in [("uring", 32, 500_000), ("threads", 16, 600_000)] {
+        confirm(&mut record, strategy, depth, iops, 8);
+    }
+    let fresh = find(&mut record, "threads", 16).rounds.iter_mut();
+    for round in fresh.filter(|round| round.confirms) {
+        round.block += 8;
+    }
+    assert_eq!(order(&record)[0], ("threads", 16));
+    let verdict = verdicts(&record).remove(0);
+    assert_eq!(verdict.pick.unwrap(), "direct-random-read/threads/16");
+    assert!(verdict.settled);
+}
+
 #[test]
 fn rounds_are_asked_for_only_where_they_may_tell() {
     let is_open = |record: &Record| !Ranking::new(record, &record.profiles[0]).open().is_empty();
