@@ -13,6 +13,7 @@
 pub mod doctor;
 mod packed;
 pub mod record;
+mod whole;
 
 pub mod figures;
 pub mod heat;

@@ -10,7 +10,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::packed;
+use crate::{packed, whole};
 
 /// The name and version of the stored format.
 pub const SCHEMA: &str = "inflight.bench/1";
@@ -25,7 +25,7 @@ pub enum LoadError {
     NoRecord,
     /// It is another format, or another version of this one.
     OtherSchema(String),
-    /// It is not JSON, or not all of a record.
+    /// It is not JSON, or not all of a record, or none that a run can have written.
     Broken(String),
 }
 
@@ -78,7 +78,11 @@ pub fn load(text: &str) -> Result<Record, LoadError> {
     if named.schema != SCHEMA {
         return Err(LoadError::OtherSchema(named.schema));
     }
-    serde_json::from_str(json).map_err(broken)
+    let record = serde_json::from_str(json).map_err(broken)?;
+    match whole::defect(&record) {
+        Some(why) => Err(LoadError::Broken(why)),
+        None => Ok(record),
+    }
 }
 
 /// One run of the command: what was asked, on what machine, and every round of every cell.

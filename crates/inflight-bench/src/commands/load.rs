@@ -40,6 +40,9 @@ pub(super) fn stored(path: &Path) -> Result<Stored> {
             "{shown} is no record: it has more than {}; name the file of a record",
             human(MOST_BYTES)
         )),
+        ErrorKind::InvalidData => usage(format!(
+            "{shown} is no record: it is not text; name a file that --export-json or --report wrote"
+        )),
         _ => anyhow!("{shown} cannot be read: {error}"),
     })?;
     let kind = serde_json::from_str::<Kind>(&text);

@@ -185,6 +185,11 @@ fn what_is_no_record_or_too_few_is_a_usage_error() {
     let output = run(&["show"], &[&nothing]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot be read"));
+    let bytes = directory.path().join("bytes.json");
+    std::fs::write(&bytes, [0xff; 64]).unwrap();
+    let output = run(&["show"], &[&bytes]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("is no record: it is not text"));
     let large = directory.path().join("large.json");
     let sparse = std::fs::File::create(&large).unwrap();
     sparse.set_len((1 << 30) + 1).unwrap();

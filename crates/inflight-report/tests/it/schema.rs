@@ -2,9 +2,45 @@
 
 use inflight_report::{doctor_schema, merged_schema, schema};
 
-use inflight_report::record::{OpenRound, Reread};
+use inflight_report::record::{OpenRound, Record, Reread, load};
 
 use crate::builder::{disk, skip};
+
+#[test]
+fn a_record_that_no_run_can_have_written_is_not_read() {
+    let read = |change: fn(&mut Record)| {
+        let mut record = disk(8);
+        change(&mut record);
+        let stored = serde_json::to_string(&record).unwrap();
+        load(&stored).map_or_else(|error| error.to_string(), |_| String::new())
+    };
+    assert_eq!(read(|_| {}), "");
+    for (change, told) in [
+        (
+            (|record| record.profiles.push(record.profiles[0].clone())) as fn(&mut Record),
+            "the profile `direct-random-read` is in it twice",
+        ),
+        (
+            |record| record.cells.push(record.cells[1].clone()),
+            "the cell `direct-random-read/pread/1` is in it twice",
+        ),
+        (
+            |record| record.profiles.clear(),
+            "the cell `direct-random-read/null/1` is of a profile that is not in it",
+        ),
+        (
+            |record| record.cells[0].depth = 0,
+            "the cell `direct-random-read/null/1` has nothing in flight",
+        ),
+        (
+            |record| record.cells[0].rounds[3].block = 2,
+            "the cell `direct-random-read/null/1` has the round 2 twice",
+        ),
+    ] {
+        let found = read(change);
+        assert!(found.contains(told), "{told}: {found}");
+    }
+}
 
 #[test]
 fn a_record_obeys_its_schema_and_survives_being_stored() {
