@@ -24,7 +24,7 @@ use crate::figures::{full_rounds, rounds_run, screening_rounds};
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, ProfileSummary, Record, Regret, STOPPED, Severity};
 use crate::regret;
-use crate::stats::signed_rank;
+use crate::stats::{FEWEST_ROUNDS, LEVEL};
 use crate::strategy::{
     INFLIGHT, INFLIGHT_THREADS, LIBAIO, NULL, URING_BUSY, URING_IOPOLL, URING_SQPOLL, URING_TUNED,
     access_of, plain_call,
@@ -300,11 +300,12 @@ fn draw_legend(screen: &mut Screen, record: &Record) {
 /// there are no rounds.
 pub(crate) fn legend(record: &Record) -> Vec<String> {
     let pairs = most_rounds(record, screening_rounds);
-    let Some(interval) = signed_rank(&vec![0.0; pairs]) else {
+    if pairs == 0 {
         return Vec::new();
-    };
-    let ends = match interval.suffices() {
-        true => format!(" and {:.1} % interval", interval.level * 100.0),
+    }
+    // Of rows with fresh rounds it is more.
+    let ends = match pairs >= FEWEST_ROUNDS {
+        true => format!(" and interval, of {:.0} % or more", LEVEL * 100.0),
         false => String::new(),
     };
     let has = |name: &str| {

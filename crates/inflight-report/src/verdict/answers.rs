@@ -68,8 +68,17 @@ fn called(ranking: &Ranking<'_>, rival: &Cell) -> String {
         strategy::PREAD => format!("one {} loop", plain_call(ranking.profile.access)),
         // Simpler than the best, and not told apart from it.
         _ if is_pick(ranking, rival) => name(rival, ranking.profile.access),
+        // The best of one is no best.
+        _ if pools(ranking) == 1 => name(rival, ranking.profile.access),
         _ => format!("the best thread pool ({} threads)", rival.threads),
     }
+}
+
+fn pools(ranking: &Ranking<'_>) -> usize {
+    let ranked = ranking.ranked.iter();
+    ranked
+        .filter(|cell| cell.strategy == strategy::THREADS)
+        .count()
 }
 
 fn is_pick(ranking: &Ranking<'_>, cell: &Cell) -> bool {

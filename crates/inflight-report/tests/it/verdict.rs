@@ -368,6 +368,19 @@ fn a_pool_that_is_named_stands_for_the_pools() {
 }
 
 #[test]
+fn a_single_pool_is_not_called_the_best_one() {
+    let mut record = disk(8);
+    record
+        .cells
+        .retain(|cell| cell.strategy != "threads" || cell.threads == 4);
+    assert_says(
+        &record,
+        "io_uring",
+        &["one pread loop and ", " pread, 4 threads."],
+    );
+}
+
+#[test]
 fn every_profile_has_its_own_verdict() {
     let mut record = disk(8);
     record.profiles.push(cached());
