@@ -444,9 +444,10 @@ impl Learned {
     }
 }
 
-/// The road of one operation in a batch. `grows`: it writes beyond the end of the file.
+/// The road of one operation in a batch. `grows` is asked only where it matters: whether it writes
+/// beyond the end of the file.
 #[inline(always)]
-pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: bool) -> Road {
+pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: impl Fn() -> bool) -> Road {
     if !op.wishes().is_none() {
         return wished_road(op, facts);
     }
@@ -505,15 +506,20 @@ fn is_one_call(span: &Span) -> bool {
 
 /// The road of a write, of one buffer or of a list.
 #[inline]
-fn write_road(facts: Facts, learned: &Learned, grows: bool, span: Option<&Span>) -> Road {
+fn write_road(
+    facts: Facts,
+    learned: &Learned,
+    grows: impl Fn() -> bool,
+    span: Option<&Span>,
+) -> Road {
     let (is_list, may_show) = (span.is_none(), span.is_some_and(is_one_call));
     match (facts.direct, facts.durable_writes) {
         // A ring hands them to workers, which do them one after the other for each file, each with
         // a flush of its own; threads share the flushes.
         (false, true) => Road::Pool,
-        (true, true) if grows => Road::Pool,
+        (true, true) if grows() => Road::Pool,
         // They hold the file to themselves, so nobody else can do one at the same time.
-        (true, false) if grows => Road::Plain,
+        (true, false) if grows() => Road::Plain,
         (true, is_durable) => match learned.road(facts, true, may_show) {
             // It would be waited for where it is polled, and what it waits for is a flush.
             Road::Ask if is_durable && learned.takes_nowait(facts, false).is_some() => {

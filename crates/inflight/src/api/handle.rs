@@ -4,7 +4,6 @@
 //! dropped: the number of a closed descriptor may come to mean another file.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -13,6 +12,7 @@ use super::bounce::AnyRange;
 use super::cached;
 use super::close::Closer;
 use super::durable::Keeping;
+use super::end::{End, len_of};
 use super::file::Alignment;
 use super::twin::{Twin, Wanted, close_beside};
 use super::wishes::Hints;
@@ -51,8 +51,9 @@ pub struct Handle {
     mapping: Option<Mapping>,
     any_range: AnyRange,
     learned: Learned,
-    /// Where the file ends, as far as is known: a write beyond makes it grow. Of a device, never.
-    len: AtomicU64,
+    end: End,
+    /// System calls were when the engine was made.
+    was_filtered: bool,
     hints: Hints,
     keeping: Keeping,
     /// How it is synced.
@@ -112,7 +113,8 @@ impl Handle {
             closes: opened.closes,
             mapping: opened.mapping,
             learned: Learned::on(device),
-            len: AtomicU64::new(opened.len),
+            end: End::at(opened.len),
+            was_filtered: shared.config.was_filtered,
             any_range: match opened.facts.direct {
                 true => opened.any_range,
                 false => AnyRange::Off,
@@ -251,7 +253,8 @@ impl Handle {
             self.note_write(Wishes::NONE, 0, answer);
         }
         self.leaves_to_flush(wishes, answer);
-        self.reaches(offset.saturating_add(answer.bytes() as u64));
+        self.end
+            .reaches(offset.saturating_add(answer.bytes() as u64));
     }
 
     /// Learns that a write has left something to the next flush, unless it was durable itself.
@@ -267,23 +270,20 @@ impl Handle {
         wishes.has(Wishes::DSYNC) || self.facts.durable_writes
     }
 
-    /// Learns that the file has bytes up to here.
+    pub(super) fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// Whether a write of so many bytes makes the file grow. Of a file that is served nobody is
+    /// asked: there are file systems that ask a server whatever they are told, and this may be
+    /// where a future is polled.
     #[inline]
-    pub(super) fn reaches(&self, end: u64) {
-        if self.len.load(Ordering::Relaxed) < end {
-            self.len.fetch_max(end, Ordering::Relaxed);
-        }
-    }
-
-    /// Learns where the file has been made to end.
-    pub(super) fn ends_at(&self, len: u64) {
-        self.len.store(len, Ordering::Relaxed);
-    }
-
-    /// Whether a transfer of so many bytes, if it is a write, makes the file grow.
-    #[inline(always)]
     fn grows(&self, offset: u64, len: usize) -> bool {
-        offset.saturating_add(len as u64) > self.len.load(Ordering::Relaxed)
+        let end = offset.saturating_add(len as u64);
+        self.end.is_before(end, || match self.facts.served {
+            true => None,
+            false => len_of(self.as_fd(), self.was_filtered),
+        })
     }
 
     pub(super) fn facts(&self) -> Facts {
@@ -329,7 +329,7 @@ impl Handle {
             _ => self.hints.heard(wishes, facts.direct),
         };
         let mut op = op(fd, span, heard);
-        let grows = self.grows(offset, span.len);
+        let grows = || self.grows(offset, span.len);
         let road = road(&op, facts, &self.learned, grows);
         if let (Road::Warm | Road::Blind, Op::ReadAt { fd, .. }) = (road, &mut op) {
             *fd = self.twin.for_this_thread(self.as_fd());
@@ -369,7 +369,8 @@ impl Handle {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
         let mut op = op(fd, self.hints.heard(wishes, facts.direct));
-        let road = road(&op, facts, &self.learned, self.grows(offset, len));
+        let grows = || self.grows(offset, len);
+        let road = road(&op, facts, &self.learned, grows);
         if let (Road::Warm | Road::Blind, Op::ReadVectoredAt { fd, .. }) = (road, &mut op) {
             *fd = self.twin.for_this_thread(self.as_fd());
         }
@@ -402,7 +403,7 @@ impl Handle {
     /// The request of a read past the page cache.
     pub(super) fn read_past_the_cache(&self, op: Op, whole: bool) -> Prepared {
         let mut request = self.past_the_cache(op, whole);
-        let road = road(&op, self.facts, &self.learned, false);
+        let road = road(&op, self.facts, &self.learned, || false);
         request.submitted = road == Road::Asynchronous;
         Prepared::run(road, request)
     }
@@ -517,7 +518,7 @@ impl Handle {
 
     /// An operation that is no transfer.
     pub(super) fn simple(&self, op: Op) -> Prepared {
-        let road = road(&op, self.facts, &self.learned, false);
+        let road = road(&op, self.facts, &self.learned, || false);
         Prepared::run(road, Request::simple(op))
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod close;
 pub(crate) mod detach;
 pub(crate) mod device;
 pub(crate) mod durable;
+mod end;
 pub(crate) mod engine;
 pub(crate) mod explain;
 pub(crate) mod file;

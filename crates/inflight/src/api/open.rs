@@ -572,7 +572,7 @@ pub(super) fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
         // SAFETY: no memory is involved, and the handle keeps the descriptor open.
         let answer = unsafe { libc::ftruncate64(handle.raw_fd(), len) };
         if answer == 0 {
-            handle.ends_at(len.unsigned_abs());
+            handle.end().is_now(len.unsigned_abs());
             return Ok(());
         }
         let cause = io::Error::last_os_error();

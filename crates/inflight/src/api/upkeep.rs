@@ -208,7 +208,7 @@ impl Prepare for Allocate<'_> {
     fn finish(self, answer: Answer) -> Self::Output {
         let keeps_size = self.mode.0 & libc::FALLOC_FL_KEEP_SIZE != 0;
         if answer.errno().is_none() && !keeps_size {
-            self.file.handle().reaches(self.offset + self.len);
+            self.file.handle().end().reaches(self.offset + self.len);
         }
         answer.decode(self.file).map(drop)
     }

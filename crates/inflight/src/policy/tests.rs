@@ -83,7 +83,7 @@ fn metadata_is_asked_for_at_once() {
         fd: 0,
         out: std::ptr::null_mut(),
     };
-    let road = road(&metadata, DIRECT, &Learned::default(), false);
+    let road = road(&metadata, DIRECT, &Learned::default(), || false);
     assert_eq!(road, Road::Now);
 }
 
@@ -100,12 +100,12 @@ fn what_somebody_else_serves_is_for_the_pool_where_it_is_awaited() {
             ..facts
         };
         let fast = learned(served, false, &[(Seen::Refused, 1), (FAST, 10)]);
-        let roads = [read(), write(), metadata].map(|op| road(&op, served, &fast, false));
+        let roads = [read(), write(), metadata].map(|op| road(&op, served, &fast, || false));
         assert_eq!(roads, [Road::Served, of_writes, Road::Pool]);
         for road in roads {
             assert_eq!(in_a_poll(road, 4096, || true), Step::Pool, "{road:?}");
         }
-        let ours = [read(), metadata].map(|op| road(&op, facts, &fast, false));
+        let ours = [read(), metadata].map(|op| road(&op, facts, &fast, || false));
         assert_eq!(ours, [Road::Blind, Road::Now]);
     }
 }
@@ -137,7 +137,7 @@ fn lists_of_buffers_of_a_file_in_the_page_cache_go_as_its_other_reads_do() {
     ];
     for (facts, seen, expected) in cases {
         let learned = learned(facts, false, seen);
-        assert_eq!(road(&read, facts, &learned, false), expected, "{seen:?}");
+        assert_eq!(road(&read, facts, &learned, || false), expected, "{seen:?}");
     }
 }
 
@@ -219,22 +219,22 @@ fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
     ];
     for (seen, expected) in cases {
         let learned = learned(BUFFERED, true, seen);
-        let road = road(&write(), BUFFERED, &learned, true);
+        let road = road(&write(), BUFFERED, &learned, || true);
         assert_eq!(road, expected, "after {seen:?}");
     }
     // Nor does what waits for a flush each time.
     let sound = learned(durable(BUFFERED), true, &[(WAITED, 1)]);
-    assert_eq!(road(&write(), BUFFERED, &sound, false), Road::Copy);
+    assert_eq!(road(&write(), BUFFERED, &sound, || false), Road::Copy);
     // What reads have shown says nothing of writes.
     let learned = learned(BUFFERED, false, &[(Seen::Refused, 1)]);
-    assert_eq!(road(&write(), BUFFERED, &learned, false), Road::Copy);
-    let road = road(&write(), BUFFERED.buffered(), &learned, false);
+    assert_eq!(road(&write(), BUFFERED, &learned, || false), Road::Copy);
+    let road = road(&write(), BUFFERED.buffered(), &learned, || false);
     assert_eq!(road, Road::Plain);
 }
 
 #[test]
 fn durable_copies_share_their_flushes_in_the_pool() {
-    let road = road(&write(), durable(BUFFERED), &Learned::default(), false);
+    let road = road(&write(), durable(BUFFERED), &Learned::default(), || false);
     assert_eq!(road, Road::Pool);
 }
 
@@ -248,12 +248,12 @@ fn direct_writes_take_the_ring_where_it_need_not_wait_for_a_worker() {
         (durable(DIRECT), true, Road::Pool),
     ];
     for (facts, grows, expected) in cases {
-        let road = road(&write(), facts, &taken, grows);
+        let road = road(&write(), facts, &taken, || grows);
         assert_eq!(road, expected, "{facts:?}, grows: {grows}");
     }
     let refused = learned(DIRECT, true, &[(Seen::Refused, 1)]);
-    assert_eq!(road(&write(), DIRECT, &refused, false), Road::Blind);
-    let road = road(&write(), DIRECT, &Learned::default(), false);
+    assert_eq!(road(&write(), DIRECT, &refused, || false), Road::Blind);
+    let road = road(&write(), DIRECT, &Learned::default(), || false);
     assert_eq!(road, Road::Ask);
 }
 
@@ -323,9 +323,9 @@ fn the_first_direct_reads_show_whether_the_device_is_memory() {
     }
     // Of its writes they show nothing, but for one that cannot be asked.
     let memory = learned(DIRECT, false, &[memory]);
-    assert_eq!(road(&write(), DIRECT, &memory, false), Road::Ask);
+    assert_eq!(road(&write(), DIRECT, &memory, || false), Road::Ask);
     let refusing = learned(DIRECT, false, &[(Seen::Refused, 1)]);
-    assert_eq!(road(&write(), DIRECT, &refusing, false), Road::Blind);
+    assert_eq!(road(&write(), DIRECT, &refusing, || false), Road::Blind);
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn what_seemed_to_be_memory_is_a_device_when_most_reads_wait() {
 
 /// The next so many reads that are asked, when each takes so long.
 fn asked_again(learned: &Learned, reads: usize, ns: u64) -> usize {
-    let is_asked = |_: &usize| match road(&read(), DIRECT, learned, false) {
+    let is_asked = |_: &usize| match road(&read(), DIRECT, learned, || false) {
         Road::Ask => {
             learned.note(DIRECT, false, Seen::Asked { ns, bytes: 4096 });
             true
@@ -375,19 +375,19 @@ fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
     assert_eq!(asked_again(&memory, 1, 90_000), 1);
     assert_eq!(asked_again(&drive, 1, 90_000), 1);
     assert_eq!(asked_again(&memory, 1 << 20, 3_000), 1);
-    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Memory);
+    assert_eq!(road(&read(), DIRECT, &memory, || false), Road::Memory);
     // A read that waits shows a quarter of what is needed.
     assert_eq!(asked_again(&drive, 1 << 20, 90_000), 3);
-    assert_eq!(road(&read(), DIRECT, &drive, false), Road::Device);
+    assert_eq!(road(&read(), DIRECT, &drive, || false), Road::Device);
     // Two slow calls in a short row, and it is asked again as well.
     (0..3).for_each(|_| memory.note(DIRECT, false, SLOW));
-    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Device);
+    assert_eq!(road(&read(), DIRECT, &memory, || false), Road::Device);
     assert_eq!(asked_again(&memory, 1 << 20, 3_000), 1);
-    assert_eq!(road(&read(), DIRECT, &memory, false), Road::Memory);
+    assert_eq!(road(&read(), DIRECT, &memory, || false), Road::Memory);
     // Of writes that is not known.
     let fresh = on_a_device(3);
     assert_eq!(asked_again(&fresh, 1, 90_000), 1);
-    let mut writes = (0..1 << 12).map(|_| road(&write(), DIRECT, &fresh, false));
+    let mut writes = (0..1 << 12).map(|_| road(&write(), DIRECT, &fresh, || false));
     assert!(writes.all(|road| road == Road::Ask));
     // The beginning of a large read shows as much as a small one.
     let large = Op::ReadAt {
@@ -399,7 +399,7 @@ fn what_seemed_to_be_a_device_is_asked_again_until_that_is_certain() {
         offset: 0,
         wishes: Wishes::NONE,
     };
-    let reads = (0..1 << 12).map(|_| road(&large, DIRECT, &fresh, false));
+    let reads = (0..1 << 12).map(|_| road(&large, DIRECT, &fresh, || false));
     assert_eq!(reads.filter(|road| *road == Road::Ask).count(), 4);
 }
 
@@ -419,7 +419,7 @@ fn direct_writes_show_themselves_whether_their_device_is_memory() {
     let note = |learned: &Learned, seen| learned.note(DIRECT, true, seen);
     let (ns, bytes) = (7_000, 4096);
     let of =
-        |learned: &Learned| [write(), list, read()].map(|op| road(&op, DIRECT, learned, false));
+        |learned: &Learned| [write(), list, read()].map(|op| road(&op, DIRECT, learned, || false));
     let memory = on_a_device(1);
     assert_eq!(of(&memory), [Road::Ask; 3]);
     note(&memory, Seen::Asked { ns, bytes });
@@ -427,14 +427,14 @@ fn direct_writes_show_themselves_whether_their_device_is_memory() {
     assert_eq!(memory.takes_nowait(DIRECT, true), Some(true));
     assert_eq!(memory.takes_nowait(DIRECT, false), None);
     // Those that make the file grow hold it to themselves.
-    assert_eq!(road(&write(), DIRECT, &memory, true), Road::Plain);
+    assert_eq!(road(&write(), DIRECT, &memory, || true), Road::Plain);
     // What one waits for, others on its device do, and it is asked as seldom as reads are.
     let drive = on_a_device(2);
     note(&drive, Seen::Waited { ns, bytes });
     assert_eq!(of(&drive), [Road::Backend, Road::Backend, Road::Ask]);
     let asked = |learned: &Learned, seen| {
         let is_asked = |_: &usize| {
-            let is_asked = road(&write(), DIRECT, learned, false) == Road::Ask;
+            let is_asked = road(&write(), DIRECT, learned, || false) == Road::Ask;
             if is_asked {
                 note(learned, seen);
             }
@@ -445,7 +445,7 @@ fn direct_writes_show_themselves_whether_their_device_is_memory() {
     assert_eq!(asked(&drive, Seen::Waited { ns, bytes }), 3);
     assert_eq!(asked(&on_a_device(2), Seen::Waited { ns, bytes }), 1);
     // Reads are not what it has shown.
-    assert_eq!(road(&read(), DIRECT, &on_a_device(2), false), Road::Ask);
+    assert_eq!(road(&read(), DIRECT, &on_a_device(2), || false), Road::Ask);
     // One that has been forgotten to be memory is found again.
     let forgotten = on_a_device(3);
     note(&forgotten, Seen::Miss);
@@ -461,17 +461,20 @@ fn a_direct_write_that_refuses_says_nothing_of_reads_that_have_not() {
         Learned::default(),
     );
     refuses(&read_before);
-    assert_eq!(road(&read(), DIRECT, &read_before, false), Road::Device);
-    assert_eq!(road(&write(), DIRECT, &read_before, false), Road::Backend);
+    assert_eq!(road(&read(), DIRECT, &read_before, || false), Road::Device);
+    assert_eq!(
+        road(&write(), DIRECT, &read_before, || false),
+        Road::Backend
+    );
     refuses(&fresh);
-    assert_eq!(road(&read(), DIRECT, &fresh, false), Road::Blind);
-    assert_eq!(road(&write(), DIRECT, &fresh, false), Road::Blind);
+    assert_eq!(road(&read(), DIRECT, &fresh, || false), Road::Blind);
+    assert_eq!(road(&write(), DIRECT, &fresh, || false), Road::Blind);
 }
 
 #[test]
 fn a_durable_direct_write_is_asked_only_where_nothing_else_has_been() {
     let facts = durable(DIRECT);
-    let road = |learned: &Learned| road(&write(), facts, learned, false);
+    let road = |learned: &Learned| road(&write(), facts, learned, || false);
     assert_eq!(road(&Learned::default()), Road::Ask);
     assert_eq!(
         road(&learned(facts, false, &[(Seen::Hit, 1)])),
@@ -503,7 +506,7 @@ fn wishes_are_granted_where_nobody_guesses() {
     ];
     let learned = Learned::default();
     for (wishes, expected) in cases {
-        let road = |facts| road(&wished(wishes), facts, &learned, false);
+        let road = |facts| road(&wished(wishes), facts, &learned, || false);
         assert_eq!(road(BUFFERED), expected, "{wishes:?}");
         assert_eq!(road(DIRECT), Road::Backend, "{wishes:?}");
         assert_eq!(road(durable(BUFFERED)), Road::Pool, "{wishes:?}");

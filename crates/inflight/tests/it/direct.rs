@@ -5,6 +5,7 @@ mod asynchronous;
 mod first;
 mod growing;
 mod held_up;
+mod longer;
 mod memory;
 mod misaligned;
 mod older;

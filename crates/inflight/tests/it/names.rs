@@ -1,6 +1,6 @@
 //! Opening, closing, truncating and naming, waited for and awaited.
 
-mod cached;
+pub(crate) mod cached;
 mod closing;
 mod dropped;
 mod refused;

@@ -86,7 +86,7 @@ fn in_memory_on_every_backend(name: &str, body: impl Fn(&Engine, &TempDir)) {
     });
 }
 
-fn is_filtered() -> bool {
+pub(crate) fn is_filtered() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP) != 0 }
 }
