@@ -61,18 +61,18 @@ pub(crate) struct Facts {
     pub(crate) limit_bytes: u32,
     /// Another program or machine serves it, so who makes a call waits for that.
     pub(crate) served: bool,
-    /// Whether reads tell how the next ones are served best.
-    pub(crate) learns: bool,
+    /// Of a direct file, as the few requests see it that do not fit direct I/O.
+    pub(crate) unaligned: bool,
 }
 
 impl Facts {
-    /// The same file by way of the page cache, for the few requests that do not fit direct I/O:
-    /// how those are served says nothing of the others.
-    pub(crate) fn buffered(self) -> Self {
+    /// The same file by way of the page cache, for requests that do not fit direct I/O: how those
+    /// are served says nothing of the others.
+    pub(crate) fn unaligned(self) -> Self {
         Self {
             direct: false,
             limit_bytes: limit_bytes(false, None),
-            learns: false,
+            unaligned: true,
             ..self
         }
     }
@@ -281,6 +281,9 @@ pub(crate) fn is_fast(ns: u64, bytes: usize) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     reads: Warmth,
+    /// Of a direct file, those that go through the page cache because they are not aligned. What
+    /// is below the file is told of neither: it is another thing there.
+    unaligned_reads: Warmth,
     writes: DirectWrites,
     copies: Copies,
     /// How long the last read and the last direct write took for which a thread waited, in
@@ -307,10 +310,20 @@ impl Learned {
         };
         Self {
             reads,
+            unaligned_reads: Warmth::default(),
             writes: DirectWrites::default(),
             copies,
             waited_ns: Default::default(),
             device,
+        }
+    }
+
+    /// How reads are served that go by the same descriptor.
+    #[inline(always)]
+    fn reads_of(&self, facts: Facts) -> &Warmth {
+        match facts.unaligned {
+            true => &self.unaligned_reads,
+            false => &self.reads,
         }
     }
 
@@ -321,7 +334,7 @@ impl Learned {
         let direct = facts.direct;
         let known = match is_write && !self.reads.refuses() {
             true => self.writes.road(),
-            false => self.reads.road(direct),
+            false => self.reads_of(facts).road(direct),
         };
         let road = match (known, &self.device) {
             (Road::Ask, Some(device)) if device.waits(is_write) => Road::Device,
@@ -349,7 +362,7 @@ impl Learned {
         if is_write && !facts.direct {
             return self.copies.takes_nowait();
         }
-        match self.reads.nowait.load(Ordering::Relaxed) {
+        match self.reads_of(facts).nowait.load(Ordering::Relaxed) {
             UNKNOWN => (is_write && self.writes.is_known()).then_some(true),
             nowait => Some(nowait != REFUSED),
         }
@@ -366,7 +379,7 @@ impl Learned {
     /// Learns from a transfer.
     #[inline(always)]
     pub(crate) fn note(&self, facts: Facts, is_write: bool, seen: Seen) {
-        if is_write || seen != Seen::Hit || !self.reads.expects_hits() {
+        if is_write || seen != Seen::Hit || !self.reads_of(facts).expects_hits() {
             self.learn(facts, is_write, seen);
         }
     }
@@ -379,12 +392,14 @@ impl Learned {
         }
         if is_write && !facts.direct {
             // What waits for a flush each time says nothing of the others.
-            if !facts.durable_writes {
+            if !facts.durable_writes && !facts.unaligned {
                 self.copies.note(seen, self.device.as_deref());
             }
             return;
         }
-        if let Seen::Pooled { ns, .. } = seen {
+        if let Seen::Pooled { ns, .. } = seen
+            && !facts.unaligned
+        {
             self.waited_ns[usize::from(is_write)].store(ns, Ordering::Relaxed);
         }
         if is_write && self.concerns_writes_alone(seen) {
@@ -394,7 +409,10 @@ impl Learned {
             Seen::Waited { ns, bytes } => Seen::Took { ns, bytes },
             seen => seen,
         };
-        let noted = self.reads.note(seen);
+        let noted = self.reads_of(facts).note(seen);
+        if facts.unaligned {
+            return;
+        }
         let Some(device) = &self.device else {
             return;
         };
@@ -452,13 +470,11 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: impl Fn() ->
         return wished_road(op, facts);
     }
     match op {
-        Op::ReadAt { span, .. } if facts.learns => {
-            match learned.road(facts, false, is_one_call(span)) {
-                Road::Device if learned.may_be_memory(false) => Road::Ask,
-                road => road,
-            }
-        }
-        Op::ReadVectoredAt { .. } if facts.learns => match learned.road(facts, false, false) {
+        Op::ReadAt { span, .. } => match learned.road(facts, false, is_one_call(span)) {
+            Road::Device if learned.may_be_memory(false) => Road::Ask,
+            road => road,
+        },
+        Op::ReadVectoredAt { .. } => match learned.road(facts, false, false) {
             // They do not show what a device is, nor is one that is direct shared for being on
             // memory.
             Road::Ask | Road::Memory => Road::Backend,
@@ -469,11 +485,7 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: impl Fn() ->
         Op::Metadata { .. } if facts.served => Road::Pool,
         // What the kernel has in memory; a ring always hands it to a worker.
         Op::Metadata { .. } => Road::Now,
-        Op::Nop
-        | Op::ReadAt { .. }
-        | Op::ReadVectoredAt { .. }
-        | Op::Sync { .. }
-        | Op::Allocate { .. } => Road::Backend,
+        Op::Nop | Op::Sync { .. } | Op::Allocate { .. } => Road::Backend,
     }
 }
 
@@ -535,7 +547,7 @@ fn write_road(
         // A write into the page cache is a copy. A ring hands it to a kernel worker on ext4,
         // one after the other for each file.
         // Where it is awaited, one of a file that is served is always for the pool.
-        (false, false) if facts.learns && !facts.served => {
+        (false, false) if !facts.unaligned && !facts.served => {
             learned.copies.road(learned.device.as_deref())
         }
         (false, false) => Road::Plain,

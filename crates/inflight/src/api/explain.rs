@@ -86,7 +86,7 @@ impl Explanation {
             backend: file.engine().backend().kind,
             durably: None,
             direct: facts.direct,
-            takes_nowait: handle.takes_nowait(is_write),
+            takes_nowait: handle.takes_nowait(facts, is_write),
             limit_bytes: facts.limit_bytes,
             file_system: file_system_of(fd),
             scheduler: scheduler_of(fd),

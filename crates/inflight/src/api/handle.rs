@@ -3,6 +3,8 @@
 //! It outlives the [`super::file::File`] while operations are in flight whose futures have been
 //! dropped: the number of a closed descriptor may come to mean another file.
 
+mod told;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +24,7 @@ use crate::completion::{Answer, Refusal};
 use crate::error::SyncFailed;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
-use crate::op::{Op, Prepared, Request, Road, Seen, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Op, Prepared, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
 use crate::policy::{Facts, Learned, loop_waits, road};
 
 /// See the module.
@@ -202,15 +204,9 @@ impl Handle {
         }
     }
 
-    /// Learns how a transfer was served.
-    #[inline]
-    pub(super) fn note(&self, is_write: bool, seen: Seen) {
-        self.learned.note(self.facts, is_write, seen);
-    }
-
     /// Whether transfers of a kind are taken without waiting, as far as is known.
-    pub(super) fn takes_nowait(&self, is_write: bool) -> Option<bool> {
-        self.learned.takes_nowait(self.facts, is_write)
+    pub(super) fn takes_nowait(&self, facts: Facts, is_write: bool) -> Option<bool> {
+        self.learned.takes_nowait(facts, is_write)
     }
 
     /// Whether a run loop with nothing else to do makes such a transfer itself, if it is for a
@@ -224,45 +220,6 @@ impl Handle {
     #[inline]
     pub(super) fn is_on_device(&self) -> bool {
         self.is_storage && !self.facts.served
-    }
-
-    /// Learns from the answer to a read.
-    #[inline]
-    pub(super) fn has_read(&self, answer: Answer) {
-        if let Some((bytes, ns)) = answer.took() {
-            self.was_pooled(false, Seen::Pooled { ns, bytes }, answer);
-        }
-    }
-
-    /// Learns from a plain call by a thread of the pool.
-    #[cold]
-    fn was_pooled(&self, is_write: bool, seen: Seen, answer: Answer) {
-        self.note(is_write, seen);
-        if let Some(is_asynchronous) = answer.was_asynchronous() {
-            self.note(is_write, Seen::Started { is_asynchronous });
-        }
-    }
-
-    /// Learns from the answer to a write.
-    #[inline]
-    pub(super) fn wrote(&self, offset: u64, wishes: Wishes, answer: Answer) {
-        if let (Some((bytes, ns)), true) = (answer.took(), wishes.is_none()) {
-            self.was_pooled(true, Seen::Pooled { ns, bytes }, answer);
-        }
-        if answer.errno().is_some() {
-            self.note_write(Wishes::NONE, 0, answer);
-        }
-        self.leaves_to_flush(wishes, answer);
-        self.end
-            .reaches(offset.saturating_add(answer.bytes() as u64));
-    }
-
-    /// Learns that a write has left something to the next flush, unless it was durable itself.
-    #[inline]
-    pub(super) fn leaves_to_flush(&self, wishes: Wishes, answer: Answer) {
-        if !self.is_durable(wishes) {
-            self.commit.wrote(answer.bytes());
-        }
     }
 
     #[inline]
@@ -294,7 +251,7 @@ impl Handle {
     pub(super) fn facts_of(&self, fd: Option<RawFd>) -> Facts {
         let buffered = self.buffered.as_ref().map(AsRawFd::as_raw_fd);
         match fd.is_some() && fd == buffered {
-            true => self.facts.buffered(),
+            true => self.facts.unaligned(),
             false => self.facts,
         }
     }
@@ -332,7 +289,7 @@ impl Handle {
         let grows = || self.grows(offset, span.len);
         let road = road(&op, facts, &self.learned, grows);
         if let (Road::Warm | Road::Blind, Op::ReadAt { fd, .. }) = (road, &mut op) {
-            *fd = self.twin.for_this_thread(self.as_fd());
+            self.read_by_this_thread(fd);
         }
         let request = Request {
             op,
@@ -342,6 +299,15 @@ impl Handle {
             submitted: road == Road::Asynchronous,
         };
         Prepared::run(road, request)
+    }
+
+    /// Has cached data read by the descriptor of this thread. The twin is direct if the file is, so
+    /// it is not for what does not fit.
+    #[inline(always)]
+    fn read_by_this_thread(&self, fd: &mut RawFd) {
+        if *fd == self.fd {
+            *fd = self.twin.for_this_thread(self.as_fd());
+        }
     }
 
     /// As [`Handle::transfer`], for a list of buffers.
@@ -372,7 +338,7 @@ impl Handle {
         let grows = || self.grows(offset, len);
         let road = road(&op, facts, &self.learned, grows);
         if let (Road::Warm | Road::Blind, Op::ReadVectoredAt { fd, .. }) = (road, &mut op) {
-            *fd = self.twin.for_this_thread(self.as_fd());
+            self.read_by_this_thread(fd);
         }
         let request = Request {
             whole,
@@ -444,31 +410,11 @@ impl Handle {
             // Else the kernel says what it needs.
             _ if self.is_strict && self.alignment != Alignment::Unknown => return None,
             Some(buffered) if !self.is_strict => {
-                return Some((buffered.as_raw_fd(), self.facts.buffered()));
+                return Some((buffered.as_raw_fd(), self.facts.unaligned()));
             }
             _ => {}
         }
         Some((self.raw_fd(), self.facts))
-    }
-
-    /// The answer of a read into these buffers, given a refusal after some bytes. Past the page
-    /// cache a read that stops within a block has met the end of the file. If the file has grown
-    /// before it is resumed there, the kernel refuses to begin within a block.
-    #[cold]
-    pub(super) fn read_to_the_end(
-        &self,
-        refused: Answer,
-        offset: u64,
-        mut spans: impl Iterator<Item = Span>,
-    ) -> Answer {
-        let moved = refused.bytes();
-        let fits = spans.all(|span| self.fits(span.start.addr(), span.len, offset));
-        let was_direct = self.descriptor(fits).is_some_and(|(_, facts)| facts.direct);
-        let is_within_a_block = offset.wrapping_add(moved as u64) & self.position_bits != 0;
-        match moved > 0 && was_direct && is_within_a_block {
-            true => Answer::moved(moved),
-            false => refused,
-        }
     }
 
     /// The refusal of a transfer with these addresses and lengths. After a failed sync that is more
@@ -531,21 +477,6 @@ impl Handle {
         wishes.has(Wishes::THEN_SYNC) && self.commit.failure().is_some()
     }
 
-    /// Remembers what the answer for a write of `len` bytes tells of the file's syncs.
-    pub(super) fn note_write(&self, wishes: Wishes, len: usize, answer: Answer) {
-        let of_device = || answer.errno().is_some_and(is_of_device);
-        // All bytes were taken, so it is the sync behind them that has failed. Where there are none
-        // it may be the write that was refused.
-        let was_taken = answer.bytes() == len && (len > 0 || of_device());
-        let was_synced = wishes.has(Wishes::THEN_SYNC) && was_taken;
-        // The write-back that failed may have been that of other writes, and the kernel does not
-        // tell of it again. Without space nothing was taken, so ENOSPC says nothing of the kind.
-        let was_durable = self.is_durable(wishes) && of_device();
-        if was_synced || was_durable {
-            self.commit.note(answer);
-        }
-    }
-
     pub(super) fn is_storage(&self) -> bool {
         self.is_storage
     }
@@ -557,24 +488,6 @@ impl Handle {
     pub(super) fn hints(&self) -> &Hints {
         &self.hints
     }
-}
-
-/// Whether a write fails so where a device or a server did: what the kernel makes of the states
-/// that a block device ends with (`blk_errors`, block/blk-core.c), and what NFS says. The others
-/// are refusals of the write.
-fn is_of_device(errno: i32) -> bool {
-    matches!(
-        errno,
-        libc::EIO
-            | libc::ETIMEDOUT
-            | libc::ENOLINK
-            | libc::EREMOTEIO
-            | libc::EBADE
-            | libc::ENODATA
-            | libc::EILSEQ
-            | libc::ENODEV
-            | libc::ESTALE
-    )
 }
 
 impl Keep for Arc<Handle> {

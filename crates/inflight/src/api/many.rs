@@ -1,6 +1,7 @@
 //! Many reads or writes with borrowed buffers.
 
 use std::io;
+use std::iter;
 use std::os::fd::RawFd;
 
 use super::engine::Engine;
@@ -114,10 +115,9 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
 pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
     let result = run(writes, |write| (write.file, &mut write.answer));
     for write in writes {
-        write
-            .file
-            .handle()
-            .wrote(write.offset, Wishes::NONE, write.answer);
+        let span = iter::once_with(|| span_of(&write.buf));
+        let handle = write.file.handle();
+        handle.wrote(write.offset, span, Wishes::NONE, write.answer);
     }
     result
 }
@@ -177,7 +177,7 @@ impl Prepare for ReadInto<'_> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(false, seen.0);
+        self.file.handle().note(false, seen);
     }
 
     fn finish(self, _answer: Answer) {}
@@ -202,7 +202,7 @@ impl Prepare for WriteFrom<'_> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(true, seen.0);
+        self.file.handle().note(true, seen);
     }
 
     fn finish(self, _answer: Answer) {}

@@ -484,7 +484,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         durable_writes: flags & libc::O_DSYNC != 0,
         limit_bytes: policy::limit_bytes(direct, direct.then(device_bytes).flatten()),
         served: mounts::is_served(fd.as_fd(), statx),
-        learns: true,
+        unaligned: false,
     };
     let alignment = Alignment::from_statx(statx);
     let kind = kind_of(statx);

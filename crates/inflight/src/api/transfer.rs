@@ -104,7 +104,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
 
     #[inline]
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(false, seen.0);
+        self.file.handle().note(false, seen);
     }
 
     #[inline(always)]
@@ -117,7 +117,10 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
             wishes,
             bounced,
         } = self;
-        file.handle().has_read(answer);
+        // What goes by way of aligned memory fits.
+        let placed = bounced.is_none().then_some(&mut buf);
+        let spans = placed.into_iter().map(span_of_mut);
+        file.handle().has_read(offset, spans, answer);
         if let Some(mut bounced) = bounced {
             let span = span_of_mut(&mut buf);
             // SAFETY: as below; the buffer is ours to be written.
@@ -194,7 +197,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(true, seen.0);
+        self.file.handle().note(true, seen);
     }
 
     #[inline(always)]
@@ -217,7 +220,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         if let Some(durable) = &self.durable {
             answer = durable.outcome(answer);
         }
-        self.file.handle().wrote(self.offset, self.wishes, answer);
+        let placed = self.bounced.is_none().then_some(&self.buf);
+        let spans = placed.into_iter().map(span_of);
+        let handle = self.file.handle();
+        handle.wrote(self.offset, spans, self.wishes, answer);
         let len = self.buf.len();
         let result = answer.decode(self.file);
         let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);

@@ -132,12 +132,13 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(false, seen.0);
+        self.file.handle().note(false, seen);
     }
 
     fn finish(mut self, mut answer: Answer) -> Self::Output {
         let handle = self.file.handle();
-        handle.has_read(answer);
+        let spans = self.bufs.iter_mut().map(span_of_mut);
+        handle.has_read(self.offset, spans, answer);
         if answer.errno() == Some(libc::EINVAL) {
             let spans = self.bufs.iter_mut().map(span_of_mut);
             answer = handle.read_to_the_end(answer, self.offset, spans);
@@ -192,7 +193,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
     }
 
     fn note(&self, seen: SeenOf) {
-        self.file.handle().note(true, seen.0);
+        self.file.handle().note(true, seen);
     }
 
     fn proceed(&mut self, answer: Answer) -> bool {
@@ -207,7 +208,9 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         if let Some(durable) = &self.durable {
             answer = durable.outcome(answer);
         }
-        self.file.handle().wrote(self.offset, self.wishes, answer);
+        let spans = self.bufs.iter().map(span_of);
+        let handle = self.file.handle();
+        handle.wrote(self.offset, spans, self.wishes, answer);
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         let result = full(result, self.all, len, io::ErrorKind::WriteZero);

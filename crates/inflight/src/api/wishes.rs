@@ -241,15 +241,22 @@ macro_rules! wishes {
 
 wishes!(ReadAt, WriteAt, ReadVectoredAt, WriteVectoredAt);
 
-impl<B> ReadVectoredAt<'_, B> {
-    /// Has the backend read, whatever is known of the file: tests of what is in flight need reads
-    /// that are not answered at once.
-    #[doc(hidden)]
-    pub fn by_backend(mut self) -> Self {
-        self.wishes = self.wishes.with(Wishes::BY_BACKEND);
-        self
-    }
+/// What only tests wish for.
+macro_rules! wishes_of_reads {
+    ($($operation:ident),*) => {$(
+        impl<B> $operation<'_, B> {
+            /// Has the backend read, whatever is known of the file: tests of what is in flight need
+            /// reads that are not answered at once.
+            #[doc(hidden)]
+            pub fn by_backend(mut self) -> Self {
+                self.wishes = self.wishes.with(Wishes::BY_BACKEND);
+                self
+            }
+        }
+    )*};
 }
+
+wishes_of_reads!(ReadAt, ReadVectoredAt);
 
 /// The wishes of writes.
 macro_rules! wishes_of_writes {

@@ -19,7 +19,7 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
     if road != Road::Ask {
         let (seen, look) = try_now(request);
         if let Some(seen) = seen {
-            operation.note(SeenOf(seen));
+            operation.note(SeenOf::new(seen, &request.op));
         }
         return look;
     }
@@ -47,7 +47,7 @@ pub(super) fn look<O: Prepare>(road: Road, operation: &mut O, request: &Request)
         }
         seen = Seen::Asked { ns, bytes };
     }
-    operation.note(SeenOf(seen));
+    operation.note(SeenOf::new(seen, &request.op));
     look
 }
 
@@ -74,7 +74,7 @@ fn look_by_writing<O: Prepare>(operation: &mut O, request: &Request) -> Look {
         (_, seen) => seen,
     };
     if let Some(seen) = seen {
-        operation.note(SeenOf(seen));
+        operation.note(SeenOf::new(seen, &request.op));
     }
     look
 }
@@ -106,7 +106,7 @@ pub(super) fn probe<O: Prepare>(road: Road, operation: &mut O, request: &Request
             _ => return None,
         },
     };
-    operation.note(SeenOf(seen));
+    operation.note(SeenOf::new(seen, &request.op));
     Some(seen == Seen::Refused)
 }
 

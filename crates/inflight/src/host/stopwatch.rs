@@ -52,7 +52,7 @@ pub(super) fn time<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
         };
         WATCHED.set(watched.saturating_sub(1).max(more));
     }
-    operation.note(SeenOf(seen));
+    operation.note(SeenOf::new(seen, &request.op));
     answer
 }
 
@@ -77,7 +77,7 @@ mod tests {
         }
 
         fn note(&self, seen: SeenOf) {
-            self.0.borrow_mut().push(seen.0);
+            self.0.borrow_mut().push(seen.seen);
         }
 
         fn finish(self, _answer: Answer) {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::commit::{Commit, Keep};
 use crate::completion::Answer;
-use crate::op::{Request, Road, Seen};
+use crate::op::{Op, Request, Road, Seen};
 
 /// How an operation is to be run. Opaque, because it is named in a public trait.
 pub struct Prepared(pub(crate) Plan);
@@ -116,4 +116,16 @@ pub struct SyncOf<'o> {
 }
 
 /// What was seen of a transfer. Opaque, because it is named in a public trait.
-pub struct SeenOf(pub(crate) Seen);
+pub struct SeenOf {
+    pub(crate) seen: Seen,
+    /// The descriptor by which.
+    pub(crate) fd: Option<RawFd>,
+}
+
+impl SeenOf {
+    /// Of a transfer by this operation.
+    #[inline]
+    pub(crate) fn new(seen: Seen, op: &Op) -> Self {
+        Self { seen, fd: op.fd() }
+    }
+}

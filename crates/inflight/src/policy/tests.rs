@@ -7,7 +7,7 @@ const BUFFERED: Facts = Facts {
     durable_writes: false,
     limit_bytes: 1,
     served: false,
-    learns: true,
+    unaligned: false,
 };
 const DIRECT: Facts = Facts {
     direct: true,
@@ -228,8 +228,35 @@ fn copies_are_plain_calls_and_what_may_wait_is_for_the_pool() {
     // What reads have shown says nothing of writes.
     let learned = learned(BUFFERED, false, &[(Seen::Refused, 1)]);
     assert_eq!(road(&write(), BUFFERED, &learned, || false), Road::Copy);
-    let road = road(&write(), BUFFERED.buffered(), &learned, || false);
+    let road = road(&write(), BUFFERED.unaligned(), &learned, || false);
     assert_eq!(road, Road::Plain);
+}
+
+#[test]
+fn reads_that_are_not_aligned_tell_of_their_own_kind() {
+    let unaligned = DIRECT.unaligned();
+    let roads = |learned: &Learned| {
+        [unaligned, DIRECT].map(|facts| road(&read(), facts, learned, || false))
+    };
+    let learned = learned(unaligned, false, &[(Seen::Hit, 64)]);
+    assert_eq!(roads(&learned), [Road::Warm, Road::Ask]);
+    assert_eq!(learned.takes_nowait(unaligned, false), Some(true));
+    assert_eq!(learned.takes_nowait(DIRECT, false), None);
+    learned.note(DIRECT, false, Seen::Miss);
+    assert_eq!(roads(&learned), [Road::Warm, Road::Device]);
+    for _ in 0..32 {
+        learned.note(unaligned, false, Seen::Miss);
+    }
+    assert_eq!(roads(&learned), [Road::Cold, Road::Device]);
+    // What a thread of the pool has waited for was not the device alone.
+    learned.note(unaligned, false, SLOW_IN_POOL);
+    assert_eq!(learned.waited(DIRECT, false), None);
+    learned.note(unaligned, false, Seen::Refused);
+    assert_eq!(roads(&learned), [Road::Blind, Road::Device]);
+    // Writes are copies of which nothing is learned.
+    learned.note(unaligned, true, Seen::Refused);
+    let write = road(&write(), unaligned, &learned, || false);
+    assert_eq!(write, Road::Plain);
 }
 
 #[test]

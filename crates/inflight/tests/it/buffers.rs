@@ -17,7 +17,7 @@ use crate::wishes::by_every_host;
 const BLOCK: usize = 4096;
 
 /// A file whose transfers go through the backend where that is possible: writes are durable, and
-/// reads that fit go past the page cache.
+/// reads that fit go past the page cache. Those that do not fit have to wish for it.
 fn file_past_the_cache(engine: &Engine) -> (NamedTempFile, File) {
     let path = temp_path(b"");
     let options = read_write(engine).direct(Direct::Auto).durable_writes(true);
@@ -46,7 +46,7 @@ fn assert_carried<B: IoBufMut + DerefMut<Target = [u8]>>(engine: &Engine, mut bu
     // From the last to the first: another block than the one that it had.
     for (n, mut buf) in (0_u64..).zip(back.into_iter().rev()) {
         buf.fill(0);
-        reads.push(file.read_exact_at(buf, n * BLOCK as u64));
+        reads.push(file.read_exact_at(buf, n * BLOCK as u64).by_backend());
     }
     for (block, (result, buf)) in data.chunks(BLOCK).zip(reads.wait()) {
         assert_eq!(result.expect("it is read"), BLOCK);
@@ -98,13 +98,13 @@ fn arrays_are_filled_and_written_boxed_or_borrowed() {
         }
         assert!(fs::read(path.path()).unwrap() == data);
         let empty = || Box::new([0; BLOCK]);
-        for (result, back) in by_every_host!(engine, file.read_exact_at(empty(), 0)) {
+        for (result, back) in by_every_host!(engine, file.read_exact_at(empty(), 0).by_backend()) {
             assert!(result.unwrap() == BLOCK && back == boxed);
         }
         let (mut one, mut other) = ([0; 10], [0; 10]);
         let mut batch = Batch::new();
-        batch.push(file.read_exact_at(&mut one, 0));
-        batch.push(file.read_exact_at(&mut other, 10));
+        batch.push(file.read_exact_at(&mut one, 0).by_backend());
+        batch.push(file.read_exact_at(&mut other, 10).by_backend());
         assert!(batch.wait().all(|(result, _)| result.unwrap() == 10));
         drop(batch);
         assert_eq!([one, other].concat(), data[..20]);

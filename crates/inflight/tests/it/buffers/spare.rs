@@ -147,7 +147,8 @@ fn one_batch_reads_into_spare_capacity_and_writes_what_is_held() {
         assert!(results.next().unwrap().1.is_none());
         drop(results);
         let mut batch: Batch<AnyOp<'_, Spare<Vec<u8>>>> = Batch::new();
-        batch.push(file.read_at(Spare::sized(b"is ".to_vec(), 99), 0).into());
+        let read = file.read_at(Spare::sized(b"is ".to_vec(), 99), 0);
+        batch.push(read.by_backend().into());
         batch.push(file.write_all_at(Spare::new(b"more".to_vec()), 100).into());
         let buf = batch.wait().next().unwrap().1.unwrap();
         assert_eq!(buf[..7], *b"is held");
@@ -173,7 +174,8 @@ fn what_came_before_an_error_counts_to_the_length() {
         path.as_file().write_all_at(&content, 0).unwrap();
         let mut batch = Batch::on(&engine);
         for _ in 0..200 {
-            batch.push(file.read_exact_at(Spare::sized(vec![7], 16 * BLOCK), 0));
+            let spare = Spare::sized(vec![7], 16 * BLOCK);
+            batch.push(file.read_exact_at(spare, 0).by_backend());
         }
         for (result, buf) in batch.wait() {
             let bytes = match result {
@@ -199,6 +201,7 @@ fn capacity_of_a_dropped_read_is_freed_when_it_is_over() {
         for _ in 0..50 {
             let mut read = file
                 .read_at(Spare::sized(Vec::new(), BLOCK), 0)
+                .by_backend()
                 .into_future();
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             drop(std::pin::Pin::new(&mut read).poll(&mut context));

@@ -1,6 +1,7 @@
 //! What does not fit direct I/O: requests, files, and file systems.
 
 use std::fs;
+use std::future::{Future, IntoFuture};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -12,7 +13,8 @@ use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation};
 
 use super::required;
 use crate::support::{
-    alone_and_batched, directory, on_every_backend, pattern, read_write, skip, temp_path,
+    alone_and_batched, directory, on_every_backend, on_every_faultless_backend, pattern,
+    read_write, skip, temp_path,
 };
 
 /// As [`required`], where also the alignment is known: memory and offset, in bytes.
@@ -425,5 +427,82 @@ fn a_thread_with_descriptors_of_its_own_gets_its_own_file() {
         let _others: Vec<_> = (0..100).map(open).collect();
         filled.wait();
         other.join().unwrap();
+    });
+}
+
+/// How many of the operations of `body` another thread, a ring or the kernel's workers made.
+fn made_elsewhere(engine: &Engine, body: impl FnOnce()) -> u64 {
+    let before = engine.stats();
+    body();
+    let after = engine.stats();
+    let here = after.plain_calls - before.plain_calls;
+    // Whether copies are shared with one more thread is another question.
+    let shared = after.helped - before.helped;
+    after.operations - before.operations - here - shared
+}
+
+/// Runs a future on every host.
+fn on_every_host<F: Future>(engine: &Engine, future: impl Fn() -> F) {
+    pollster::block_on(future());
+    engine.run(future()).expect("there is a loop");
+    let mut tokio = tokio::runtime::Builder::new_current_thread();
+    let tokio = tokio.enable_all().build().expect("there is a runtime");
+    tokio.block_on(future());
+}
+
+#[test]
+fn cached_reads_that_are_not_aligned_come_to_be_plain_calls() {
+    const READS: usize = 128;
+    let name = "cached reads that are not aligned";
+    let data = &pattern(READS * 512);
+    let path = temp_path(data);
+    on_every_faultless_backend(|engine| {
+        let auto = read_write(engine).direct(Direct::Auto);
+        let file = auto.open(path.path()).expect("it is there");
+        if !file.is_direct() || !matches!(file.alignment(), Alignment::Known { .. }) {
+            return skip(
+                name,
+                "the file system takes any transfer, or none that is direct",
+            );
+        }
+        let check = |at: usize, (result, buf): (io::Result<usize>, Vec<u8>)| {
+            assert_eq!(result.expect("it is read"), 100);
+            assert!(buf == data[at..at + 100], "bytes at {at}");
+        };
+        let at = |read: usize| read * 509 + 1;
+        let one = |read: usize| file.read_at(vec![0; 100], at(read) as u64);
+        let list = |read: usize| {
+            let bufs = vec![vec![0; 40], vec![0; 60]];
+            file.read_vectored_at(bufs, at(read) as u64)
+        };
+        let awaited = async || {
+            for read in 0..READS {
+                check(at(read), one(read).into_future().await);
+                let (result, bufs) = list(read).await;
+                check(at(read), (result, bufs.concat()));
+            }
+        };
+        let elsewhere = made_elsewhere(engine, || {
+            on_every_host(engine, awaited);
+            let mut batch = Batch::on(engine);
+            (0..READS).for_each(|read| batch.push(one(read)));
+            (0..READS)
+                .zip(batch.wait())
+                .for_each(|(read, done)| check(at(read), done));
+        });
+        // The kernel may have taken some pages away, and a busy machine makes some calls slow.
+        let most = 7 * READS as u64 / 8;
+        assert!(elsewhere < most, "{elsewhere} of {} reads", 7 * READS);
+        // Of those that are aligned that says nothing, and the other way round.
+        let aligned = || file.read_at(file.aligned_buf(4096).unwrap(), 0);
+        let explained = one(0).explain();
+        assert_eq!(
+            (explained.takes_nowait, explained.direct),
+            (Some(true), false)
+        );
+        assert_eq!(aligned().explain().takes_nowait, None, "{explained}");
+        (0..40).for_each(|_| assert_eq!(aligned().wait().0.unwrap(), 4096));
+        assert_eq!(one(0).explain().batched, explained.batched);
+        assert!(aligned().explain().direct);
     });
 }
