@@ -59,7 +59,8 @@ pub(crate) struct Facts {
     pub(crate) durable_writes: bool,
     /// Largest transfer that the device takes at once, in bytes.
     pub(crate) limit_bytes: u32,
-    /// Another program or machine serves it, so who makes a call waits for that.
+    /// Another program or machine serves it, so who makes a call waits for that; or it is a file of
+    /// the kernel's own or of a character device, which may wait for anything.
     pub(crate) served: bool,
     /// Of a direct file, as the few requests see it that do not fit direct I/O.
     pub(crate) unaligned: bool,

@@ -1,4 +1,5 @@
-//! Which mounted file systems answer by themselves, and which ask somebody.
+//! Which mounted file systems answer by themselves, and which ask somebody, or wait for what is yet
+//! to happen.
 //!
 //! A call that one of the first kind answers from what is in memory waits for nobody. One of a
 //! network or of FUSE may wait for a server, which may be a task of this very thread.
@@ -10,6 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::device::Device;
+use super::open::kind_of;
 
 /// The numbers (`linux/magic.h`) of file systems whose files are the same by every description. One
 /// of an overlay that is opened before the file is first written goes on reading what was there
@@ -45,12 +47,36 @@ const SERVED: [i128; 17] = [
     0x0187,      // what is mounted when it is used (autofs)
 ];
 
+/// The numbers of file systems whose files the kernel makes up when they are read. Some wait for
+/// what is yet to happen (`/proc/kmsg`), for a device (sysfs), or for the memory of another process
+/// (`/proc/<pid>/mem`); which ones is not told.
+const MADE_UP: [i128; 18] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x6265_6570, // configfs
+    0x7363_6673, // securityfs
+    0xf97c_ff8c, // SELinux
+    0x4341_5d53, // Smack
+    0x5a3c_69f0, // AppArmor
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x0765_5821, // resctrl
+    0xcafe_4a11, // bpf
+    0xde5e_81e4, // efivarfs
+    0x6165_676c, // pstore
+    0x4249_4e4d, // binfmt_misc
+    0x6e66_7364, // nfsd
+    0xabba_1974, // xenfs
+];
+
 /// Who answers for the files of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// See [`LOCAL`].
     Local,
-    /// See [`SERVED`].
+    /// See [`SERVED`] and [`MADE_UP`].
     Served,
     Other,
 }
@@ -61,7 +87,7 @@ impl Kind {
         let number = number_of_kind(fd)?;
         Ok(match number {
             _ if LOCAL.contains(&number) => Self::Local,
-            _ if SERVED.contains(&number) => Self::Served,
+            _ if SERVED.contains(&number) || MADE_UP.contains(&number) => Self::Served,
             _ => Self::Other,
         })
     }
@@ -170,14 +196,22 @@ pub(super) fn learn(fd: BorrowedFd<'_>, statx: &libc::statx) {
     }
 }
 
-/// Whether another program or machine serves an open file, of which this was told. May wait for it,
-/// unless its mount is known.
+/// Whether a call on an open file, of which this was told, may wait for anything but a device with
+/// data: another program or machine serves it, or it is a file of the kernel's own. May wait for
+/// whoever serves it, unless its mount is known.
 pub(super) fn is_served(fd: BorrowedFd<'_>, statx: &libc::statx) -> bool {
+    if kind_of(statx) == libc::S_IFCHR {
+        return !NEVER_WAIT.contains(&(statx.stx_rdev_major, statx.stx_rdev_minor));
+    }
     let known = number_of(statx).and_then(Kind::known);
     let kind = known.or_else(|| Kind::of(fd).ok());
     // What is on a device the kernel knows by itself, so only somebody else can fail to tell.
     kind.is_none_or(|kind| kind == Kind::Served)
 }
+
+/// The character devices that answer at once, whatever happens: `/dev/null`, `/dev/zero`,
+/// `/dev/full` and `/dev/urandom` (Documentation/admin-guide/devices.txt of the kernel).
+const NEVER_WAIT: [Device; 4] = [(1, 3), (1, 5), (1, 7), (1, 9)];
 
 // All of it is what the kernel says, and Miri has none.
 #[cfg(all(test, not(loom), not(miri)))]
@@ -202,6 +236,28 @@ mod tests {
             assert_eq!(is_known(&statx), is_local(file.as_fd())?);
         }
         assert!(!is_known(&statx(other.as_raw_fd())?));
+        Ok(())
+    }
+
+    #[test]
+    fn what_may_wait_for_anything_is_served() -> io::Result<()> {
+        let is_served = |path: &str| {
+            let file = File::open(path)?;
+            Ok::<bool, io::Error>(super::is_served(file.as_fd(), &statx(file.as_raw_fd())?))
+        };
+        for path in ["/proc/self/stat", "/sys/kernel", "/dev/ptmx", "/dev/random"] {
+            match is_served(path) {
+                Ok(is_served) => assert!(is_served, "{path}"),
+                Err(why) => println!("skipped: {path}: {why}"),
+            }
+        }
+        for path in ["/dev/null", "/dev/zero", "/dev/urandom"] {
+            assert!(!is_served(path)?, "{path}");
+        }
+        let ours = tempfile::tempfile()?;
+        let is_local = is_local(ours.as_fd())?;
+        let is_served = super::is_served(ours.as_fd(), &statx(ours.as_raw_fd())?);
+        assert!(!(is_local && is_served));
         Ok(())
     }
 

@@ -36,7 +36,8 @@ pub(crate) enum Road {
     /// awaited, every plain call is timed that is not shared.
     Blind,
     /// As [`Road::Blind`], of a file that another program or machine serves, which may need this
-    /// very thread for it: by threads of the pool where it is awaited.
+    /// very thread for it, or that may wait for anything: by threads of the pool where it is
+    /// awaited.
     Served,
     /// A plain call that does not wait for the device; the proactor if the page cache does not
     /// have it all.

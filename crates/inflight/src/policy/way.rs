@@ -142,7 +142,10 @@ pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
              (RWF_NOWAIT), and how fast its device is"
         }
         Road::Blind => "the file cannot be asked not to wait, and the last calls were fast",
-        Road::Served => "another program or machine serves the file, and the last calls were fast",
+        Road::Served => {
+            "another program or machine serves the file, or the kernel makes it up, so a call may \
+             wait for anything; the last ones were fast"
+        }
         Road::Slow | Road::Submit => {
             "the file cannot be asked not to wait, and the last calls were slow"
         }

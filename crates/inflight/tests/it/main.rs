@@ -14,6 +14,7 @@ mod batches;
 
 mod queues;
 
+mod made_up;
 mod many;
 
 mod vectored;
