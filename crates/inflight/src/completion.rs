@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::error::{Forked, Misaligned, NoThread, Partial, SetupError, SyncFailed};
+use crate::error::{Forked, Misaligned, NoPositions, NoThread, Partial, SetupError, SyncFailed};
 
 /// What a backend reports for one operation.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     NotRun = 4005,
     /// It takes a thread, and none could be started.
     NoThread = 4006,
+    /// The file has no positions.
+    NoPositions = 4007,
 }
 
 impl Refusal {
@@ -235,6 +237,7 @@ impl Answer {
         const SETUP: i32 = Refusal::Setup as i32;
         const NOT_RUN: i32 = Refusal::NotRun as i32;
         const NO_THREAD: i32 = Refusal::NoThread as i32;
+        const NO_POSITIONS: i32 = Refusal::NoPositions as i32;
         match errno {
             FORKED => io::Error::other(Forked),
             MISALIGNED..=MISALIGNED_MAX => {
@@ -249,6 +252,7 @@ impl Answer {
             SYNC_FAILED => io::Error::other(explain.sync_failed()),
             SETUP => io::Error::other(explain.setup()),
             NO_THREAD => explain.no_thread().into(),
+            NO_POSITIONS => io::Error::new(io::ErrorKind::NotSeekable, NoPositions),
             NOT_RUN => io::Error::other("the operation has not been run yet"),
             errno if done > 0 => {
                 let cause = io::Error::from_raw_os_error(errno);

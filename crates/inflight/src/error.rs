@@ -12,8 +12,8 @@ use std::sync::Arc;
 ///
 /// An [`io::Error`] has an errno or something more to tell, never both: its
 /// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`],
-/// [`WishRefused`] and [`NoThread`], which have it themselves. This looks there too. `None` for
-/// what is not from the kernel: the end of a file, or a refusal of this library.
+/// [`WishRefused`], [`NoPositions`] and [`NoThread`], which have it themselves. This looks there
+/// too. `None` for what is not from the kernel: the end of a file, or a refusal of this library.
 ///
 /// ```
 /// use std::io;
@@ -36,7 +36,9 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
             .map(|refused: &WishRefused| refused.errno)
     };
     let thread = || told.downcast_ref::<NoThread>()?.cause.raw_os_error();
-    partial.or_else(sync).or_else(wish).or_else(thread)
+    let positions = || told.is::<NoPositions>().then_some(libc::ESPIPE);
+    let errno = partial.or_else(sync).or_else(wish).or_else(thread);
+    errno.or_else(positions)
 }
 
 /// Why an engine could not be opened as it was asked for.
@@ -296,6 +298,25 @@ impl fmt::Display for Misaligned {
 }
 
 impl Error for Misaligned {}
+
+/// The file has no positions (`ESPIPE`), so nothing can be read or written at one: it is a pipe, a
+/// socket, a terminal or another stream, or was opened with `O_PATH`. Some streams of the kernel
+/// look like files (`/dev/kmsg`, many below `/sys/kernel/tracing`), and the kernel takes a transfer
+/// at a position for one in order there, or does so on one road only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPositions;
+
+impl fmt::Display for NoPositions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "this has no positions (lseek(2)): it is a stream, as a pipe, a socket, a terminal or \
+             a log of the kernel, or was opened with O_PATH; read and write it in order, by \
+             std::fs::File (File::into_std) or by what the runtime has for streams",
+        )
+    }
+}
+
+impl Error for NoPositions {}
 
 /// A wish that changes what a transfer means was refused, and the transfer was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -97,8 +97,10 @@ impl Alignment {
 /// - A transfer of no bytes yields 0, without an access to the device.
 /// - A transfer may be longer than the 2 GiB that one system call moves: it is split.
 /// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR` (of no
-///   bytes, it may yield 0); any transfer on what has no positions is `ESPIPE`: a pipe, socket or
-///   terminal, a descriptor that is not of a file (eventfd(2), epoll(7)) or opened with `O_PATH`.
+///   bytes, it may yield 0); any transfer on what has no positions is [`crate::NoPositions`], whose
+///   errno ([`crate::errno_of`]) is `ESPIPE`: a pipe, socket or terminal, a stream of the kernel
+///   (`/dev/kmsg`), a descriptor that is not of a file (eventfd(2), epoll(7)) or opened with
+///   `O_PATH`.
 ///
 /// Where two threads read cached data of one regular file, on a file system of this machine, the
 /// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by

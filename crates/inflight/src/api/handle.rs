@@ -444,7 +444,7 @@ impl Handle {
     #[inline(always)]
     fn refuse_position(&self, offset: u64, len: usize) -> Option<Answer> {
         if !self.has_positions {
-            return Some(Answer::failed(libc::ESPIPE, 0));
+            return Some(Answer::refused(Refusal::NoPositions));
         }
         // If the sum wraps around, offset or length are beyond the largest offset by themselves.
         let len = len as u64;

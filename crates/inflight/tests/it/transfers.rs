@@ -3,18 +3,21 @@
 mod large;
 
 use std::fs;
+use std::future::IntoFuture;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, Engine, Operation};
+use inflight::{Batch, Engine, NoPositions, Operation, errno_of};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::support::{
     alone_and_batched, chill, directory, on_every_backend, pattern, read_write, skip, temp_file,
     temp_path,
 };
+use crate::wishes::by_every_host;
 
 /// Checks that a transfer gave the buffer back and failed with `errno`.
 fn assert_refused((result, buf): (io::Result<usize>, Vec<u8>), errno: i32) {
@@ -198,6 +201,62 @@ fn a_directory_is_not_read() {
     });
 }
 
+fn assert_without_positions((result, buf): (io::Result<usize>, Vec<u8>)) {
+    assert_eq!(buf.len(), 16, "the buffer comes back whole");
+    let error = result.expect_err("it is refused");
+    assert_eq!(errno_of(&error), Some(libc::ESPIPE));
+    assert_eq!(error.kind(), io::ErrorKind::NotSeekable);
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+    assert_eq!(cause, Some(&NoPositions));
+    let text = error.to_string();
+    assert!(text.contains("no positions") && text.contains("std::fs::File"));
+}
+
+#[test]
+fn streams_that_look_like_files_are_refused_by_every_host() {
+    let paths = [
+        "/dev/kmsg",
+        "/sys/kernel/tracing/saved_cmdlines_size",
+        "/dev/ptmx",
+    ];
+    on_every_backend(|engine| {
+        for path in paths {
+            let options = OpenOptions::new().read(true).engine(engine);
+            let file = match options.open(path) {
+                Ok(file) => file,
+                Err(why) => {
+                    skip(path, &why.to_string());
+                    continue;
+                }
+            };
+            for output in by_every_host!(engine, file.read_at(vec![0; 16], 0)) {
+                assert_without_positions(output);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_fifo_that_nobody_writes_to_keeps_no_one_waiting() {
+    on_every_backend(|engine| {
+        let folder = tempfile::tempdir_in(directory()).unwrap();
+        let path = folder.path().join("fifo");
+        let made = Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo is part of coreutils").success());
+        // Opened for both, nobody else is needed (fifo(7)).
+        let file = read_write(engine).open(&path).unwrap();
+        for output in by_every_host!(engine, file.read_at(vec![0; 16], 0)) {
+            assert_without_positions(output);
+        }
+        assert_eq!(
+            pollster::block_on(file.metadata().into_future())
+                .unwrap()
+                .len,
+            0
+        );
+    });
+}
+
 #[test]
 fn what_has_no_positions_is_refused() {
     on_every_backend(|engine| {
@@ -209,10 +268,10 @@ fn what_has_no_positions_is_refused() {
         for fd in of_streams.into_iter().chain([counter]) {
             let file = File::from_std(engine, fd.into()).unwrap();
             for output in alone_and_batched!(file.read_at(vec![0; 16], 0)) {
-                assert_refused(output, libc::ESPIPE);
+                assert_without_positions(output);
             }
             for output in alone_and_batched!(file.write_at(vec![0; 16], 0)) {
-                assert_refused(output, libc::ESPIPE);
+                assert_without_positions(output);
             }
         }
     });
