@@ -94,7 +94,8 @@ impl Alignment {
 ///   The file has no current position, and one opened for appending is refused.
 /// - A read at or beyond the end of the file yields 0 bytes, an exact one `UnexpectedEof`.
 ///   A write beyond the end extends the file.
-/// - A transfer of no bytes yields 0, without an access to the device.
+/// - A transfer of no bytes yields 0, without an access to the device; that of one buffer to a
+///   character device is up to that (`/dev/full` refuses it).
 /// - A transfer may be longer than the 2 GiB that one system call moves: it is split.
 /// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR` (of no
 ///   bytes, it may yield 0); any transfer on what has no positions is [`crate::NoPositions`], whose

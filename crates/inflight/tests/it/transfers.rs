@@ -7,15 +7,17 @@ use std::future::IntoFuture;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 
 use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, Engine, NoPositions, Operation, errno_of};
+use inflight::{Batch, Direct, Engine, NoPositions, Operation, errno_of};
 use rustix::event::{EventfdFlags, eventfd};
+use tempfile::NamedTempFile;
 
 use crate::support::{
-    alone_and_batched, chill, directory, on_every_backend, pattern, read_write, skip, temp_file,
-    temp_path,
+    Named, alone_and_batched, chill, directory, on_every_backend, path_in_memory, pattern,
+    read_write, skip, temp_file, temp_path,
 };
 use crate::wishes::by_every_host;
 
@@ -254,6 +256,52 @@ fn a_fifo_that_nobody_writes_to_keeps_no_one_waiting() {
                 .len,
             0
         );
+    });
+}
+
+/// Whoever makes it: a plain call, a ring or the pool.
+#[test]
+fn a_transfer_of_no_bytes_is_answered_alike_by_every_host() {
+    on_every_backend(|engine| {
+        let path = temp_path(b"abc");
+        let memory = path_in_memory("transfers of no bytes", b"abc");
+        let ours = path.path();
+        let memory = memory.as_ref().map_or(ours, NamedTempFile::path);
+        let others = [
+            "/proc/self/comm",
+            "/dev/null",
+            "/dev/zero",
+            "/dev/full",
+            "/dev/kmsg",
+        ];
+        let paths = others.into_iter().map(Path::new).chain([ours, memory]);
+        let both = [true, false];
+        for (path, direct) in paths.flat_map(|path| both.map(|direct| (path, direct))) {
+            for (reads, writes) in [(true, false), (false, true), (true, true)] {
+                let options = OpenOptions::new().read(reads).write(writes).engine(engine);
+                let direct = if direct { Direct::Auto } else { Direct::Off };
+                let Ok(file) = options.direct(direct).open(path) else {
+                    continue;
+                };
+                let _named = Named(format!("{path:?}, {direct:?}, {reads}, {writes}"));
+                let errno = |result: io::Result<usize>| result.map_err(|error| errno_of(&error));
+                macro_rules! check {
+                    ($operation:expr) => {{
+                        let all = by_every_host!(engine, $operation);
+                        let all = all.into_iter().map(|(result, _)| errno(result));
+                        let all: Vec<_> = all.collect();
+                        let are_alike = all.iter().all(|one| *one == all[0]);
+                        assert!(are_alike, "{}: {all:?}", stringify!($operation));
+                    }};
+                }
+                check!(file.read_at(Vec::new(), 0));
+                check!(file.write_at(Vec::new(), 0));
+                check!(file.read_vectored_at(vec![Vec::new()], 0));
+                check!(file.write_vectored_at(vec![Vec::new()], 0));
+                check!(file.write_at(Vec::new(), 0).dsync());
+                check!(file.write_at(Vec::new(), 0).no_wait());
+            }
+        }
     });
 }
 

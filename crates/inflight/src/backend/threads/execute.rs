@@ -175,12 +175,14 @@ pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
 pub(crate) unsafe fn execute_now(op: &Op) -> i32 {
     // SAFETY: passed on from the caller.
     match unsafe { with_flags(op, ReadWriteFlags::NOWAIT) } {
-        Ok(0) if matches!(op, Op::ReadAt { .. } | Op::ReadVectoredAt { .. }) => {
-            // Linux 5.9 and 5.10 say so also where the page cache has lost something
-            // (preadv2(2), BUGS). At the end of the file the plain call does not wait.
-            // SAFETY: as above; the first call is over.
-            unsafe { execute(op) }
-        }
+        // Linux 5.9 and 5.10 say so also where the page cache has lost something (preadv2(2),
+        // BUGS). At the end of the file the plain call does not wait.
+        // SAFETY: as above; the first call is over.
+        Ok(0) if op.is_read() => unsafe { execute(op) },
+        // Of no bytes this call, which takes a list, does not ask a device (`vfs_writev` in
+        // fs/read_write.c), and the plain one does: `/dev/full` refuses it.
+        // SAFETY: as above.
+        Ok(0) if op.span().is_some_and(|span| span.len == 0) => unsafe { execute(op) },
         Ok(moved) => i32::try_from(moved).expect("a transfer is at most MAX_RW_COUNT"),
         Err(errno) => -errno,
     }
