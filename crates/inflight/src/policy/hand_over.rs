@@ -288,7 +288,7 @@ mod tests {
             let pair = count.saturating_sub(FIRST) / (2 * (BEFORE_RUN + RUN));
             by(800, 1000)(way) * u64::from(1 + pair % 2)
         };
-        let half = FIRST + PAIRS as u32 * (BEFORE_RUN + RUN);
+        let half = FIRST + 6 * (BEFORE_RUN + RUN);
         run(&mut rule, &mut now_ns, half + 1, scatters);
         assert!(
             rule.trial.is_some(),
