@@ -39,10 +39,6 @@ const PAUSE_COUNTED_NS: u64 = 200_000;
 const PAIRS: usize = 6;
 const COUNTED: usize = PAIRS / 2;
 
-/// A trial is over after half of its pairs if they leave no doubt: each run of the one kind was
-/// faster than any of the other, and all together needed so many thousandths of the time.
-const CLEARLY: u64 = 900;
-
 /// The other way is taken if it needs so many thousandths of the time: few at a time cost processor
 /// time, so they have to win clearly to come back, and all at once have only to be as fast.
 const FEW_FROM: u64 = 960;
@@ -86,47 +82,10 @@ impl Trial {
         began_ns: None,
     };
 
-    /// What the other way needs, in thousandths of what the chosen one does, if that is known.
-    fn ratio(&self) -> Option<u64> {
-        let is_half = self.pairs.made() == PAIRS / 2;
-        let is_over = self.pairs.are_all_made() || is_half && self.is_clear();
-        is_over.then(|| {
-            let (chosen_ns, other_ns) = self.pairs.fastest(COUNTED);
-            other_ns.saturating_mul(1000) / chosen_ns.max(1)
-        })
-    }
-
-    fn is_clear(&self) -> bool {
-        let chosen = Runs::of(self.pairs.each().map(|(chosen_ns, _)| chosen_ns));
-        let other = Runs::of(self.pairs.each().map(|(_, other_ns)| other_ns));
-        chosen.clearly_beats(&other) || other.clearly_beats(&chosen)
-    }
-}
-
-/// How long the runs of one kind took.
-struct Runs {
-    fastest_ns: u64,
-    slowest_ns: u64,
-    together_ns: u64,
-}
-
-impl Runs {
-    fn of(runs: impl Iterator<Item = u64>) -> Self {
-        let none = Self {
-            fastest_ns: u64::MAX,
-            slowest_ns: 0,
-            together_ns: 0,
-        };
-        runs.fold(none, |before, ns| Self {
-            fastest_ns: before.fastest_ns.min(ns),
-            slowest_ns: before.slowest_ns.max(ns),
-            together_ns: before.together_ns.saturating_add(ns),
-        })
-    }
-
-    fn clearly_beats(&self, other: &Self) -> bool {
-        let most_ns = other.together_ns / 1000 * CLEARLY;
-        self.slowest_ns < other.fastest_ns && self.together_ns <= most_ns
+    /// What the other way needs, in thousandths of what the chosen one does.
+    fn ratio(&self) -> u64 {
+        let (chosen_ns, other_ns) = self.pairs.fastest(COUNTED);
+        other_ns.saturating_mul(1000) / chosen_ns.max(1)
     }
 }
 
@@ -172,7 +131,8 @@ impl HandOver {
                 self.left = BEFORE_RUN;
             }
         }
-        if let Some(ratio) = trial.ratio() {
+        if trial.pairs.are_all_made() {
+            let ratio = trial.ratio();
             self.decide(ratio);
             self.left = self.rest_runs * RUN;
         }
@@ -258,42 +218,6 @@ mod tests {
         assert_eq!(run((1000, 970)), AtOnce::All);
         assert_eq!(run((1000, 940)), AtOnce::Few);
         assert_eq!(run((1000, 970)), AtOnce::Few);
-    }
-
-    #[test]
-    fn half_a_trial_is_enough_where_it_leaves_no_doubt() {
-        // By how many thousandths all at once are slower or faster, and the pairs that takes.
-        for (all, few, pairs) in [
-            (800, 1000, 3),
-            (950, 1000, 6),
-            (1000, 800, 3),
-            (1000, 950, 6),
-        ] {
-            let (mut rule, mut now_ns) = (HandOver::new(AtOnce::Few), 0);
-            let trial = 2 * pairs * (BEFORE_RUN + RUN) - BEFORE_RUN;
-            run(&mut rule, &mut now_ns, FIRST + trial - 1, by(all, few));
-            assert!(rule.trial.is_some(), "{all}, {few}: it is over too soon");
-            run(&mut rule, &mut now_ns, 1, by(all, few));
-            assert!(rule.trial.is_none(), "{all}, {few}: it goes on");
-            assert_eq!(rule.chosen == AtOnce::All, all < few);
-        }
-    }
-
-    #[test]
-    fn runs_that_scatter_leave_doubt() {
-        let (mut rule, mut now_ns, mut count) = (HandOver::new(AtOnce::Few), 0, 0_u32);
-        // In each second pair both are twice as slow.
-        let scatters = |way| {
-            count += 1;
-            let pair = count.saturating_sub(FIRST) / (2 * (BEFORE_RUN + RUN));
-            by(800, 1000)(way) * u64::from(1 + pair % 2)
-        };
-        let half = FIRST + 6 * (BEFORE_RUN + RUN);
-        run(&mut rule, &mut now_ns, half + 1, scatters);
-        assert!(
-            rule.trial.is_some(),
-            "some of the one are slower than some of the other"
-        );
     }
 
     #[test]

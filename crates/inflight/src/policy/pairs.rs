@@ -60,11 +60,9 @@ impl<const N: usize> Pairs<N> {
         (middle(self.chosen_ns), middle(self.other_ns))
     }
 
-    /// How long the fastest runs of each kind have taken together, so many of each, of the whole
-    /// pairs.
+    /// How long the fastest runs of each kind have taken together, so many of each.
     pub(super) fn fastest(&self, count: usize) -> (u64, u64) {
         let sum = |mut runs: [u64; N]| {
-            let runs = &mut runs[..self.made()];
             runs.sort_unstable();
             runs[..count].iter().sum()
         };
