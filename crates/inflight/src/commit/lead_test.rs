@@ -445,13 +445,16 @@ fn a_thread_makes_the_flush_that_the_pool_does_not_come_to() {
 #[test]
 fn a_thread_that_the_pool_does_not_come_to_wakes_no_tasks() {
     let site = Site::hasty();
-    let (task, sleeper) = site.led(|| (site.join(Waker::noop()), site.sleeper()));
-    assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
-    assert_eq!((site.counts(), task.answer()), ((3, 2), None));
+    let sleepers = || [site.sleeper(), site.sleeper()];
+    let (task, sleepers) = site.led(|| (site.join(Waker::noop()), sleepers()));
+    for sleeper in sleepers {
+        assert_eq!(sleeper.join().expect("no panic"), Answer::moved(0));
+    }
+    assert_eq!((site.counts(), task.answer()), ((4, 2), None));
     // It has been called once, and is still to come.
     site.commit.lead();
     assert_eq!(task.answer(), Some(Answer::moved(0)));
-    assert_eq!(site.counts(), (4, 2));
+    assert_eq!(site.counts(), (5, 2));
     assert!(site.nobody_leads());
 }
 
