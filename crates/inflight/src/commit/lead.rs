@@ -89,12 +89,9 @@ impl Commit {
     pub(crate) fn lead(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         state.is_called = false;
-        let is_free = state.lead == Lead::Free;
-        if is_free {
-            state.lead = Lead::Taken;
-        }
+        let leads = state.take_if_free();
         drop(state);
-        if is_free {
+        if leads {
             self.lead_on();
         }
     }
@@ -131,11 +128,7 @@ impl Commit {
         let mut state = lock(&self.state);
         state.is_called = false;
         // Somebody who waits may have taken it meanwhile.
-        let is_free = state.lead == Lead::Free;
-        if is_free {
-            state.lead = Lead::Taken;
-        }
-        !is_free
+        !state.take_if_free()
     }
 
     /// For a thread that has waited for a while: makes the flush that it waits for, if nobody is

@@ -429,6 +429,15 @@ impl State {
         self.lead != Lead::Nobody
     }
 
+    /// Takes the lead that somebody is called to, unless somebody else has taken it.
+    fn take_if_free(&mut self) -> bool {
+        let is_free = self.lead == Lead::Free;
+        if is_free {
+            self.lead = Lead::Taken;
+        }
+        is_free
+    }
+
     /// Takes the lead from one that runs wakers, or before whoever is called to it.
     fn take(&mut self) {
         self.lead = Lead::Taken;
