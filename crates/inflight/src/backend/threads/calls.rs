@@ -69,6 +69,11 @@ impl Calls {
         self.coming.load(Ordering::Relaxed) + self.busy.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether nobody is at work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) == 0
+    }
+
     /// A thread is at work.
     pub(crate) fn begins(&self) {
         self.busy.fetch_add(1, Ordering::Relaxed);

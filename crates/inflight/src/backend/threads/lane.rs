@@ -57,6 +57,10 @@ struct LaneState {
 /// call of a FUSE file system.
 const LATE: Duration = Duration::from_millis(2);
 
+/// So many times as late the owner makes a flush as well, though others wait for those that threads
+/// make meanwhile, and do not hear of their ends as long as it lasts.
+const LATE_FOR_FLUSHES: u32 = 100;
+
 impl LaneState {
     /// How many of the operations the owner is to do.
     fn leave_to_owner(&mut self, calls: &Calls, owner_waits: bool) {
@@ -69,13 +73,17 @@ impl LaneState {
         self.submitted.len().saturating_sub(self.left_to_owner)
     }
 
-    /// The operation that the owner is to do now; `is_late`: no thread has taken one.
-    fn take_by_owner(&mut self, is_late: bool) -> Option<Task> {
-        if self.left_to_owner == 0 && !is_late {
-            return None;
+    /// The operation that the owner is to do now; `late`: how many times [`LATE`] no thread has
+    /// taken one.
+    fn take_by_owner(&mut self, late: u32, calls: &Calls) -> Option<Task> {
+        if self.left_to_owner > 0 {
+            self.left_to_owner -= 1;
+            return self.submitted.pop_front();
         }
-        self.left_to_owner = self.left_to_owner.saturating_sub(1);
-        self.submitted.pop_front()
+        let is_any = late >= LATE_FOR_FLUSHES || (self.submitted.len() == 1 && calls.is_idle());
+        let may_take = |task: &Task| late > 0 && (is_any || !matches!(task.op, Op::Sync { .. }));
+        let place = self.submitted.iter().position(may_take)?;
+        self.submitted.remove(place)
     }
 }
 
@@ -312,12 +320,12 @@ impl Lane {
         // too.
         let at_least = at_least.saturating_sub(self.taken.len());
         let mut state = lock(&self.shared.state);
-        let mut is_late = false;
+        let mut late = 0;
         while state.completed.len() < at_least && !(owner.heeds_bell && state.rung) {
             if owner.helps
-                && let Some(task) = state.take_by_owner(is_late)
+                && let Some(task) = state.take_by_owner(late, &self.shared.calls)
             {
-                is_late = false;
+                late = 0;
                 drop(state);
                 let completion = run(&task);
                 state = lock(&self.shared.state);
@@ -342,7 +350,10 @@ impl Lane {
                 Some(at_most) => {
                     let woken = self.shared.done.wait_timeout(state, at_most);
                     let (state, timeout) = woken.unwrap_or_else(PoisonError::into_inner);
-                    is_late = may_be_late && timeout.timed_out();
+                    late = match may_be_late && timeout.timed_out() {
+                        true => late.saturating_add(1),
+                        false => 0,
+                    };
                     state
                 }
             };
@@ -366,5 +377,59 @@ impl Lane {
     /// The completions that are there.
     pub(crate) fn reap(&mut self) -> std::vec::Drain<'_, Completion> {
         self.taken.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(user_data: u64, op: Op) -> Task {
+        Task {
+            user_data,
+            op,
+            submitted: false,
+        }
+    }
+
+    fn sync() -> Op {
+        Op::Sync {
+            fd: -1,
+            data_only: true,
+        }
+    }
+
+    fn lane(ops: impl IntoIterator<Item = Op>) -> LaneState {
+        let tasks = ops.into_iter().enumerate();
+        LaneState {
+            submitted: tasks.map(|(number, op)| task(number as u64, op)).collect(),
+            completed: Vec::new(),
+            wanted: 0,
+            rung: false,
+            alarm: None,
+            left_to_owner: 0,
+        }
+    }
+
+    fn takes(state: &mut LaneState, late: u32, calls: &Calls) -> Option<u64> {
+        Some(state.take_by_owner(late, calls)?.user_data)
+    }
+
+    #[test]
+    fn an_owner_makes_no_flush_while_others_wait_for_what_threads_make() {
+        let calls = Calls::default();
+        let mut state = lane([sync(), Op::Nop, sync()]);
+        assert_eq!(takes(&mut state, 0, &calls), None);
+        assert_eq!(takes(&mut state, 1, &calls), Some(1));
+        assert_eq!(
+            takes(&mut state, 1, &calls),
+            None,
+            "a thread may make the other"
+        );
+        assert_eq!(takes(&mut state, LATE_FOR_FLUSHES, &calls), Some(0));
+        calls.begins();
+        assert_eq!(takes(&mut state, 1, &calls), None, "a thread makes another");
+        calls.ends();
+        assert_eq!(takes(&mut state, 1, &calls), Some(2));
     }
 }
