@@ -4,7 +4,7 @@
 //!
 //! - a write into the page cache is a plain call: it is a copy;
 //! - a read goes where the last ones of the same file were served best: by a plain call when they
-//!   were in the page cache, by the backend when they were not ([`Warmth`]);
+//!   were in the page cache, by the backend when they were not ([`warmth`]);
 //! - everything else goes through the backend.
 //!
 //! The figures behind the rules are in `docs/design/roads.md`.
@@ -19,20 +19,27 @@ mod durable;
 mod flush;
 mod hand_over;
 mod held_up;
+mod misses;
 mod pairs;
 mod samples;
 mod short;
 mod spread;
 mod step;
+mod trials;
+mod warmth;
 mod way;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::op::{ASIDE_BYTES, Op, Road, Seen, Span, Wishes};
 use copies::Copies;
 use direct_writes::{DirectWrites, Shown};
+use warmth::{
+    ASK_AGAIN_NS, ASKED_MAX, FAST_AGAIN, FORGIVEN_AT, MEMORY_NS, Noted, REFUSED, TAKEN, UNKNOWN,
+    Warmth, streak_after,
+};
 
 pub(crate) use away::{Away, LOOP_WAIT_MAX, loop_flushes, loop_waits, loop_waits_for};
 pub(crate) use busy_poll::{BusyPollAlone, BusyPolls, LOOK_MAX, Moment, Tried};
@@ -41,12 +48,15 @@ pub(crate) use device::{Device, Devices};
 pub use durable::Durably;
 pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{NOTHING_MAX, can_sleep, gather_for, is_little, is_short_flush};
-pub(crate) use hand_over::{AtOnce, CROWD, HandOver, LARGE_CROWD};
+pub(crate) use hand_over::{AtOnce, CROWD, LARGE_CROWD};
 pub(crate) use held_up::HeldUp;
+pub(crate) use misses::{MISSES_CROWD, Misses};
 pub(crate) use samples::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
 pub(crate) use step::{Else, Step, in_a_poll};
+pub(crate) use trials::Trials;
+pub(crate) use warmth::ASKED_MAX_BYTES;
 pub use way::Way;
 pub(crate) use way::{explain, explain_none, explain_refused, explain_sync, explain_unaligned};
 
@@ -79,198 +89,16 @@ impl Facts {
     }
 }
 
-/// How the reads of a file were served last. Direct writes of one that cannot be asked go with
-/// them; of the others there are [`DirectWrites`], and [`Copies`] through the page cache.
-///
-/// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
-/// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
-/// device then works on one request at a time. So reads start with `RWF_NOWAIT`, which tells hits
-/// from misses, and change to the cheaper ways that cannot tell once the answer is always the
-/// same, with a sample to notice when it changes.
-#[derive(Debug, Default)]
-pub(crate) struct Warmth {
-    /// Whether the file takes `RWF_NOWAIT`: see [`UNKNOWN`], [`TAKEN`], [`REFUSED`], [`MEMORY`].
-    nowait: AtomicU8,
-    /// Hits in a row, or misses in a row below zero. Of a file that refuses `RWF_NOWAIT`: fast
-    /// calls since the last slow one; below zero, how many have yet to be fast.
-    streak: AtomicI32,
-    /// How often hits were followed by a miss, at most [`WARY_MAX`].
-    wary: AtomicU8,
-}
-
-const UNKNOWN: u8 = 0;
-const TAKEN: u8 = 1;
-const REFUSED: u8 = 2;
-/// It does, and is direct, on a device that is memory: whoever asks does the copying.
-const MEMORY: u8 = 3;
-
-/// A direct read that takes less, and half a nanosecond for each byte, has met no device: the
-/// fastest ones answer in about 10 us. Memory with a file system takes 3 to 5 us for 4 KiB here.
-const MEMORY_NS: u64 = 4_000;
-/// A device may have moved more as fast as memory.
-pub(crate) const ASKED_MAX_BYTES: usize = 8 << 10;
-/// The first read of a file also finds out where its blocks are; if it takes no longer than this,
-/// up to [`ASKED_MAX`] are asked.
-const ASK_AGAIN_NS: u64 = 30_000;
-const ASKED_MAX: i32 = 4;
-
-/// After so many hits in a row the next read is taken for a hit. A single miss costs a thousand
-/// times what is saved by not asking, so after a miss behind [`MIXED_FROM`] hits or more it takes
-/// eight times as many, up to [`WARY_MAX`] times.
-const WARM_AT: i32 = 64;
-const MIXED_FROM: i32 = 8;
-const WARY_MAX: u8 = 2;
-/// After so many in a row that is forgotten.
-const WARM_MAX: i32 = 8192;
-/// After so many misses in a row the next read is taken for a miss.
-const COLD_AT: i32 = -32;
-/// After a slow call, so many by the pool have to be fast before one is made in a poll again.
-const FAST_AGAIN: i32 = 2;
-/// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
-/// thread off its processor. The next ones are watched ([`WATCHED_CALLS`]), so that it is known.
-const FORGIVEN_AT: i32 = 8;
-
-/// A plain call that takes longer waited for something: the fastest drives answer in 10 us, and a
-/// copy moves more than a byte in a nanosecond.
-const WAITED_NS: u64 = 10_000;
-
-/// Fast calls in a row, or below zero how many of the pool have yet to be fast, after one more.
-#[inline]
-fn streak_after(streak: i32, is_fast: bool, by_pool: bool) -> i32 {
-    match (is_fast, by_pool) {
-        (true, false) => (streak.max(0) + 1).min(FORGIVEN_AT),
-        (true, true) => (streak + 1).min(FORGIVEN_AT),
-        (false, _) if streak >= FORGIVEN_AT => 0,
-        (false, _) => -FAST_AGAIN,
-    }
-}
-
-impl Warmth {
-    #[inline(always)]
-    fn road(&self, direct: bool) -> Road {
-        let streak = self.streak.load(Ordering::Relaxed);
-        match self.nowait.load(Ordering::Relaxed) {
-            UNKNOWN if direct => Road::Ask,
-            UNKNOWN => Road::First,
-            MEMORY if direct => Road::Memory,
-            TAKEN if direct => Road::Device,
-            TAKEN if streak >= self.warm_at() => Road::Warm,
-            TAKEN if streak <= COLD_AT => Road::Cold,
-            TAKEN => Road::CacheFirst,
-            _ if streak >= 0 => Road::Blind,
-            _ => Road::Slow,
-        }
-    }
-
-    /// Hits in a row after which the next read is taken for a hit.
-    #[inline(always)]
-    fn warm_at(&self) -> i32 {
-        WARM_AT << (3 * self.wary.load(Ordering::Relaxed))
-    }
-
-    /// Whether the file is taken to refuse `RWF_NOWAIT`.
-    fn refuses(&self) -> bool {
-        self.nowait.load(Ordering::Relaxed) == REFUSED
-    }
-
-    /// Of such a file.
-    fn refusing() -> Self {
-        Self {
-            nowait: AtomicU8::new(REFUSED),
-            ..Self::default()
-        }
-    }
-
-    /// Whether another hit shows nothing that is not known.
-    #[inline]
-    fn expects_hits(&self) -> bool {
-        self.streak.load(Ordering::Relaxed) == WARM_MAX
-            && self.nowait.load(Ordering::Relaxed) == TAKEN
-            && self.wary.load(Ordering::Relaxed) == 0
-    }
-
-    /// Learns from a transfer. Threads may learn at the same time; a lost update does no harm.
-    #[inline]
-    fn note(&self, seen: Seen) -> Noted {
-        let streak = self.streak.load(Ordering::Relaxed);
-        let nowait = self.nowait.load(Ordering::Relaxed);
-        let refuses = nowait == REFUSED;
-        let next = match seen {
-            Seen::Hit => (streak.max(0) + 1).min(WARM_MAX),
-            Seen::Asked { .. } => streak.max(0) + 1,
-            Seen::Miss | Seen::Short => (streak.min(0) - 1).max(COLD_AT),
-            Seen::Refused => 0,
-            Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
-                let by_pool = matches!(seen, Seen::Pooled { .. });
-                streak_after(streak, is_fast(ns, bytes), by_pool)
-            }
-            Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if nowait == MEMORY => {
-                match is_fast(ns, bytes / 2) {
-                    true => (streak + 1).min(FORGIVEN_AT),
-                    false => streak - FORGIVEN_AT / 2,
-                }
-            }
-            Seen::Took { ns, bytes } if is_fast(ns, bytes) && streak >= WARM_AT => {
-                (streak + 1).min(WARM_MAX)
-            }
-            Seen::Took { ns, bytes } if is_fast(ns, bytes) => streak.max(0),
-            Seen::Took { .. } | Seen::Waited { .. } => 0,
-            Seen::Pooled { .. } | Seen::Preempted | Seen::Started { .. } => streak,
-        };
-        let known = match seen {
-            Seen::Took { .. } | Seen::Pooled { .. } if nowait == MEMORY && next < 0 => TAKEN,
-            Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } if nowait == MEMORY => MEMORY,
-            Seen::Asked { ns, bytes } if bytes <= ASKED_MAX_BYTES => match ns {
-                _ if ns <= MEMORY_NS + bytes as u64 / 2 => MEMORY,
-                _ if nowait == UNKNOWN && ns <= ASK_AGAIN_NS && next < ASKED_MAX => UNKNOWN,
-                _ => TAKEN,
-            },
-            Seen::Hit | Seen::Miss | Seen::Short | Seen::Asked { .. } => TAKEN,
-            Seen::Refused => REFUSED,
-            Seen::Took { .. } | Seen::Waited { .. } | Seen::Pooled { .. } => nowait,
-            Seen::Preempted | Seen::Started { .. } => nowait,
-        };
-        let wary = self.wary.load(Ordering::Relaxed);
-        if seen == Seen::Miss && streak >= MIXED_FROM && wary < WARY_MAX {
-            self.wary.store(wary + 1, Ordering::Relaxed);
-        } else if next == WARM_MAX && wary > 0 {
-            self.wary.store(0, Ordering::Relaxed);
-        }
-        // In the steady state nothing changes, and the cache line stays shared.
-        if next != streak {
-            self.streak.store(next, Ordering::Relaxed);
-        }
-        if known != nowait {
-            self.nowait.store(known, Ordering::Relaxed);
-            if nowait == UNKNOWN {
-                let refuses = known == REFUSED;
-                return Noted::First { refuses };
-            }
-        }
-        match next < 0 && refuses {
-            true => Noted::Slow,
-            false => Noted::Nothing,
-        }
-    }
-}
-
-/// What a transfer of one file says of others.
-enum Noted {
-    Nothing,
-    /// It has shown whether the file can be asked.
-    First {
-        refuses: bool,
-    },
-    /// The file cannot be asked, and its calls have been slow.
-    Slow,
-}
-
 /// After a slow call, so many timed ones of the same thread are asked whether they gave up the
 /// processor: to ask always would cost more than what is asked about.
 pub(crate) const WATCHED_CALLS: u32 = 64;
 /// After a long one, more: where writers are throttled, one in some hundreds waits.
 pub(crate) const LONG_NS: u64 = 2_000_000;
 pub(crate) const WATCHED_AFTER_LONG: u32 = 512;
+
+/// A plain call that takes longer waited for something: the fastest drives answer in 10 us, and a
+/// copy moves more than a byte in a nanosecond.
+const WAITED_NS: u64 = 10_000;
 
 /// Whether a plain call that took so long did not wait for anything.
 #[inline]
@@ -363,7 +191,7 @@ impl Learned {
         if is_write && !facts.direct {
             return self.copies.takes_nowait();
         }
-        match self.reads_of(facts).nowait.load(Ordering::Relaxed) {
+        match self.reads_of(facts).nowait() {
             UNKNOWN => (is_write && self.writes.is_known()).then_some(true),
             nowait => Some(nowait != REFUSED),
         }
@@ -437,7 +265,7 @@ impl Learned {
     /// have shown that they can be asked.
     #[inline]
     fn concerns_writes_alone(&self, seen: Seen) -> bool {
-        match self.reads.nowait.load(Ordering::Relaxed) {
+        match self.reads.nowait() {
             UNKNOWN => seen != Seen::Refused,
             nowait => nowait != REFUSED,
         }

@@ -12,6 +12,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use super::hand_over::HandsOver;
+use super::misses::MeetsMisses;
 use super::shared::Shared;
 use super::shares::{Came, take};
 use super::shown::{Manner, Shown};
@@ -67,6 +68,7 @@ struct Owned {
     missed: VecDeque<(u32, Request)>,
     hands_over: HandsOver,
     held_up: HeldUp,
+    misses: MeetsMisses,
 }
 
 impl Owned {
@@ -81,6 +83,7 @@ impl Owned {
             missed: VecDeque::new(),
             hands_over: HandsOver::new(),
             held_up: HeldUp::new(),
+            misses: MeetsMisses::new(),
         })
     }
 }
@@ -407,14 +410,14 @@ impl<'s> Lease<'s> {
                 // SAFETY: as above; it is over when this returns.
                 Start::Answered(unsafe { execute_request(&request) })
             }
-            Plan::Run(Road::CacheFirst, request)
+            Plan::Run(road @ (Road::CacheFirst | Road::Mixed), request)
                 if self.owned.gathered.is_open(Manner::Asking) && !self.is_sample() =>
             {
                 // SAFETY: as above.
                 if unsafe { self.shares(token, operation, &request, Manner::Asking) } {
                     return Start::Gathered;
                 }
-                match self.start_here(token, operation, Road::CacheFirst, request) {
+                match self.start_here(token, operation, road, request) {
                     Some(answer) => Start::Answered(answer),
                     None => Start::InFlight,
                 }

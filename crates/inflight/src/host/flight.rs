@@ -232,7 +232,7 @@ fn try_sync(shared: &Arc<Shared>, sync: SyncOf<'_>, waker: &Waker) -> Tried {
 fn may_share(road: Road, step: Step, op: &Op) -> Option<Manner> {
     match (road, step) {
         (Road::Warm, Step::Try { .. }) => Some(Manner::WithoutWaiting),
-        (Road::CacheFirst, Step::Try { .. }) => Some(Manner::Asking),
+        (Road::CacheFirst | Road::Mixed, Step::Try { .. }) => Some(Manner::Asking),
         // What cannot be asked not to wait is a plain call here as well.
         (Road::Blind, Step::TimedCall) | (Road::Memory, Step::TimedCall | Step::Pool) => {
             Some(Manner::of_warm(road, op))

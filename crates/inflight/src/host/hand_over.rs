@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use super::stopwatch::nanoseconds_since;
-use crate::policy::{AtOnce, CROWD, HandOver, LARGE_CROWD};
+use crate::policy::{AtOnce, CROWD, LARGE_CROWD, Trials};
 use crate::proactor::Proactor;
 
 /// After so many completions in a row with another kind of crowd in flight that is the one. What is
@@ -14,7 +14,7 @@ const STRAYS: u32 = 1024;
 /// What the owner of a proactor has learned of handing over.
 pub(super) struct HandsOver {
     /// For a crowd in flight, and for a large one.
-    rules: [HandOver; 2],
+    rules: [Trials<AtOnce>; 2],
     is_large: bool,
     strays: u32,
     /// Completions of the backend that have been seen.
@@ -27,7 +27,7 @@ pub(super) struct HandsOver {
 impl HandsOver {
     pub(super) fn new() -> Self {
         Self {
-            rules: [HandOver::new(AtOnce::Few), HandOver::new(AtOnce::All)],
+            rules: [Trials::new(AtOnce::Few), Trials::new(AtOnce::All)],
             is_large: false,
             strays: 0,
             seen: 0,
@@ -65,7 +65,7 @@ impl HandsOver {
         }
     }
 
-    fn rule(&mut self) -> &mut HandOver {
+    fn rule(&mut self) -> &mut Trials<AtOnce> {
         &mut self.rules[usize::from(self.is_large)]
     }
 

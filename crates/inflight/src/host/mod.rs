@@ -51,6 +51,7 @@ mod cells_test;
 pub(crate) mod mail;
 #[cfg(all(test, loom))]
 mod mail_loom;
+mod misses;
 mod pace;
 #[cfg(any(feature = "tokio", all(test, loom)))]
 pub(crate) mod pass;

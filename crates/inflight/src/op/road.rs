@@ -48,6 +48,10 @@ pub(crate) enum Road {
     /// As [`Road::CacheFirst`], for the first transfers of a direct file and also alone, to learn
     /// whether it can be asked not to wait, and whether its device is memory.
     Ask,
+    /// As [`Road::CacheFirst`], but the page cache did not have many of the last ones: a thread
+    /// with several in flight in its own ring hands over all but a few where a trial has shown that
+    /// this is faster.
+    Mixed,
     /// Through the proactor, but one in a few as [`Road::CacheFirst`].
     Cold,
     /// By threads of the pool, each timed: the file cannot be asked whether it would wait. On an

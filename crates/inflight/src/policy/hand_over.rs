@@ -4,13 +4,10 @@
 //! together, so that the next ones come together as well: after some thousands of completions they
 //! go about in waves. A device that begins with each as soon as it is there does up to a fifth
 //! more; for others it is the same, and each enter costs processor time (`docs/design/roads.md`).
-//! So few are handed over at a time, until a trial has shown that all at once are as fast: runs of
-//! the one and of the other in turn. With very many in flight it begins with all. The next trials
-//! are to notice when it has changed.
-//!
-//! Plain data of whoever owns a proactor; it is told the time.
+//! So few are handed over at a time, until a trial has shown that all at once are as fast. With
+//! very many in flight it begins with all. The next trials are to notice when it has changed.
 
-use super::pairs::Pairs;
+use super::trials::Rival;
 
 /// How many requests are handed over at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,254 +23,25 @@ pub(crate) const CROWD: u32 = 8;
 /// 128, and few were up to a fifth faster at 32 and 64.
 pub(crate) const LARGE_CROWD: u32 = 96;
 
-/// Completions of a run, and those before it that it takes until waves have come or gone.
-const RUN: u32 = 4096;
-const BEFORE_RUN: u32 = 4096;
+impl Rival for AtOnce {
+    /// Completions, as many as it takes until waves have come or gone.
+    const RUN: u32 = 4096;
+    const BEFORE_RUN: u32 = 4096;
+    const FIRST: u32 = 1 << 16;
 
-/// So much of a pause counts, in which a program uses what it has read: the device may have nothing
-/// to do meanwhile, because all of it came together. A longer one is none of the device's.
-const PAUSE_COUNTED_NS: u64 = 200_000;
-
-/// Pairs of runs in a trial. The slower half of each kind is left out: in those, something else has
-/// had the device, or the processor.
-const PAIRS: usize = 6;
-const COUNTED: usize = PAIRS / 2;
-
-/// The other way is taken if it needs so many thousandths of the time: few at a time cost processor
-/// time, so they have to win clearly to come back, and all at once have only to be as fast.
-const FEW_FROM: u64 = 960;
-const ALL_FROM: u64 = 1000;
-
-/// Completions before the first trial, and runs between trials: more and more as long as nothing
-/// changes.
-const FIRST: u32 = 1 << 16;
-const REST_MIN: u32 = 64;
-const REST_MAX: u32 = 1024;
-
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct HandOver {
-    chosen: AtOnce,
-    /// Completions until something is to be done.
-    left: u32,
-    rest_runs: u32,
-    trial: Option<Trial>,
-}
-
-#[derive(Debug)]
-struct Trial {
-    pairs: Pairs<PAIRS>,
-    /// When the run that is on began; `None` before that.
-    began_ns: Option<u64>,
-}
-
-impl AtOnce {
     fn other(self) -> Self {
         match self {
             Self::All => Self::Few,
             Self::Few => Self::All,
         }
     }
-}
 
-impl Trial {
-    const NEW: Self = Self {
-        pairs: Pairs::NONE,
-        began_ns: None,
-    };
-
-    /// What the other way needs, in thousandths of what the chosen one does.
-    fn ratio(&self) -> u64 {
-        let (chosen_ns, other_ns) = self.pairs.fastest(COUNTED);
-        other_ns.saturating_mul(1000) / chosen_ns.max(1)
-    }
-}
-
-impl HandOver {
-    /// With this choice until the first trial.
-    pub(crate) fn new(chosen: AtOnce) -> Self {
-        Self {
-            chosen,
-            left: FIRST,
-            rest_runs: REST_MIN,
-            trial: None,
-        }
-    }
-
-    /// The trial, if there is one, cannot be gone on with.
-    pub(crate) fn give_up(&mut self) {
-        if self.trial.take().is_some() {
-            self.left = FIRST;
-        }
-    }
-
-    /// So many more have completed. True if [`HandOver::goes_on`] is to be asked.
-    #[inline]
-    pub(crate) fn completes(&mut self, count: u32) -> bool {
-        self.left = self.left.saturating_sub(count);
-        self.left == 0
-    }
-
-    /// How many transfers to hand over at a time from now on.
-    #[cold]
-    pub(crate) fn goes_on(&mut self, now_ns: u64) -> AtOnce {
-        if self.left > 0 {
-            return self.now();
-        }
-        let trial = self.trial.get_or_insert(Trial::NEW);
-        match trial.began_ns.take() {
-            None => {
-                trial.began_ns = Some(now_ns);
-                self.left = RUN;
-            }
-            Some(began_ns) => {
-                trial.pairs.enter(now_ns.saturating_sub(began_ns));
-                self.left = BEFORE_RUN;
-            }
-        }
-        if trial.pairs.are_all_made() {
-            let ratio = trial.ratio();
-            self.decide(ratio);
-            self.left = self.rest_runs * RUN;
-        }
-        self.now()
-    }
-
-    /// Whether [`HandOver::paused`] is to be told of pauses.
-    #[inline]
-    pub(crate) fn is_timed(&self) -> bool {
-        let trial = self.trial.as_ref();
-        trial.is_some_and(|trial| trial.began_ns.is_some())
-    }
-
-    /// There was no crowd in flight for so long.
-    pub(crate) fn paused(&mut self, ns: u64) {
-        if let Some(began_ns) = self.trial.as_mut().and_then(|it| it.began_ns.as_mut()) {
-            *began_ns += ns.saturating_sub(PAUSE_COUNTED_NS);
-        }
-    }
-
-    fn now(&self) -> AtOnce {
-        match &self.trial {
-            Some(trial) if !trial.pairs.is_as_chosen() => self.chosen.other(),
-            _ => self.chosen,
-        }
-    }
-
-    /// The trial is over, and has shown this.
-    fn decide(&mut self, ratio: u64) {
-        self.trial = None;
-        let changes = match self.chosen {
-            AtOnce::All => ratio <= FEW_FROM,
-            AtOnce::Few => ratio <= ALL_FROM,
-        };
-        if changes {
-            self.chosen = self.chosen.other();
-            self.rest_runs = REST_MIN;
-        } else {
-            self.rest_runs = (2 * self.rest_runs).min(REST_MAX);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A program that keeps so many in flight; how long each takes by the way they are handed over.
-    /// Returns how many of so many were handed over a few at a time.
-    fn run(
-        rule: &mut HandOver,
-        now_ns: &mut u64,
-        count: u32,
-        mut took_ns: impl FnMut(AtOnce) -> u64,
-    ) -> u32 {
-        let (mut way, mut few) = (rule.chosen, 0);
-        for _ in 0..count {
-            *now_ns += took_ns(way);
-            few += u32::from(way == AtOnce::Few);
-            if rule.completes(1) {
-                way = rule.goes_on(*now_ns);
-            }
-        }
-        few
-    }
-
-    fn by(all: u64, few: u64) -> impl Fn(AtOnce) -> u64 {
-        move |way| match way {
-            AtOnce::All => all,
-            AtOnce::Few => few,
-        }
-    }
-
-    #[test]
-    fn few_at_a_time_have_to_win_to_stay_and_clearly_to_come_back() {
-        let (mut rule, mut now_ns) = (HandOver::new(AtOnce::Few), 0);
-        let mut run = |took_ns: (u64, u64)| {
-            run(&mut rule, &mut now_ns, 10_000_000, by(took_ns.0, took_ns.1));
-            rule.chosen
-        };
-        assert_eq!(run((1000, 900)), AtOnce::Few);
-        assert_eq!(run((1000, 1010)), AtOnce::All);
-        assert_eq!(run((1000, 970)), AtOnce::All);
-        assert_eq!(run((1000, 940)), AtOnce::Few);
-        assert_eq!(run((1000, 970)), AtOnce::Few);
-    }
-
-    #[test]
-    fn pauses_of_the_program_decide_nothing() {
-        for (all, few, chosen) in [(1000, 1050, AtOnce::All), (1000, 900, AtOnce::Few)] {
-            for every in [1499, 3001, 5003, 7001] {
-                let (mut rule, mut now_ns, mut pauses) = (HandOver::new(AtOnce::Few), 0, 0_u64);
-                for _ in 0..1_000_000 / every {
-                    run(&mut rule, &mut now_ns, every, by(all, few));
-                    pauses += 1;
-                    let pause_ns = (pauses * 7919) % 50_000_000;
-                    now_ns += pause_ns;
-                    if rule.is_timed() {
-                        rule.paused(pause_ns);
-                    }
-                }
-                assert_eq!(rule.chosen, chosen, "{all}, {few}, one in {every}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_program_does_with_a_wave_counts() {
-        let (mut rule, mut now_ns) = (HandOver::new(AtOnce::Few), 0);
-        for _ in 0..100_000 {
-            // One by one the device is at work while the program is, but not all at once.
-            let waits = rule.now() == AtOnce::All;
-            run(&mut rule, &mut now_ns, 16, by(1000, 1000));
-            if waits {
-                now_ns += 10_000;
-                rule.paused(10_000);
-            }
-        }
-        assert_eq!(rule.chosen, AtOnce::Few);
-    }
-
-    #[test]
-    fn what_does_not_win_is_tried_less_and_less() {
-        let (mut rule, mut now_ns) = (HandOver::new(AtOnce::Few), 0);
-        let tried = [(); 4].map(|()| run(&mut rule, &mut now_ns, 4_000_000, by(1000, 1010)));
-        assert!(u64::from(tried[3]) * 50 < 4_000_000, "{tried:?}");
-        assert!(tried[1] < tried[0] / 4, "{tried:?}");
-    }
-
-    #[test]
-    fn what_happens_beside_a_trial_decides_nothing() {
-        for (all, few, chosen) in [(1000, 1050, AtOnce::All), (1000, 900, AtOnce::Few)] {
-            for every in [11_003, 22_003, 33_007] {
-                let (mut rule, mut now_ns, mut count) = (HandOver::new(AtOnce::Few), 0, 0_u32);
-                let held_up = |way| {
-                    count += 1;
-                    by(all, few)(way) * if count.is_multiple_of(every) { 1000 } else { 1 }
-                };
-                run(&mut rule, &mut now_ns, 1_000_000, held_up);
-                assert_eq!(rule.chosen, chosen, "{all}, {few}, one in {every}");
-            }
+    /// Few at a time cost processor time, so they have to win clearly to come back, and all at once
+    /// have only to be as fast.
+    fn yields_at(self) -> u64 {
+        match self {
+            Self::All => 960,
+            Self::Few => 1000,
         }
     }
 }

@@ -51,9 +51,9 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::Plain | Road::Pool | Road::Slow | Road::Submit | Road::Served => Step::Pool,
         Road::First | Road::Ask if is_large => Step::Probe,
         Road::First | Road::Ask => Step::Try(Else::Backend),
-        Road::Warm | Road::CacheFirst if !is_large => Step::Try(Else::Backend),
+        Road::Warm | Road::CacheFirst | Road::Mixed if !is_large => Step::Try(Else::Backend),
         Road::Cold if !is_large && is_sample() => Step::Try(Else::Backend),
-        Road::Warm | Road::CacheFirst | Road::Cold => Step::Backend,
+        Road::Warm | Road::CacheFirst | Road::Mixed | Road::Cold => Step::Backend,
         Road::Backend | Road::Device | Road::Asynchronous => Step::Backend,
     }
 }

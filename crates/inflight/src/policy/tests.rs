@@ -297,7 +297,7 @@ fn reads_follow_what_was_seen() {
         (&[(Seen::Hit, 64), (FAST, 5)], Road::Warm),
         (&[(Seen::Hit, 64), (SLOW, 1)], Road::CacheFirst),
         (&[(Seen::Hit, 64), (Seen::Miss, 32)], Road::Cold),
-        (&[(Seen::Miss, 32), (Seen::Hit, 1)], Road::CacheFirst),
+        (&[(Seen::Miss, 32), (Seen::Hit, 1)], Road::Mixed),
         (&[(Seen::Miss, 32), (FAST_IN_POOL, 20)], Road::Cold),
         (&[(Seen::Refused, 1), (FAST, 1)], Road::Blind),
         (&[(Seen::Refused, 1), (SLOW, 1)], Road::Slow),

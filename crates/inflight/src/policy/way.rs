@@ -109,7 +109,7 @@ pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
         Road::Copy | Road::CopyBlind | Road::CopySlow => Way::PlainCall,
         Road::Warm | Road::Blind | Road::Served => Way::SharedCall,
         Road::Memory => Way::SharedCallOrBackend,
-        Road::CacheFirst | Road::First | Road::Ask => Way::TryThenBackend,
+        Road::CacheFirst | Road::Mixed | Road::First | Road::Ask => Way::TryThenBackend,
         Road::Backend | Road::Device | Road::Cold | Road::Asynchronous => Way::Backend,
         // One shows for all that come after it.
         Road::Pool | Road::Slow | Road::Submit => Way::Pool,
@@ -135,6 +135,11 @@ pub(crate) fn explain(road: Road, bytes: usize) -> Guide {
         Road::CacheFirst => "some of the last reads were in the page cache",
         Road::First => {
             "no read in a batch, in a queue or awaited has shown yet what the page cache has"
+        }
+        Road::Mixed => {
+            "the page cache did not have many of the last reads: a thread with several in flight \
+             in its own ring hands over all but a few, if a trial has shown that to be faster than \
+             asking for each"
         }
         Road::Cold => "the last reads were not in the page cache",
         Road::Ask => {

@@ -8,9 +8,10 @@
 
 use std::sync::Arc;
 
+use super::pushing::{AT_ONCE, role_of};
 use super::slots::{Role, SETTLED};
 use super::splits::Split;
-use super::{AT_ONCE, Proactor, Wait, role_of};
+use super::{Proactor, Wait};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::backend::threads::lane::Lane;

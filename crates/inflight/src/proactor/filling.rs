@@ -4,7 +4,8 @@
 //! registers. Requests that are not one operation of the ring are left to [`Proactor::push`].
 #![allow(unsafe_code)]
 
-use super::{Proactor, as_one, slots};
+use super::pushing::as_one;
+use super::{Proactor, slots};
 use crate::backend::uring::ring;
 use crate::op::{KINDS, Request};
 

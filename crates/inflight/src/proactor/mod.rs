@@ -3,12 +3,13 @@
 //!
 //! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
 //! to. What it deliberately does not know: files, buffers, batches, who its host is.
-//! Next: [`slots`], [`filling`], [`splits`], [`resolve`], [`aside`],
+//! Next: [`slots`], [`pushing`], [`filling`], [`splits`], [`resolve`], [`aside`],
 //! [`waiting`], then [`crate::backend`].
 #![allow(unsafe_code)]
 
 mod aside;
 mod filling;
+mod pushing;
 mod resolve;
 mod slots;
 mod splits;
@@ -20,22 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::alarm::Alarm;
-use crate::backend::threads::execute::{execute_request, to_usize};
+use crate::backend::threads::execute::to_usize;
 use crate::backend::threads::pool::Pool;
 use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
-use crate::op::{KINDS, Op, Request};
+use crate::op::KINDS;
 use aside::Aside;
-use slots::{Completed, Role, Slots};
+use slots::{Completed, Slots};
 use splits::Split;
 
 pub(crate) use tally::{Count, Tally};
 pub(crate) use waiting::Looks;
-
-/// So many transfers are handed over at a time: the kernel tells the device of the first one only
-/// when it has taken the last one that an enter brings (`struct blk_plug`), and what the device is
-/// told of together completes together (`docs/design/roads.md`).
-const AT_ONCE: u32 = 4;
 
 /// What a turn waits for beside completions.
 #[derive(Clone, Copy)]
@@ -56,7 +52,7 @@ pub(crate) struct Proactor {
     queued: u32,
     /// Whether the backend takes direct transfers only; all else is for the pool.
     is_for_direct_transfers: bool,
-    /// Whether no more than [`AT_ONCE`] direct transfers are handed over at a time.
+    /// Whether no more than `AT_ONCE` direct transfers are handed over at a time.
     hands_over_few: bool,
     /// Completions of the backend, ever, but for those that somebody looks for who decides that by
     /// himself: trials count completions, and would count what another one has brought about.
@@ -83,27 +79,6 @@ pub(crate) struct Proactor {
     tally: Arc<Tally>,
     /// Whether there may be something for [`Proactor::take_fallbacks`].
     has_news: bool,
-}
-
-/// The bytes asked for and the role of a request that is one operation of the backend.
-#[inline(always)]
-fn as_one(request: &Request, refused: &[bool; KINDS]) -> Option<(u32, Role)> {
-    let len = request.op.span().map_or(0, |span| span.len);
-    let is_large = len > to_usize(request.limit_bytes);
-    if refused[request.op.kind()] || is_large || request.aside {
-        return None;
-    }
-    let expected = u32::try_from(len).expect("at most the limit");
-    Some((expected, role_of(request)))
-}
-
-/// The role of a request that is one operation.
-#[inline(always)]
-fn role_of(request: &Request) -> Role {
-    match request.whole {
-        true => Role::Whole,
-        false => Role::Plain,
-    }
 }
 
 impl Proactor {
@@ -194,35 +169,6 @@ impl Proactor {
             || self.aside.has_completed()
     }
 
-    /// Takes a request, for which there is room; the token goes back with its answer.
-    ///
-    /// # Safety
-    ///
-    /// Every address in the request stays valid, and nobody else touches what the kernel fills,
-    /// until its answer has been delivered by [`Proactor::turn`].
-    #[inline(always)]
-    pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
-        debug_assert!(self.has_room());
-        let Some((expected, role)) = as_one(request, &self.refused) else {
-            // SAFETY: passed on from the caller.
-            return unsafe { self.push_odd(token, *request) };
-        };
-        let user_data = self.slots.insert(&request.op, token, expected, role);
-        // SAFETY: passed on from the caller; slots bound what is in flight.
-        unsafe { self.queue(user_data, &request.op) };
-        if self.queued >= AT_ONCE && self.is_enough(request) {
-            self.submit();
-        }
-    }
-
-    /// Whether no more are to be handed over together with this one. Reads through the page cache
-    /// never gain by it: the kernel has to find pages for each first.
-    #[inline]
-    fn is_enough(&self, request: &Request) -> bool {
-        let is_transfer = matches!(request.op, Op::ReadAt { .. } | Op::WriteAt { .. });
-        request.reads_through_the_cache() || (self.hands_over_few && is_transfer)
-    }
-
     /// Has direct transfers handed over a few at a time from now on, or all that are queued. A pool
     /// of threads tells the device of each by itself anyway.
     pub(crate) fn hand_over_few(&mut self, is_wanted: bool) {
@@ -233,56 +179,6 @@ impl Proactor {
     #[inline]
     pub(crate) fn reaped(&self) -> u64 {
         self.reaped
-    }
-
-    /// Queues the operation of a slot.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Proactor::push`], and it is not queued or in flight already.
-    #[inline(always)]
-    unsafe fn queue(&mut self, user_data: u64, op: &Op) {
-        self.queued += 1;
-        // SAFETY: passed on from the caller.
-        if !unsafe { self.backend.push(user_data, op) } {
-            self.not_taken(user_data);
-        }
-    }
-
-    /// As if the backend had taken the operation and given it up.
-    #[cold]
-    fn not_taken(&mut self, user_data: u64) {
-        let index = self.slots.find(user_data).expect("it has a slot");
-        self.troubled.push((index, -libc::ECANCELED));
-    }
-
-    /// Takes a request that is not one operation of the backend.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Proactor::push`].
-    #[cold]
-    unsafe fn push_odd(&mut self, token: u32, mut request: Request) {
-        if self.is_for_direct_transfers && self.broken.is_none() {
-            // SAFETY: passed on from the caller.
-            return unsafe { self.push_direct_or_aside(token, request) };
-        }
-        if self.is_unserved(&request.op) {
-            request = request.aside();
-        } else if self.refused[request.op.kind()] {
-            self.tally.plain_calls.add(1);
-            self.tally.answered.add(1);
-            // SAFETY: passed on from the caller.
-            let answer = unsafe { execute_request(&request) };
-            self.early.push((token, answer));
-            return;
-        }
-        if request.is_split() {
-            self.push_split(Split::new(token, request, 0));
-        } else {
-            // SAFETY: passed on from the caller.
-            unsafe { self.push_aside(token, request) };
-        }
     }
 
     /// Queues the operation of a slot, once more or for the first time.

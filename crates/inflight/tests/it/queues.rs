@@ -3,15 +3,20 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use inflight::fs::File;
 use inflight::{AlignedBuf, AnyOp, Batch, Engine, Operation};
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::support::{
-    chill, direct_file_or_skip, on_every_backend, on_every_backend_of, pattern, read_write,
-    temp_file, temp_path,
+    chill, direct_file_or_skip, on_every_backend, on_every_backend_of, open, pattern, read_write,
+    skip, temp_file, temp_path, uring_or_skip,
 };
+use crate::wishes::cache::evict_within;
 
 #[test]
 fn every_tag_comes_back_once_with_its_result() {
@@ -378,4 +383,58 @@ fn results_come_in_the_order_of_completion() {
         !tags.is_sorted()
     });
     assert!(reordered.count() > 0);
+}
+
+#[test]
+fn reads_of_which_half_are_missing_are_tried_both_ways() {
+    const BLOCK: usize = 4096;
+    const BLOCKS: u64 = 16 << 10;
+    let name = "reads of which half are missing";
+    let Some(engine) = uring_or_skip(name) else {
+        return;
+    };
+    let content = pattern(BLOCK * usize::try_from(BLOCKS).unwrap());
+    let path = temp_path(&content);
+    if !evict_within(Duration::from_secs(1), path.as_file()) {
+        return skip(name, "the page cache does not forget");
+    }
+    let file = open(&engine, path.path());
+    // Nor is more read than is asked for.
+    fadvise(&file, 0, None, Advice::Random).unwrap();
+    fadvise(path.as_file(), 0, None, Advice::Random).unwrap();
+    let mut buf = [0; BLOCK];
+    for block in (0..BLOCKS).filter(|block| block % 2 == 0) {
+        let offset = block * BLOCK as u64;
+        path.as_file().read_exact_at(&mut buf, offset).unwrap();
+    }
+    let before = engine.stats();
+    let read = engine.queue(32, |queue| {
+        // None is read twice, and those that are there do not come by turns.
+        let mut blocks = (0..BLOCKS).map(|number| number * 1237 % BLOCKS);
+        let mut read = 0;
+        loop {
+            while !queue.is_full()
+                && let Some(block) = blocks.next()
+            {
+                let asks = file.read_at(vec![0; BLOCK], block * BLOCK as u64);
+                assert!(queue.push(block, asks).is_ok());
+            }
+            let Some((block, (moved, buf))) = queue.next() else {
+                return read;
+            };
+            let at = usize::try_from(block).unwrap() * BLOCK;
+            let expected = (BLOCK, &content[at..][..BLOCK]);
+            assert_eq!((moved.unwrap(), &buf[..]), expected);
+            read += 1;
+        }
+    });
+    assert_eq!(read.unwrap(), BLOCKS);
+    let asked = engine.stats().plain_calls - before.plain_calls;
+    // Of two runs of 2,048 by the ring one in 64 is asked for.
+    let given = BLOCKS.saturating_sub(asked);
+    assert!(
+        given > 3500,
+        "{given} of {BLOCKS} were given to the ring at once"
+    );
+    assert!(asked > 4096, "{asked} were asked for before");
 }

@@ -9,7 +9,7 @@ use super::Lease;
 use crate::backend::threads::execute::execute_request;
 use crate::completion::Answer;
 use crate::op::{Prepare, Request, Road};
-use crate::policy::SAMPLE_EVERY;
+use crate::policy::{MISSES_CROWD, Misses, SAMPLE_EVERY};
 
 impl Lease<'_> {
     /// Starts an operation that this thread does itself, or has to look at first.
@@ -27,27 +27,14 @@ impl Lease<'_> {
         ) {
             self.proactor().submit_queued();
         }
-        // A warm read that comes here is a sample.
-        let is_blind = matches!(road, Road::Blind | Road::Served);
-        let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
-        match road {
-            _ if is_warm => self.passed(&request, Manner::of_warm(road, &request.op), SAMPLE_EVERY),
-            Road::CacheFirst | Road::First => self.passed(&request, Manner::Asking, 1),
-            _ => {}
-        }
-        let is_sample = match road {
-            // Else the pool times the others, and what completes meanwhile would wait for this one.
-            Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
-            Road::Cold => self.owned.cold_samples.takes_next(),
-            _ => is_warm || self.is_sample(),
-        };
+        let is_sample = self.is_looked_at(road, &request);
         let mut request = request;
         let answer = match (road, is_sample) {
             (Road::Plain | Road::CopySlow, _) if self.is_held_up_by(&request) => {
                 request = request.aside();
                 None
             }
-            (Road::CacheFirst | Road::First | Road::Ask, _) | (Road::Cold, true) => {
+            (Road::CacheFirst | Road::First | Road::Ask, _) | (Road::Mixed | Road::Cold, true) => {
                 self.proactor().tally().plain_calls.add(1);
                 match look(road, operation, &request) {
                     Look::Done(answer) => Some(answer),
@@ -72,14 +59,46 @@ impl Lease<'_> {
                 None
             }
             (Road::Backend | Road::Device | Road::Memory | Road::Cold, _)
-            | (Road::Asynchronous, _) => None,
+            | (Road::Mixed | Road::Asynchronous, _) => None,
         };
-        match answer {
-            Some(_) => self.proactor().tally().answered.add(1),
+        match (answer, road) {
+            (Some(_), _) => self.proactor().tally().answered.add(1),
             // SAFETY: as in `start`.
-            None => unsafe { self.proactor().push(token, &request) },
+            (None, Road::Mixed) if !is_sample => unsafe {
+                self.proactor().push_among_hits(token, &request)
+            },
+            // SAFETY: as above.
+            (None, _) => unsafe { self.proactor().push(token, &request) },
         }
         answer
+    }
+
+    /// Whether an operation that is not for the proactor alone is made, or asked for, by this
+    /// thread to learn from it.
+    #[inline(always)]
+    fn is_looked_at(&mut self, road: Road, request: &Request) -> bool {
+        // A warm read that comes here is a sample.
+        let is_blind = matches!(road, Road::Blind | Road::Served);
+        let is_warm = is_blind || matches!(road, Road::Warm | Road::Memory);
+        match road {
+            _ if is_warm => self.passed(request, Manner::of_warm(road, &request.op), SAMPLE_EVERY),
+            Road::CacheFirst | Road::First | Road::Mixed => self.passed(request, Manner::Asking, 1),
+            _ => {}
+        }
+        match road {
+            // Else the pool times the others, and what completes meanwhile would wait for this one.
+            Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
+            Road::Mixed if self.asks_for_misses() => true,
+            Road::Mixed | Road::Cold => self.owned.cold_samples.takes_next(),
+            _ => is_warm || self.is_sample(),
+        }
+    }
+
+    /// Whether this thread asks for the next read of a file of which the page cache has a part.
+    fn asks_for_misses(&mut self) -> bool {
+        let proactor = &self.owned.proactor;
+        let has_crowd = proactor.in_flight() >= MISSES_CROWD && proactor.can_look();
+        !has_crowd || self.owned.misses.next() == Misses::Asked
     }
 
     /// Makes a call that may wait, and learns from how long it takes.

@@ -1,0 +1,44 @@
+//! Whether reads of a file are asked for of which the page cache has a part: what has been measured
+//! decides.
+//!
+//! A hit costs a thread least that asks, without waiting, and has it. A miss costs it more than one
+//! that goes to the ring at once: the kernel looks for it twice, and begins to read ahead for who
+//! asks in vain. And a ring that is given many at a time takes the hits among them with one enter.
+//! Which is faster depends on the device: on some, what is handed over together also comes together
+//! (`docs/design/roads.md`). So each is asked for, until a trial has shown that to give them to the
+//! ring is faster.
+
+use super::trials::Rival;
+
+/// What is done with reads of which many are not in the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Misses {
+    /// Each is asked for.
+    Asked,
+    /// The ring has all but a few.
+    Given,
+}
+
+/// With less in flight than this all are asked for: the device waits for the next request.
+pub(crate) const MISSES_CROWD: u32 = 2;
+
+impl Rival for Misses {
+    const RUN: u32 = 2048;
+    const BEFORE_RUN: u32 = 512;
+    const FIRST: u32 = 4096;
+
+    fn other(self) -> Self {
+        match self {
+            Self::Asked => Self::Given,
+            Self::Given => Self::Asked,
+        }
+    }
+
+    /// What is asked for is known to be there or not, by which other ways are chosen.
+    fn yields_at(self) -> u64 {
+        match self {
+            Self::Asked => 960,
+            Self::Given => 1000,
+        }
+    }
+}
