@@ -54,7 +54,7 @@ const WARM_MAX: i32 = 8192;
 /// After so many misses in a row the next read is taken for a miss.
 const COLD_AT: i32 = -32;
 /// With this share of misses it may be better not to ask each time (`policy/misses.rs`).
-const MIXED_FROM_SHARE: u16 = u16::MAX / 16;
+const MIXED_FROM_SHARE: u16 = u16::MAX / 8;
 const MEAN_OF: u16 = 64;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
 pub(super) const FAST_AGAIN: i32 = 2;
@@ -225,7 +225,8 @@ mod tests {
             (0, 1, Road::Warm),
             (1, 64, Road::CacheFirst),
             (1, 32, Road::CacheFirst),
-            (1, 8, Road::Mixed),
+            (1, 16, Road::CacheFirst),
+            (1, 4, Road::Mixed),
             (9, 10, Road::Mixed),
             (1, 1, Road::Cold),
         ] {
