@@ -13,8 +13,8 @@ const STRAYS: u32 = 1024;
 
 /// What the owner of a proactor has learned of handing over.
 pub(super) struct HandsOver {
-    /// For a crowd in flight, and for a large one.
-    rules: [Trials<AtOnce>; 2],
+    /// For a crowd in flight that is not a large one.
+    rule: Trials<AtOnce>,
     is_large: bool,
     strays: u32,
     /// Completions of the backend that have been seen.
@@ -27,7 +27,7 @@ pub(super) struct HandsOver {
 impl HandsOver {
     pub(super) fn new() -> Self {
         Self {
-            rules: [Trials::new(AtOnce::Few), Trials::new(AtOnce::All)],
+            rule: Trials::new(AtOnce::Few),
             is_large: false,
             strays: 0,
             seen: 0,
@@ -60,27 +60,23 @@ impl HandsOver {
             }
             self.complete(came, in_flight >= LARGE_CROWD, proactor);
         }
-        if left < CROWD && self.pause_from_ns.is_none() && self.rule().is_timed() {
+        if left < CROWD && self.pause_from_ns.is_none() && self.rule.is_timed() {
             self.pause_from_ns = Some(nanoseconds_since(self.born));
         }
-    }
-
-    fn rule(&mut self) -> &mut Trials<AtOnce> {
-        &mut self.rules[usize::from(self.is_large)]
     }
 
     #[inline]
     fn complete(&mut self, came: u32, is_large: bool, proactor: &mut Proactor) {
         if is_large == self.is_large {
             self.strays = 0;
-            if came > 0 && self.rule().completes(came) {
+            if !is_large && came > 0 && self.rule.completes(came) {
                 self.go_on(proactor);
             }
             return;
         }
         self.strays += came;
         if self.strays >= STRAYS {
-            self.rule().give_up();
+            self.rule.give_up();
             (self.is_large, self.strays) = (is_large, 0);
             self.go_on(proactor);
         }
@@ -88,8 +84,10 @@ impl HandsOver {
 
     #[cold]
     fn go_on(&mut self, proactor: &mut Proactor) {
-        let now_ns = nanoseconds_since(self.born);
-        let at_once = self.rule().goes_on(now_ns);
+        let at_once = match self.is_large {
+            true => AtOnce::All,
+            false => self.rule.goes_on(nanoseconds_since(self.born)),
+        };
         proactor.hand_over_few(at_once == AtOnce::Few);
     }
 
@@ -97,7 +95,7 @@ impl HandsOver {
     fn resume(&mut self) {
         if let Some(from_ns) = self.pause_from_ns.take() {
             let ns = nanoseconds_since(self.born) - from_ns;
-            self.rule().paused(ns);
+            self.rule.paused(ns);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! together, so that the next ones come together as well: after some thousands of completions they
 //! go about in waves. A device that begins with each as soon as it is there does up to a fifth
 //! more; for others it is the same, and each enter costs processor time (`docs/design/roads.md`).
-//! So few are handed over at a time, until a trial has shown that all at once are as fast. With
-//! very many in flight it begins with all. The next trials are to notice when it has changed.
+//! So few are handed over at a time, until a trial has shown that all at once are as fast. The next
+//! trials are to notice when it has changed. With very many in flight it is always all.
 
 use super::trials::Rival;
 
@@ -20,7 +20,8 @@ pub(crate) enum AtOnce {
 pub(crate) const CROWD: u32 = 8;
 
 /// From so many on, a device has enough to do whatever comes together: all at once were as fast at
-/// 128, and few were up to a fifth faster at 32 and 64.
+/// 128, and few were up to a fifth faster at 32 and 64. So nothing is tried there: chance has found
+/// few to be faster where they only cost processor time.
 pub(crate) const LARGE_CROWD: u32 = 96;
 
 impl Rival for AtOnce {
