@@ -299,12 +299,7 @@ mod tests {
     fn cells(profiles: &[ProfileSummary]) -> Vec<Cell> {
         let of_profile = |profile: &ProfileSummary| {
             let begin = |strategy: &&'static dyn crate::strategy::Strategy| {
-                let planned = PlannedCell {
-                    strategy: *strategy,
-                    shape: ALONE,
-                    rate_per_s: None,
-                    refused: None,
-                };
+                let planned = PlannedCell::new(*strategy, ALONE);
                 planned.begin(&profile.name, Modes::new()).cell
             };
             STRATEGIES.iter().map(begin).collect::<Vec<_>>()

@@ -317,9 +317,17 @@ impl PlannedCell {
     /// What was planned of a cell that is measured.
     pub(crate) fn of(running: &Running) -> Self {
         Self {
-            strategy: running.strategy,
-            shape: running.shape,
             rate_per_s: running.cell.rate_per_s,
+            ..Self::new(running.strategy, running.shape)
+        }
+    }
+
+    /// One of a closed loop, that nothing is known against.
+    pub(crate) fn new(strategy: &'static dyn Strategy, shape: Shape) -> Self {
+        Self {
+            strategy,
+            shape,
+            rate_per_s: None,
             refused: None,
         }
     }

@@ -68,13 +68,7 @@ impl Bench<'_> {
     /// An empty cell of the profile.
     fn cell(&self, strategy: &'static dyn Strategy, shape: Shape) -> Running {
         let name = &self.plan.profiles[0].profile.name;
-        let planned = PlannedCell {
-            strategy,
-            shape,
-            rate_per_s: None,
-            refused: None,
-        };
-        planned.begin(name, Modes::new())
+        PlannedCell::new(strategy, shape).begin(name, Modes::new())
     }
 
     /// The rounds of the profile; none are added after `until`.

@@ -1,12 +1,13 @@
 //! What becomes of cells that only say how fast they are.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use clap::Parser;
 use inflight_report::record::{Machine, Target, Tool};
 
 use super::*;
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, DEFAULT_ROUNDS};
 use crate::measure::ground::Ground;
 use crate::measure::meter::Counters;
 use crate::measure::run::Stretch;
@@ -55,6 +56,11 @@ pub(super) fn plan(args: &[&str]) -> Plan {
         unreachable!("{:?}", cli.command);
     };
     Plan::new(&flags.into_options(STRATEGIES).unwrap(), 2).unwrap()
+}
+
+/// The usual number of rounds, of which none is left out.
+fn usual_rounds() -> Plan {
+    plan(&["--rounds", &DEFAULT_ROUNDS.to_string()])
 }
 
 /// Cells of a profile, not yet measured.
@@ -165,14 +171,9 @@ const STRAYING: Pretended = Pretended {
 /// The numbers of the fresh rounds, from 100 on, that each of three cells gets after screening:
 /// the library's, that of its rival, and a slow one.
 fn settled(rival: &'static Pretended, until: Instant) -> [Vec<u32>; 3] {
-    let plan = plan(&["--rounds", "8"]);
+    let plan = usual_rounds();
     let strategies: [&'static dyn Strategy; 3] = [&LIBRARY, rival, &SLOW];
-    let planned = strategies.map(|strategy| PlannedCell {
-        strategy,
-        shape: ALONE,
-        rate_per_s: None,
-        refused: None,
-    });
+    let planned = strategies.map(|strategy| PlannedCell::new(strategy, ALONE));
     let mut cells = begin(&plan, &planned);
     measure(&plan, until, |course, job, place| {
         course.screen(&mut cells, job, place, &mut Quiet).unwrap();
@@ -192,10 +193,10 @@ fn rounds_go_on_until_it_is_known_who_is_within_3_percent() {
     let later = Instant::now() + Duration::from_secs(3_600);
     let none: [Vec<u32>; 3] = [const { Vec::new() }; 3];
     assert_eq!(settled(&LEVEL, later), none, "it is known already");
-    let once: Vec<u32> = (100..108).collect();
+    let once: Vec<u32> = (100..100 + DEFAULT_ROUNDS).collect();
     assert_eq!(settled(&AHEAD, later), [once.clone(), once, Vec::new()]);
     // Each look is at half as many rounds more, and there are only so many.
-    let looks = [8, 4, 6, 9, 13, 20, 30, 45];
+    let looks = [DEFAULT_ROUNDS, 4, 6, 9, 13, 20, 30, 45];
     assert_eq!(looks.len(), MOST_LOOKS as usize);
     let all: Vec<u32> = (100..100 + looks.iter().sum::<u32>()).collect();
     assert_eq!(settled(&STRAYING, later), [all.clone(), all, Vec::new()]);
@@ -216,40 +217,40 @@ const RING: Pretended = Pretended {
 };
 /// How often `LUCKY` was asked.
 static ASKED: AtomicU32 = AtomicU32::new(0);
-/// In front in eight rounds, and never again.
+/// In front in the rounds of all cells, and never again.
 const LUCKY: Pretended = Pretended {
     name: "uring-tuned",
     measure: |_| match ASKED.fetch_add(1, Relaxed) {
-        0..8 => done(104_000),
+        0..DEFAULT_ROUNDS => done(104_000),
         _ => done(95_000),
     },
 };
 
 #[test]
 fn who_is_recommended_and_who_is_fastest_have_fresh_rounds_of_both() {
-    let plan = plan(&["--rounds", "8"]);
+    let plan = usual_rounds();
     let strategies: [&'static dyn Strategy; 4] = [&PLAIN, &POOL, &RING, &LUCKY];
-    let planned = strategies.map(|strategy| PlannedCell {
-        strategy,
-        shape: ALONE,
-        rate_per_s: None,
-        refused: None,
-    });
+    let planned = strategies.map(|strategy| PlannedCell::new(strategy, ALONE));
     let mut cells = begin(&plan, &planned);
     // What is asked for is done although no time is left for more.
     measure(&plan, Instant::now(), |course, job, place| {
         course.screen(&mut cells, job, place, &mut Quiet).unwrap();
-        let next = course.confirm(&mut cells, 8, job, place).unwrap();
-        assert_eq!(next, 24);
+        let next = course
+            .confirm(&mut cells, DEFAULT_ROUNDS, job, place)
+            .unwrap();
+        assert_eq!(next, 3 * DEFAULT_ROUNDS);
     });
     let fresh = |number: usize| {
         let rounds = cells[number].cell.rounds.iter();
         let fresh = rounds.filter(|round| round.confirms);
         fresh.map(|round| round.block).collect::<Vec<_>>()
     };
-    let first: Vec<u32> = (8..16).collect();
+    let times = |range: Range<u32>| -> Vec<u32> {
+        (range.start * DEFAULT_ROUNDS..range.end * DEFAULT_ROUNDS).collect()
+    };
+    let first = times(1..2);
     assert_eq!(fresh(3), first, "the fastest of the screening");
-    assert_eq!(fresh(2), (8..24).collect::<Vec<_>>(), "the fastest");
-    assert_eq!(fresh(1), (16..24).collect::<Vec<_>>(), "the recommended");
+    assert_eq!(fresh(2), times(1..3), "the fastest");
+    assert_eq!(fresh(1), times(2..3), "the recommended");
     assert_eq!(fresh(0), first, "the plain loop");
 }

@@ -331,13 +331,7 @@ mod tests {
         };
         let cell = |strategy: &'static dyn Strategy, threads| {
             let depth = threads;
-            let shape = Shape { depth, threads };
-            let planned = PlannedCell {
-                strategy,
-                shape,
-                rate_per_s: None,
-                refused: None,
-            };
+            let planned = PlannedCell::new(strategy, Shape { depth, threads });
             planned.begin(&profile.name, Modes::new())
         };
         let stage = Stage {

@@ -192,12 +192,7 @@ mod tests {
         let idle: &Takes<0> = &Takes { works: false };
         let agreed_by = |strategies: &[&'static dyn Strategy]| {
             let begin = |strategy: &&'static dyn Strategy| {
-                let planned = PlannedCell {
-                    strategy: *strategy,
-                    shape: ALONE,
-                    rate_per_s: None,
-                    refused: None,
-                };
+                let planned = PlannedCell::new(*strategy, ALONE);
                 planned.begin(&profile.name, Modes::new())
             };
             let mut cells: Vec<Running> = strategies.iter().map(begin).collect();

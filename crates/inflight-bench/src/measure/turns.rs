@@ -398,12 +398,7 @@ mod tests {
     };
 
     fn cell(strategy: &'static dyn Strategy, shape: Shape, sample_every: u32) -> Running {
-        let planned = PlannedCell {
-            strategy,
-            shape,
-            rate_per_s: None,
-            refused: None,
-        };
+        let planned = PlannedCell::new(strategy, shape);
         let mut cell = planned.begin("cached-random-read", Modes::new());
         cell.sample_every = Some(sample_every);
         cell
