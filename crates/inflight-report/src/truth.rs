@@ -8,6 +8,7 @@
 use crate::figures::{device_share, failures, ops, written_share, wrong};
 use crate::record::{Access, Cell, ProfileSummary, Sync, Target};
 use crate::strategy;
+use crate::units::counted;
 
 /// A direct profile below this share was not served by the disk.
 const LEAST_DIRECT: f64 = 0.9;
@@ -48,11 +49,16 @@ pub fn out_of_ranking(cell: &Cell, profile: &ProfileSummary, target: &Target) ->
         .or_else(|| not_written(written_share(cell)?, profile))
 }
 
+fn operations(count: u64) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), "operation")
+}
+
 fn failed(cell: &Cell) -> Option<String> {
     let wrong = wrong(cell);
     if wrong > 0 {
         return Some(format!(
-            "{wrong} operations delivered other bytes than were written: nothing it did counts"
+            "{} delivered other bytes than were written: nothing it did counts",
+            operations(wrong)
         ));
     }
     let (errors, short) = failures(cell);
@@ -60,7 +66,8 @@ fn failed(cell: &Cell) -> Option<String> {
     let tried = ops(cell).saturating_add(errors);
     (bad as f64 > tried as f64 * MOST_FAILED).then(|| {
         format!(
-            "{errors} operations failed and {short} were short, of {tried}: its rate means little"
+            "{} failed and {short} were short, of {tried}: its rate means little",
+            operations(errors)
         )
     })
 }

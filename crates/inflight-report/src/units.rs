@@ -11,6 +11,12 @@ pub fn count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T"])
 }
 
+/// So many of something: `1 round`, `2 rounds`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Nanoseconds, three digits: `76.0 µs`.
 #[must_use]
 pub fn nanos(value: f64) -> String {

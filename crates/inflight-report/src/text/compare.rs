@@ -10,7 +10,7 @@ use crate::figures::{cpu_ns_per_op, iops};
 use crate::record::{Access, Cell, Latency, ProfileSummary, Record};
 use crate::stats::Word;
 use crate::strategy::{access_of, name, name_at_depth};
-use crate::units::{count, nanos, or_missing, signed_percent};
+use crate::units::{count, counted, nanos, or_missing, signed_percent};
 
 pub(crate) const COLUMNS: [Column; 9] = [
     ("  strategy", false),
@@ -261,9 +261,4 @@ fn may_be_chance(
         compared.judged()
     );
     (doubtful > 0).then_some((text, true))
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }

@@ -7,7 +7,7 @@ use crate::merged::{Merged, MergedCell};
 use crate::open;
 use crate::record::{Access, Latency};
 use crate::strategy::name;
-use crate::units::{MISSING, count, nanos, or_missing};
+use crate::units::{MISSING, count, counted, nanos, or_missing};
 
 const COLUMNS: [Column; 11] = [
     ("  strategy", false),
@@ -32,10 +32,9 @@ const OPEN_LOOP: &str = "A row with a rate is of an open loop: latencies count f
 #[must_use]
 pub fn merged(merged: &Merged, style: Style) -> String {
     let mut screen = Screen::new(style);
-    let nodes = merged.nodes.len();
-    let plural = if nodes == 1 { "" } else { "s" };
+    let nodes = counted(merged.nodes.len(), "node");
     let text = format!(
-        "{nodes} node{plural}, plan {}. Operations per second of each node are its median over \
+        "{nodes}, plan {}. Operations per second of each node are its median over \
          rounds; percentiles are of all samples of all nodes together, not averages of theirs.",
         merged.plan_hash
     );

@@ -29,7 +29,7 @@ use crate::strategy::{
     INFLIGHT, INFLIGHT_THREADS, LIBAIO, NULL, URING_BUSY, URING_IOPOLL, URING_SQPOLL, URING_TUNED,
     access_of, plain_call,
 };
-use crate::units::{bytes, nanos};
+use crate::units::{bytes, counted, nanos};
 use crate::verdict::answers::regret_in_words;
 use crate::verdict::verdict;
 use notes::Note;
@@ -137,13 +137,19 @@ fn of_roads(record: &Record, who: &str, regrets: &[&Regret]) -> Option<String> {
     let within = regrets.iter().filter(|regret| regret.is_within()).count();
     let beyond = regrets.iter().filter(|regret| regret.is_beyond()).count();
     let (worst, unknown) = regret::worst_known(regrets);
+    let open = all - within - beyond;
     let because = match unknown {
         0 => String::new(),
+        _ if unknown == open => ", because the rounds scatter too much".to_owned(),
         _ => format!(", {unknown} of them because the rounds scatter too much"),
     };
-    let open = match all - within - beyond {
+    let one_or = |count, one, many| if count == 1 { one } else { many };
+    let open = match open {
         0 => String::new(),
-        open => format!(", and {open} need more rounds to tell{because}"),
+        open => {
+            let need = one_or(open, "needs", "need");
+            format!(", and {open} {need} more rounds to tell{because}")
+        }
     };
     let find = |id: &String| record.cells.iter().find(|cell| cell.id == *id);
     let at_worst = worst.and_then(|worst| {
@@ -155,8 +161,11 @@ fn of_roads(record: &Record, who: &str, regrets: &[&Regret]) -> Option<String> {
     });
     (all > 0).then(|| {
         format!(
-            "{who}: of {all} cells, {within} certainly keep up with the best of the others (at \
-             most 3 % behind), {beyond} certainly do not{open}.{}",
+            "{who}: of {}, {within} certainly {} up with the best of the others (at most 3 % \
+             behind), {beyond} certainly {} not{open}.{}",
+            counted(all, "cell"),
+            one_or(within, "keeps", "keep"),
+            one_or(beyond, "does", "do"),
             at_worst.unwrap_or_default()
         )
     })

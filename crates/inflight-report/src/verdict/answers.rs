@@ -10,7 +10,9 @@ use crate::record::{Access, Cell, Record, Regret};
 use crate::regret;
 use crate::stats::{Word, compare, is_confirmed, word};
 use crate::strategy::{self, is_ring, name, name_at_depth, plain_call};
-use crate::units::{count, ends, nanos, or_missing, ratio, ratio_with_ends, signed_percent};
+use crate::units::{
+    count, counted, ends, nanos, or_missing, ratio, ratio_with_ends, signed_percent,
+};
 
 /// Two programs that differ by more than this measure different things.
 const AGREES: f64 = 1.1;
@@ -165,8 +167,8 @@ pub(super) fn regret(record: &Record, ranking: &Ranking<'_>) -> Option<String> {
     }
     if unknown > 0 {
         said.push(format!(
-            "Not known of {unknown} of {} cells, because the rounds scatter too much. {}",
-            all.len(),
+            "Not known of {unknown} of {}, because the rounds scatter too much. {}",
+            counted(all.len(), "cell"),
             regret::what_tells(record)
         ));
     }

@@ -14,7 +14,7 @@ use crate::record::{Access, Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Word, ahead, compare, is_confirmed, word};
 use crate::strategy::{self, name, name_at_depth, plain_call};
 use crate::truth::in_memory;
-use crate::units::{ends, ratio, ratio_with_ends};
+use crate::units::{counted, ends, ratio, ratio_with_ends};
 
 /// What follows for one profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,8 +284,7 @@ fn too_few_rounds(keep: &Cell, leader: &Cell, access: Access) -> String {
 }
 
 fn rounds(count: usize) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} round{plural}")
+    counted(count, "round")
 }
 
 /// Rounds of all cells, and fresh ones apart: what more of them can tell is said of one kind.

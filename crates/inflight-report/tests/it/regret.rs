@@ -187,7 +187,7 @@ fn screen_and_page_name_the_same_worst_by_its_bad_end() {
     let told = words.join(" ");
     let expected = format!(
         "of 3 cells, 2 certainly keep up with the best of the others (at most 3 % behind), 0 \
-         certainly do not, and 1 need more rounds to tell. At worst, in cached-random-read: \
+         certainly do not, and 1 needs more rounds to tell. At worst, in cached-random-read: \
          inflight at depth 1 may be up to {bad_end} behind pread, 1 thread (measured: "
     );
     assert!(told.contains(&expected), "{expected}: {told}");
@@ -216,7 +216,7 @@ fn an_interval_that_is_too_wide_is_no_finding() {
     let told = [
         "Not known of 1 of 3 cells, because the rounds scatter too much. A run of four times the \
          length can tell more (--max-time 300).",
-        "1 need more rounds to tell, 1 of them because the rounds scatter too much.",
+        "1 needs more rounds to tell, because the rounds scatter too much.",
         "? not known, because the rounds scatter too much",
     ];
     for told in told {
@@ -265,8 +265,8 @@ fn the_worst_of_what_is_awaited_is_told_too() {
     record.cells.push(slow);
     let local = at(&record, "inflight-local", 1).unwrap();
     let expected = format!(
-        "Awaited, in its run loop or on tokio: of 1 cells, 0 certainly keep up with the best of \
-         the others (at most 3 % behind), 1 certainly do not. At worst, in direct-random-read: \
+        "Awaited, in its run loop or on tokio: of 1 cell, 0 certainly keep up with the best of \
+         the others (at most 3 % behind), 1 certainly does not. At worst, in direct-random-read: \
          inflight, run loop at depth 1 may be up to {:.1} % behind",
         local.percent_at_worst()
     );
