@@ -35,6 +35,17 @@ pub fn in_memory(target: &Target) -> bool {
     IN_MEMORY.contains(&target.fs.as_str())
 }
 
+/// What a sync is worth where it does nothing, where a profile asks for one; the figures are those
+/// of the calls all the same.
+pub(crate) fn not_durable(profile: &ProfileSummary, target: &Target) -> Option<String> {
+    (profile.sync != Sync::None && in_memory(target)).then(|| {
+        format!(
+            "nothing here is durable: {} is memory, and a sync does nothing",
+            target.fs
+        )
+    })
+}
+
 /// Why a cell has no place in the ranking of its profile, as a sentence; `None` if it has one.
 ///
 /// `null` does no I/O and is exempt; it is never ranked anyway. A cell that does not know its

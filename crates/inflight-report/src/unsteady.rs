@@ -7,6 +7,7 @@ use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, NO_TIME, ProfileSummary, Record, Severity};
 use crate::stats::{Drift, drift, rate, steady};
 use crate::strategy::NULL;
+use crate::truth::in_memory;
 use crate::units::percent;
 
 /// The names of these findings.
@@ -22,7 +23,9 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     let of_profile = |profile| {
         let ranking = Ranking::new(record, profile);
         let [slower, faster] = [true, false].map(|slower| drifted(&ranking, slower));
-        [slower, faster, unsettled(&ranking)]
+        // Memory has nothing to settle.
+        let unsettled = unsettled(&ranking).filter(|_| !in_memory(&record.target));
+        [slower, faster, unsettled]
     };
     let all = record.profiles.iter().flat_map(of_profile);
     all.flatten().chain(left_out(record)).collect()

@@ -8,6 +8,7 @@ use crate::noun;
 use crate::open::{self, Kept};
 use crate::record::{Cell, Latency, ProfileSummary, Record};
 use crate::strategy::name;
+use crate::truth::not_durable;
 use crate::units::{count, nanos, or_missing, percent};
 
 /// What heads the table, behind the title of the profile.
@@ -129,6 +130,8 @@ pub(crate) fn notes<'a>(
         ));
     }
     let measured = open::measured(cells);
+    let not_durable = not_durable(profile, &record.target).filter(|_| !measured.is_empty());
+    notes.extend(not_durable.map(|said| ("memory", said, true)));
     notes.extend(saturated(profile, &measured));
     for (cell, kept) in &measured {
         let (name, (errors, short)) = (names_in(profile, &[cell]), failures(cell));

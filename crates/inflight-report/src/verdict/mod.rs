@@ -13,7 +13,7 @@ use crate::ranking::{Outcome, Ranking};
 use crate::record::{Access, Cell, ProfileSummary, Record};
 use crate::stats::{FEWEST_ROUNDS, Word, ahead, compare, is_confirmed, word};
 use crate::strategy::{self, name, name_at_depth, plain_call};
-use crate::truth::in_memory;
+use crate::truth::{in_memory, not_durable};
 use crate::units::{counted, ends, ratio, ratio_with_ends};
 
 /// What follows for one profile.
@@ -74,6 +74,14 @@ pub fn verdict(record: &Record, ranking: &Ranking<'_>) -> Verdict {
 }
 
 fn headline(record: &Record, ranking: &Ranking<'_>) -> String {
+    let said = answer(record, ranking);
+    match not_durable(ranking.profile, &record.target) {
+        Some(but) if ranking.pick().is_some() => format!("{said} But {but}."),
+        _ => said,
+    }
+}
+
+fn answer(record: &Record, ranking: &Ranking<'_>) -> String {
     let access = ranking.profile.access;
     match ranking.outcome {
         Outcome::Nothing => no_verdict(record, ranking),

@@ -5,11 +5,11 @@ use inflight_report::compare::limit::Limit;
 use inflight_report::merged::Merged;
 use inflight_report::open::{cells, is_only, kept};
 use inflight_report::ranking::Ranking;
-use inflight_report::record::{Cell, LatencyClock, OpenRound, Record};
+use inflight_report::record::{Access, Cell, LatencyClock, OpenRound, Record, Sync};
 use inflight_report::text::{self, Style, screen};
 use inflight_report::{csv, html, markdown, record, regret, verdict};
 
-use crate::builder::{cell, disk, empty};
+use crate::builder::{cell, disk, empty, into_tmpfs};
 use crate::limits::latency;
 
 /// A cell of so many operations due and done per second, in rounds of half a second.
@@ -66,6 +66,17 @@ fn a_rate_that_was_given_is_neither_ranked_nor_regretted() {
     let beginning = drawn(&closed);
     let table = beginning.split("depth: how many").next().unwrap();
     assert!(text.starts_with(table.trim_end()), "{text}");
+}
+
+#[test]
+fn nothing_that_was_synced_by_the_clock_is_durable_in_memory() {
+    let mut record = measured(empty(8));
+    (record.profiles[0].direct, record.profiles[0].access) = (false, Access::Append);
+    record.profiles[0].sync = Sync::Each;
+    let told = "memory     nothing here is durable: tmpfs is memory, and a sync does nothing";
+    assert!(!drawn(&record).contains("durable:"));
+    into_tmpfs(&mut record);
+    assert!(drawn(&record).contains(told), "{}", drawn(&record));
 }
 
 #[test]

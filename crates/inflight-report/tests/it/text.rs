@@ -400,6 +400,10 @@ fn writes_that_have_not_settled_are_told() {
     let found = unsteady::findings(&record);
     let found = found.iter().find(|found| found.id == unsteady::UNSETTLED);
     assert_eq!(found.unwrap().affects, ["direct-random-read/uring/32"]);
+    into_tmpfs(&mut record);
+    let found = unsteady::findings(&record);
+    let is_told = found.iter().any(|found| found.id == unsteady::UNSETTLED);
+    assert!(!is_told, "memory does not settle");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the reader is told.
 
-use inflight_report::record::Record;
+use inflight_report::record::{Access, Record, Sync};
 use inflight_report::verdict::{Verdict, verdicts};
 
 use crate::builder::{cached, cell, confirm, disk, empty, find, into_tmpfs, serve, skip};
@@ -161,6 +161,22 @@ fn where_nothing_could_run_the_reason_is_given_once() {
     let why = "None: nothing could be measured: the file system refuses direct I/O.";
     assert_says(&record, "Verdict", &[why]);
     assert_eq!(line(&only(&record), "io_uring"), None);
+}
+
+#[test]
+fn nothing_is_durable_in_memory_and_the_figures_are_still_told() {
+    let mut record = disk(8);
+    (record.profiles[0].direct, record.profiles[0].access) = (false, Access::Append);
+    record.profiles[0].sync = Sync::Each;
+    let regret = line(&only(&record), "Regret");
+    let but = " But nothing here is durable: tmpfs is memory, and a sync does nothing.";
+    let headline = |record: &Record| line(&only(record), "Verdict").unwrap();
+    assert!(!headline(&record).contains("durable"), "it is a disk");
+    into_tmpfs(&mut record);
+    assert!(headline(&record).ends_with(but), "{}", headline(&record));
+    assert!(regret.is_some() && line(&only(&record), "Regret") == regret);
+    record.profiles[0].sync = Sync::None;
+    assert!(!headline(&record).contains("durable"), "none was asked for");
 }
 
 #[test]
