@@ -156,6 +156,9 @@ const METRICS: [(&str, Metric); 13] = [
     ("errors", Metric::Errors),
 ];
 
+/// More of anything than a run can show, in the units of the record: of nanoseconds, eleven days.
+const MOST: f64 = 1e15;
+
 type Units = &'static [(&'static str, f64)];
 
 const TIMES: Units = &[
@@ -210,6 +213,33 @@ impl Metric {
         }
     }
 
+    /// The figure that none is below: only a regret can be, where the library is ahead.
+    fn least(self) -> f64 {
+        match self {
+            Self::Regret => -1.0,
+            Self::Latency(_) | Self::Max | Self::Cpu | Self::Iops => 0.0,
+            Self::Bandwidth | Self::Disk | Self::Calls | Self::Errors => 0.0,
+        }
+    }
+
+    /// Refuses a limit that every figure keeps, or none: it would pass whatever was measured, or
+    /// fail, and says nothing of it.
+    fn check_limit(self, relation: Relation, value: f64) -> Result<f64, String> {
+        let least = self.least();
+        let is_end = matches!(relation, Relation::Below | Relation::AtLeast);
+        let beyond = if value < least || (is_end && value <= least) {
+            format!("below {}", self.write(least))
+        } else if value > MOST {
+            format!("above {}", self.write(MOST))
+        } else {
+            return Ok(value);
+        };
+        Err(format!(
+            "no such figure is {beyond}, so that it is kept always or never; name a value that \
+             can be kept and missed"
+        ))
+    }
+
     fn write(self, figure: f64) -> String {
         match self {
             Self::Latency(_) | Self::Max | Self::Cpu => nanos(figure),
@@ -252,6 +282,7 @@ impl Limit {
             ));
         };
         let value = parse_value(rest[at + sign.len()..].trim(), metric.units());
+        let value = value.and_then(|value| metric.check_limit(relation, value));
         Ok(Self {
             text: text.to_owned(),
             selectors,

@@ -43,6 +43,36 @@ fn timed() -> Record {
 const OURS: &str = "strategy=inflight,depth=32";
 
 #[test]
+fn a_limit_that_is_kept_always_or_never_is_refused() {
+    let refused = |limit: &str| Limit::parse(limit).expect_err(limit);
+    let none_below = "no such figure is below 0 ns, so that it is kept always or never; name a";
+    for limit in ["p99<-5us", "p99<0us", "p99>=0us", "max>-1ns", "cpu<=-0.1us"] {
+        let why = refused(limit);
+        assert!(
+            why.starts_with(&format!("`{limit}`: {none_below}")),
+            "{why}"
+        );
+    }
+    for limit in ["iops>=-1", "errors<0", "bandwidth>=0MiB/s", "regret<-101%"] {
+        let why = refused(limit);
+        assert!(why.contains("no such figure is below "), "{why}");
+    }
+    for limit in ["p99<1e9s", "iops>1e999", "errors<99999999999999999"] {
+        let why = refused(limit);
+        assert!(why.contains("no such figure is above "), "{why}");
+    }
+    for limit in [
+        "errors<=0",
+        "calls<=0",
+        "iops>0",
+        "regret<-5%",
+        "max<86400s",
+    ] {
+        assert!(Limit::parse(limit).is_ok(), "{limit}");
+    }
+}
+
+#[test]
 fn a_limit_holds_or_does_not() {
     let record = timed();
     let id = ["direct-random-read/inflight/32".to_owned()];
@@ -60,7 +90,7 @@ fn a_limit_holds_or_does_not() {
         ("calls<0.1", true),
         ("disk>99%", true),
         ("errors<=0", true),
-        ("errors<0", false),
+        ("errors>0", false),
     ] {
         let broken = broken_by(&record, &format!("{OURS}:{limit}"));
         assert_eq!(broken, if kept { &[][..] } else { &id }, "{limit}");
