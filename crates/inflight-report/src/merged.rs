@@ -8,15 +8,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::figures::{full_rounds, iops, percentile};
 use crate::histogram::{self, HistogramError};
 use crate::open;
 use crate::ranking::Ranking;
-use crate::record::{Cell, Latency, LatencyClock, Record};
+use crate::record::{self, Cell, Latency, LatencyClock, LoadError, Record};
 use crate::stats::median;
 use crate::units::count;
+use crate::whole::defect;
 
 /// The name and version of the stored format.
 pub const SCHEMA: &str = "inflight.merged/1";
@@ -29,6 +31,7 @@ pub struct Merged {
     /// The plan that all of them measured.
     pub plan_hash: String,
     /// The records, by the name of their machine.
+    #[serde(deserialize_with = "distinct")]
     pub nodes: BTreeMap<String, Record>,
     /// Every cell that any of them measured, over all machines.
     pub cells: Vec<MergedCell>,
@@ -60,6 +63,8 @@ pub enum MergeError {
     SameRun(String, String),
     /// Two records measured different plans.
     DifferentPlans(String, String),
+    /// A cell has one id and is not the same in two records.
+    DifferentCells(String, String, String),
     /// The histograms of a cell can not be added up.
     Histogram(String, HistogramError),
 }
@@ -76,6 +81,11 @@ impl fmt::Display for MergeError {
             Self::DifferentPlans(a, b) => write!(
                 f,
                 "`{a}` and `{b}` measured different plans; measure with the same command everywhere"
+            ),
+            Self::DifferentCells(cell, a, b) => write!(
+                f,
+                "the cell `{cell}` of `{a}` is another than that of `{b}`: one of the two was not \
+                 written by `inflight`; measure it again"
             ),
             Self::Histogram(cell, why) => write!(f, "{cell}: {why}"),
         }
@@ -112,6 +122,7 @@ impl Merged {
         if let Some((name, _)) = nodes.iter().find(|(_, node)| node.plan_hash != plan_hash) {
             return Err(MergeError::DifferentPlans(first.clone(), name.clone()));
         }
+        check_cells(&nodes)?;
         let cells = cells(&nodes)?;
         Ok(Self {
             schema: SCHEMA.to_owned(),
@@ -146,6 +157,70 @@ impl MergedCell {
         let (name, _) = slowest.filter(|_| self.iops.len() > 1)?;
         Some(name)
     }
+}
+
+/// Reads a merged record from its JSON. Its records are held to what is asked of one alone, and put
+/// together anew: of figures that do not follow from them, nothing is shown.
+///
+/// # Errors
+/// [`LoadError`], by how far it got.
+pub fn load(json: &str) -> Result<Merged, LoadError> {
+    let broken = |why: &dyn fmt::Display| LoadError::Broken(why.to_string());
+    let stored: Merged = serde_json::from_str(json).map_err(|why| broken(&why))?;
+    for (name, node) in &stored.nodes {
+        if node.schema != record::SCHEMA {
+            return Err(LoadError::OtherSchema(node.schema.clone()));
+        }
+        if let Some(why) = defect(node) {
+            return Err(broken(&format!("of `{name}`, {why}")));
+        }
+    }
+    Merged::of(stored.nodes).map_err(|why| broken(&why))
+}
+
+/// Reads records by their names, of which none may be there twice: one of them would be lost.
+fn distinct<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Record>, D::Error> {
+    struct Nodes;
+
+    impl<'de> Visitor<'de> for Nodes {
+        type Value = BTreeMap<String, Record>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("records by the names of their machines")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut nodes = BTreeMap::new();
+            while let Some((name, node)) = map.next_entry::<String, Record>()? {
+                if nodes.contains_key(&name) {
+                    return Err(A::Error::custom(MergeError::SameName(name)));
+                }
+                nodes.insert(name, node);
+            }
+            Ok(nodes)
+        }
+    }
+
+    from.deserialize_map(Nodes)
+}
+
+/// Refuses cells that share their id alone: their figures would be put together.
+fn check_cells(nodes: &BTreeMap<String, Record>) -> Result<(), MergeError> {
+    let mut known: BTreeMap<&str, (&str, &Cell)> = BTreeMap::new();
+    for (name, record) in nodes {
+        for cell in &record.cells {
+            let (first, one) = *known.entry(&cell.id).or_insert((name, cell));
+            let is_same = one.profile == cell.profile
+                && one.strategy == cell.strategy
+                && (one.depth, one.threads) == (cell.depth, cell.threads)
+                && one.rate_per_s == cell.rate_per_s;
+            if !is_same {
+                let [first, name] = [first, name].map(str::to_owned);
+                return Err(MergeError::DifferentCells(cell.id.clone(), first, name));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every cell, in the order of the first record that has it.

@@ -47,7 +47,7 @@ pub(super) fn stored(path: &Path) -> Result<Stored> {
     })?;
     let kind = serde_json::from_str::<Kind>(&text);
     if kind.is_ok_and(|kind| kind.schema == merged::SCHEMA) {
-        let merged = serde_json::from_str(&text);
+        let merged = merged::load(&text);
         let merged = merged.map_err(|error| usage(format!("{shown}: {error}")))?;
         return Ok(Stored::Merged(Box::new(merged)));
     }

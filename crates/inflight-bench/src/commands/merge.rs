@@ -44,7 +44,9 @@ pub(crate) fn merge(flags: &Flags) -> Result<u8> {
         records.extend(read(name, path)?);
     }
     let merged = Merged::of(records).map_err(|why| match why {
-        MergeError::DifferentPlans(..) | MergeError::Histogram(..) => refused(why.to_string()),
+        MergeError::DifferentPlans(..)
+        | MergeError::DifferentCells(..)
+        | MergeError::Histogram(..) => refused(why.to_string()),
         _ => usage(why.to_string()),
     })?;
     if !flags.export_json.as_deref().is_some_and(is_stdout) {

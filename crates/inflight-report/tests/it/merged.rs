@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 use inflight_report::histogram::{decode, encode};
-use inflight_report::merged::{MergeError, Merged};
+use inflight_report::merged::{MergeError, Merged, load};
 use inflight_report::record::Record;
 use inflight_report::text::{self, Style};
 
@@ -97,6 +97,10 @@ fn what_does_not_belong_together_is_refused() {
     let plans = Merged::of(nodes).unwrap_err();
     assert!(matches!(plans, MergeError::DifferentPlans(..)), "{plans}");
     let mut nodes = named(&[1, 2]);
+    find(&mut nodes[1].1, "uring", 32).threads = 2;
+    let cells = Merged::of(nodes).unwrap_err();
+    assert!(matches!(cells, MergeError::DifferentCells(..)), "{cells}");
+    let mut nodes = named(&[1, 2]);
     find(&mut nodes[1].1, "uring", 32)
         .latency
         .as_mut()
@@ -107,6 +111,48 @@ fn what_does_not_belong_together_is_refused() {
         matches!(histogram, MergeError::Histogram(..)),
         "{histogram}"
     );
+}
+
+#[test]
+fn what_is_inside_a_merged_record_is_held_to_what_is_asked_of_one_alone() {
+    let why = |spoil: &dyn Fn(&mut Merged)| {
+        let mut spoilt = merged(&[1, 2]);
+        spoil(&mut spoilt);
+        load(&stored(&spoilt)).map(|_| ()).unwrap_err().to_string()
+    };
+    fn first(merged: &mut Merged) -> &mut Record {
+        merged.nodes.get_mut("node1").expect("it is one of them")
+    }
+    let twice = why(&|merged| {
+        let cells = &mut first(merged).cells;
+        cells.push(cells[0].clone());
+    });
+    let told = "of `node1`, the cell `direct-random-read/null/1` is in it twice";
+    assert!(twice.contains(told), "{twice}");
+    let version = why(&|merged| first(merged).schema = "inflight.bench/9".to_owned());
+    assert!(version.contains("`inflight.bench/9`"), "{version}");
+    let plans = why(&|merged| first(merged).plan_hash = "other".to_owned());
+    assert!(plans.contains("different plans"), "{plans}");
+    let run = why(&|merged| first(merged).seed = 2);
+    assert!(run.contains("are the same run"), "{run}");
+    let another = why(&|merged| find(first(merged), "uring", 32).threads = 2);
+    assert!(another.contains("is another than that of"), "{another}");
+    let none = why(&|merged| merged.nodes.clear());
+    assert!(none.contains("nothing to merge"), "{none}");
+    let names = stored(&merged(&[1, 2])).replace("\"node2\":{\"schema", "\"node1\":{\"schema");
+    let names = load(&names).map(|_| ()).unwrap_err().to_string();
+    assert!(names.contains("two records are called `node1`"), "{names}");
+}
+
+#[test]
+fn figures_that_do_not_follow_from_the_records_are_not_shown() {
+    let whole = merged(&[1, 2]);
+    let mut spoilt = whole.clone();
+    spoilt.plan_hash = "other".to_owned();
+    spoilt.cells[1].iops.insert("node1".to_owned(), 1e9);
+    spoilt.cells.push(spoilt.cells[0].clone());
+    let read = load(&stored(&spoilt)).expect("its records are whole");
+    assert!(stored(&read) == stored(&whole));
 }
 
 #[test]
