@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use inflight_report::regret::LONGEST_RUN_S;
+use inflight_report::stats::MOST_ROUNDS;
 
 use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
@@ -121,7 +122,7 @@ pub(crate) struct BenchFlags {
     /// --quick 6].
     ///
     /// From 6 on, the cells that the verdict and the worst regret rest on get as many fresh ones.
-    #[arg(long, short = 'r', value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(long, short = 'r', value_parser = parse_rounds, value_name = "N")]
     rounds: Option<u32>,
 
     /// Seconds of measuring up to which rounds are added to tell cells apart.
@@ -338,6 +339,18 @@ impl BenchFlags {
     }
 }
 
+/// Reads a number of rounds.
+fn parse_rounds(text: &str) -> Result<u32, String> {
+    let number: Result<u32, _> = text.trim().parse();
+    match number {
+        Ok(rounds @ 1..=MOST_ROUNDS) => Ok(rounds),
+        _ => Err(format!(
+            "1 to {MOST_ROUNDS} rounds can be asked for: every round of every cell is kept, and \
+             held against the others; --cell-time makes them longer"
+        )),
+    }
+}
+
 /// The strategies named, in the order of the list; if none is named, those that are by default.
 fn chosen(names: &[String], known: &[&'static dyn Strategy]) -> Result<Vec<&'static dyn Strategy>> {
     let is_unknown = |name: &&String| strategy::find(known, name).is_none();
@@ -448,6 +461,23 @@ mod tests {
         assert_eq!(options.depths, Some(vec![1, 8]));
         assert_eq!(options.size_bytes, Some(16 << 20));
         assert_eq!(options.rounds, DEFAULT_ROUNDS);
+    }
+
+    #[test]
+    fn more_rounds_than_can_be_kept_are_refused() {
+        let read = |rounds: &str| {
+            let args = ["inflight", "bench", "--rounds", rounds];
+            Cli::try_parse_from(args)
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read("1"), Ok(()));
+        assert_eq!(read(&MOST_ROUNDS.to_string()), Ok(()));
+        for beyond in ["0", "1001", "4000000000", "many"] {
+            let why = read(beyond).expect_err(beyond);
+            let told = "1 to 1000 rounds can be asked for: every round of every cell is kept";
+            assert!(why.contains(told), "{why}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ fn a_signal_at_any_moment_leaves_no_file() {
         "--size",
         "64m",
         "--rounds",
-        "4000",
+        "1000",
         "--cell-time",
         "20",
         "--depth",

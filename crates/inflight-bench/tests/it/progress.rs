@@ -81,7 +81,7 @@ fn an_interruption_is_told_before_the_end() {
     let directory = directory();
     let args = [
         "--rounds",
-        "4000",
+        "1000",
         "--strategy",
         "null",
         "--progress",

@@ -22,7 +22,7 @@ const LONG: &[&str] = &[
     "--size",
     "8m",
     "--rounds",
-    "4000",
+    "1000",
     "--cell-time",
     "30",
     "--depth",
@@ -74,7 +74,7 @@ fn the_first_signal_keeps_partial_results() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let directory = directory();
         let mut running = Running::start(long(directory.path()).args(["--export-json", "-"]));
-        running.wait_for("round 2/4000");
+        running.wait_for("round 2/1000");
         assert_eq!(scratch_files(directory.path()).len(), 1);
         running.signal(signal);
         let output = running.end();
@@ -85,7 +85,7 @@ fn the_first_signal_keeps_partial_results() {
             record
                 .cells
                 .iter()
-                .all(|cell| (2..4000).contains(&cell.rounds.len()))
+                .all(|cell| (2..1000).contains(&cell.rounds.len()))
         );
         assert!(
             scratch_files(directory.path()).is_empty(),
@@ -145,7 +145,7 @@ fn a_signal_while_writing_removes_the_file() {
 fn left_by_a_killed_run() -> (TempDir, PathBuf) {
     let directory = directory();
     let mut running = Running::start(&mut long(directory.path()));
-    running.wait_for("round 1/4000");
+    running.wait_for("round 1/1000");
     running.signal(libc::SIGKILL);
     running.end();
     let mut files = scratch_files(directory.path());
@@ -182,7 +182,7 @@ fn what_a_killed_run_left_is_removed_whoever_has_its_number_now() {
 fn a_run_in_progress_is_left_alone() {
     let directory = directory();
     let mut running = Running::start(&mut long(directory.path()));
-    running.wait_for("round 1/4000");
+    running.wait_for("round 1/1000");
     let other = run(directory.path(), &[SMALL, &["--strategy", "null"]].concat());
     assert!(!stderr(&other).contains("left over"), "{}", stderr(&other));
     assert!(

@@ -141,7 +141,7 @@ fn every_signal_gives_the_terminal_back() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
         for twice in [false, true] {
             let directory = directory();
-            let terminal = OnTerminal::start(&mut live(directory.path(), "4000"));
+            let terminal = OnTerminal::start(&mut live(directory.path(), "1000"));
             terminal.wait_until_taken();
             terminal.signal(signal);
             if twice {

@@ -31,6 +31,10 @@ pub const LEVEL: f64 = 0.95;
 /// The fewest rounds of which an interval can reach [`LEVEL`].
 pub const FEWEST_ROUNDS: usize = 6;
 
+/// The most rounds that `--rounds` takes. Each is kept for each cell, about 1 KiB of a record; and
+/// the exact chances of so many pairs take time with the cube of their number.
+pub const MOST_ROUNDS: u32 = 1_000;
+
 /// Ratios between `1 / SAME_ZONE` and `SAME_ZONE` are no real difference.
 ///
 /// The zone is symmetric in logarithms, so that "a against b" and "b against a" always agree.
@@ -91,8 +95,8 @@ impl Interval {
     }
 
     /// How many rounds, or turns, would probably put the whole interval on one side of the zone's
-    /// end, if the ratio stays as it is; `None` if that takes more than a thousand, and more than
-    /// ten times as many.
+    /// end, if the ratio stays as it is; `None` if that takes more than [`MOST_ROUNDS`], and more
+    /// than ten times as many.
     ///
     /// An interval shrinks with the square root of its rounds.
     #[must_use]
@@ -100,7 +104,8 @@ impl Interval {
         let half = (self.hi / self.lo).ln() / 2.0;
         let room = (self.ratio.ln().abs() - SAME_ZONE.ln()).abs();
         let factor = (half / room).powi(2);
-        (self.n..=1_000.max(self.n * 10)).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
+        let most = self.n.saturating_mul(10).max(MOST_ROUNDS as usize);
+        (self.n..=most).find(|rounds| *rounds as f64 >= self.n as f64 * factor)
     }
 }
 

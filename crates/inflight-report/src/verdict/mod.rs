@@ -11,7 +11,7 @@ use crate::figures::{full_rounds, screening_rounds};
 use crate::open;
 use crate::ranking::{Outcome, Ranking};
 use crate::record::{Access, Cell, ProfileSummary, Record};
-use crate::stats::{FEWEST_ROUNDS, Word, ahead, compare, is_confirmed, word};
+use crate::stats::{FEWEST_ROUNDS, MOST_ROUNDS, Word, ahead, compare, is_confirmed, word};
 use crate::strategy::{self, name, name_at_depth, plain_call};
 use crate::truth::{in_memory, not_durable};
 use crate::units::{counted, ends, ratio, ratio_with_ends};
@@ -261,7 +261,10 @@ fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
         // As many as there were have not told.
         rounds.max(made + 1)
     };
-    let needed = interval.map(|interval| interval.rounds_to_tell().map(in_rounds));
+    let needed = interval.map(|interval| {
+        let needed = interval.rounds_to_tell().map(in_rounds);
+        needed.filter(|rounds| *rounds <= MOST_ROUNDS as usize)
+    });
     let more = match needed {
         Some(Some(rounds)) if is_confirmed(leader, keep) => {
             format!("About {rounds} fresh rounds instead of {made} can tell (--rounds {rounds}).")

@@ -180,6 +180,26 @@ fn nothing_is_durable_in_memory_and_the_figures_are_still_told() {
 }
 
 #[test]
+fn no_more_rounds_are_advised_than_can_be_asked_for() {
+    let said = |permille: u64| {
+        let mut record = empty(200);
+        record.cells.push(cell("pread", 1, 10_000, 3_000, 200));
+        let mut ring = cell("uring", 1, 10_000, 3_000, 200);
+        for (at, round) in ring.rounds.iter_mut().enumerate() {
+            let scatter = [90, 112, 95, 109, 90, 112, 97, 106][at % 8];
+            round.ops = round.ops * permille * scatter / 100_000;
+        }
+        record.cells.push(ring);
+        line(&only(&record), "How sure").unwrap_or_default()
+    };
+    let fewer = said(1_023);
+    assert!(fewer.contains("(--rounds 640)"), "{fewer}");
+    // 1,154 by the width of its interval.
+    let more = said(1_024);
+    assert!(more.contains("too close to 3 %"), "{more}");
+}
+
+#[test]
 fn memory_is_no_disk() {
     let mut record = disk(8);
     into_tmpfs(&mut record);
