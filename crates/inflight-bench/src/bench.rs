@@ -56,7 +56,7 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
             progress.say(&format!("Blocker: {unfit}"));
         }
     }
-    announce(&plan, &data, progress);
+    announce(&plan, &data, options.quick, progress);
     let first = plan.profiles.first().context("no profile was asked for")?;
     let begun = Instant::now();
     let paths = data.make(&first.profile, progress)?;
@@ -94,8 +94,8 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     Ok(exit_code(&record, options, measured.refused))
 }
 
-/// Says which profiles have no place here, and how long the others will take.
-fn announce(plan: &Plan, data: &TestData, progress: &Progress) {
+/// Says which profiles have no place here, how long the others will take, and what is left out.
+fn announce(plan: &Plan, data: &TestData, quick: bool, progress: &Progress) {
     let mut expected = Duration::ZERO;
     for planned in &plan.profiles {
         match data.refusal(&planned.profile) {
@@ -108,6 +108,9 @@ fn announce(plan: &Plan, data: &TestData, progress: &Progress) {
     if expected > Duration::ZERO {
         let told = timetable::told(plan, expected);
         progress.say(&format!("measuring for {told}"));
+        if let Some(left_out) = plan.left_out.told(quick) {
+            progress.say(&left_out);
+        }
     }
 }
 

@@ -51,16 +51,16 @@ pub(crate) fn print(options: &Options) -> Result<u8> {
             String::new(),
         ),
     };
-    show::print(&(summary(&plan, target, size_bytes, heading) + &job))?;
+    show::print(&(summary(options, &plan, size_bytes, heading) + &job))?;
     Ok(exit::DONE)
 }
 
 /// The plan for people, as comment.
-fn summary(plan: &Plan, target: &Path, size_bytes: u64, heading: [String; 2]) -> String {
+fn summary(options: &Options, plan: &Plan, size_bytes: u64, heading: [String; 2]) -> String {
     let mut lines = Vec::from(heading);
     lines.extend([
         String::new(),
-        format!("target: {}", target.display()),
+        format!("target: {}", options.target.display()),
         format!("test data: {}", human(size_bytes)),
         format!("plan: {}", plan.hash(size_bytes)),
         format!(
@@ -73,6 +73,7 @@ fn summary(plan: &Plan, target: &Path, size_bytes: u64, heading: [String; 2]) ->
         ),
         format!("expected: {}", timetable::told(plan, plan.expected())),
     ]);
+    lines.extend(plan.left_out.told(options.quick));
     for planned in &plan.profiles {
         lines.push(String::new());
         let ProfileSummary { name, title, .. } = planned.profile.summary();

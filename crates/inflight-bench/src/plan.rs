@@ -2,6 +2,7 @@
 //! processors alone, so that the same command makes the same plan again.
 
 mod cells;
+mod left_out;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use inflight_report::regret::MOST_TO_CONFIRM;
 use inflight_report::stats::FEWEST_ROUNDS;
 use inflight_report::strategy::is_library;
 
+use self::left_out::LeftOut;
 use crate::cli::{DEFAULT_ROUNDS, Options, QUICK_DEPTH, QUICK_ROUNDS};
 use crate::measure::histogram::Latencies;
 use crate::measure::pace::Pace;
@@ -57,6 +59,8 @@ const QUICK_JOURNAL_WARMUP: Duration = Duration::from_millis(20);
 /// The whole measurement.
 pub(crate) struct Plan {
     pub(crate) profiles: Vec<PlannedProfile>,
+    /// What of the profiles there is no time for.
+    pub(crate) left_out: LeftOut,
     pub(crate) rounds: u32,
     pub(crate) measured: Duration,
     pub(crate) warmup: Duration,
@@ -98,6 +102,11 @@ pub(crate) struct PlannedCell {
 impl Plan {
     pub(crate) fn new(options: &Options, cpus: u32) -> Result<Self> {
         let mut profiles: Vec<PlannedProfile> = Vec::new();
+        let mut left_out = LeftOut::default();
+        let at_length = Options {
+            quick: false,
+            ..options.clone()
+        };
         for mut profile in profile::load(&options.profiles)? {
             if let Some(bytes) = options.block_size_bytes {
                 profile.resize(bytes)?;
@@ -113,14 +122,17 @@ impl Plan {
             }
             depths.sort_unstable();
             depths.dedup();
+            let whole = PlannedProfile::new(profile.clone(), &at_length, cpus);
+            let depths = &mut profile.asked.queue_depths;
             // What an open loop shows is not a question of fine steps.
             let few = options.quick || !options.rates.is_empty();
             if few && options.depths.is_none() {
                 let (first, last) = (depths.first().copied(), depths.last().copied());
                 depths.retain(|depth| [first, Some(QUICK_DEPTH), last].contains(&Some(*depth)));
             }
-            let cells = cells::of(&profile, options, cpus);
-            profiles.push(PlannedProfile { profile, cells });
+            let kept = PlannedProfile::new(profile, options, cpus);
+            left_out.note(&whole, &kept);
+            profiles.push(kept);
         }
         let (shortest_warmup, journal_warmup) = match options.quick {
             true => (SHORTEST_QUICK_WARMUP, QUICK_JOURNAL_WARMUP),
@@ -128,6 +140,7 @@ impl Plan {
         };
         let mut plan = Self {
             profiles,
+            left_out,
             rounds: if options.quick {
                 QUICK_ROUNDS
             } else {
@@ -306,6 +319,11 @@ impl Plan {
 }
 
 impl PlannedProfile {
+    fn new(profile: Profile, options: &Options, cpus: u32) -> Self {
+        let cells = cells::of(&profile, options, cpus);
+        Self { profile, cells }
+    }
+
     /// The cells that can be measured.
     pub(crate) fn runs(&self) -> impl Iterator<Item = &PlannedCell> {
         let fits = |cell: &&PlannedCell| cell.unfit(&self.profile).is_none();

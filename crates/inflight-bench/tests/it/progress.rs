@@ -27,6 +27,23 @@ fn json(directory: &Path, args: &[&str]) -> (Option<i32>, Vec<Value>) {
 }
 
 #[test]
+fn what_quick_leaves_out_is_said_once() {
+    let directory = directory();
+    let quick = ["--quick", "--rounds", "1", "--strategy", "uring,threads"];
+    let profiles = ["--profile", "cached-random-read,cold-random-read"];
+    let small = ["--size", "1m", "--cell-time", "5"];
+    let args = [&quick[..], &profiles, &small].concat();
+    let told =
+        "--quick leaves out depths in between (4, 16, 64) and pools of 4, 16, 64, 128 threads";
+    let output = run(directory.path(), &args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(stderr.matches(told).count(), 1, "{stderr}");
+    let output = run(directory.path(), &[&args[..], &["--dry-run"]].concat());
+    let plan = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(plan.matches(&format!("\n; {told}\n")).count(), 1, "{plan}");
+}
+
+#[test]
 fn every_line_of_the_stream_is_an_event_and_every_cell_is_told() {
     let directory = directory();
     let args = ["--rounds", "3", "--strategy", "null,pread,uring"];
