@@ -75,9 +75,9 @@ pub(crate) fn told(plan: &Plan, planned: Duration) -> String {
     }
 }
 
-/// As people say it.
+/// As people say it, rounded up.
 fn minutes(time: Duration) -> String {
-    match time.as_secs() + 1 {
+    match time.as_secs() + u64::from(time.subsec_nanos() > 0) {
         seconds @ ..120 => format!("{seconds} s"),
         seconds => format!("{} min", seconds.div_ceil(60)),
     }
@@ -161,10 +161,10 @@ mod tests {
     #[test]
     fn what_is_said_before_it_begins_includes_fresh_rounds() {
         let of = |args| told(&plan(args), Duration::from_secs(10));
-        let planned = "about 11 s, after the test data was made";
+        let planned = "about 10 s, after the test data was made";
         assert_eq!(of(&["--rounds", "8"]), planned);
         assert_eq!(of(&["--quick", "--rate", "1k"]), planned);
-        let until = "; where fresh rounds can tell more, they go on until 24 s from now";
+        let until = "; where fresh rounds can tell more, they go on until 23 s from now";
         let short = ["--quick", "--profile", "durable-append"];
         assert_eq!(of(&short), format!("{planned}{until}"));
         let up_to = ", and up to 5 min where fresh rounds can tell more";
@@ -172,7 +172,7 @@ mod tests {
         for no_more in [&["--max-time", "3"], &["--max-time", "10"]] {
             assert_eq!(of(no_more), planned, "{no_more:?}");
         }
-        let up_to = ", and up to 12 s where fresh rounds can tell more";
+        let up_to = ", and up to 11 s where fresh rounds can tell more";
         assert_eq!(of(&["--max-time", "11"]), format!("{planned}{up_to}"));
     }
 
