@@ -9,7 +9,7 @@ use crate::record::{ProfileSummary, Record};
 use crate::text::grid::Column;
 use crate::text::notes::{Note, notes};
 use crate::text::side_by_side::{SideBySide, TITLE, side_by_side};
-use crate::text::{compare, findings, legend, open as table_of_open_loop, rounds, table};
+use crate::text::{compare, findings, legend, open as table_of_open_loop, picked, rounds, table};
 use crate::units::bytes;
 use crate::verdict::verdict;
 
@@ -77,10 +77,7 @@ fn marked_table(ranking: &Ranking<'_>) -> String {
 
 /// What the marks, the columns and the names mean.
 fn legend_of(record: &Record, rankings: &[Ranking<'_>]) -> String {
-    let mut marks = String::new();
-    if rankings.iter().any(|ranking| ranking.pick().is_some()) {
-        marks += "▸ what the verdict says to use or to keep. ";
-    }
+    let mut marks = picked(rankings).unwrap_or_default().to_owned();
     if rankings.iter().any(|ranking| !ranking.out.is_empty()) {
         marks += &format!("{MARK} does not count: why is said below the table. ");
     }

@@ -198,10 +198,10 @@ pub(crate) fn conclusions(compared: &Comparison<'_>, threshold: f64) -> Vec<(Str
     let level = level.fold(1.0, f64::min) * 100.0;
     let mut said = vec![(
         format!(
-            "Two runs share no rounds: the intervals are unpaired, at {level:.1} % or more, each \
-             of its row alone. \
-             Whatever else changed between the runs is in them: the disk, its neighbours, the \
-             temperature."
+            "Two runs share no rounds: a change is the median over each round of one with each of \
+             the other, not the quotient of the two rates; the intervals are unpaired, at \
+             {level:.1} % or more, each of its row alone. Whatever else changed between the runs \
+             is in them: the disk, its neighbours, the temperature."
         ),
         true,
     )];

@@ -75,7 +75,7 @@ pub fn screen(record: &Record, style: Style) -> String {
         open::draw(&mut screen, record, profile);
     }
     if !rankings.is_empty() {
-        draw_legend(&mut screen, record);
+        draw_legend(&mut screen, record, &rankings);
     }
     draw_findings(&mut screen, record);
     for ranking in &rankings {
@@ -292,17 +292,27 @@ const NAMES: [(&str, &str); 8] = [
     ),
     (
         INFLIGHT_THREADS,
-        "inflight, threads: each waits for one operation at a time.",
+        "inflight, N threads: each waits for one operation at a time.",
     ),
 ];
 
-fn draw_legend(screen: &mut Screen, record: &Record) {
+fn draw_legend(screen: &mut Screen, record: &Record, rankings: &[Ranking<'_>]) {
+    let mark = picked(rankings);
     for (at, text) in legend(record).iter().enumerate() {
         if at == 0 {
             screen.blank();
         }
-        screen.prose(text, 1, Paint::Plain);
+        let mark = mark.filter(|_| at == 0).unwrap_or_default();
+        screen.prose(&format!("{mark}{text}"), 1, Paint::Plain);
     }
+}
+
+/// What the mark at a row means, where a row has it.
+pub(crate) fn picked(rankings: &[Ranking<'_>]) -> Option<&'static str> {
+    let mut picks = rankings.iter().filter_map(Ranking::pick);
+    picks
+        .next()
+        .map(|_| "▸ what the verdict says to use or to keep. ")
 }
 
 /// What the columns of the tables mean, and then what the names of strategies do; nothing where

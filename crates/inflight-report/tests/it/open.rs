@@ -64,7 +64,7 @@ fn a_rate_that_was_given_is_neither_ranked_nor_regretted() {
     // What the closed loop says is what it says without them.
     let text = drawn(&both);
     let beginning = drawn(&closed);
-    let table = beginning.split("depth: how many").next().unwrap();
+    let table = beginning.split("▸ what the verdict").next().unwrap();
     assert!(text.starts_with(table.trim_end()), "{text}");
 }
 
