@@ -23,7 +23,8 @@ pub(crate) enum Misses {
 pub(crate) const MISSES_CROWD: u32 = 2;
 
 impl Rival for Misses {
-    /// Reads: where one in eight is a miss, so many that chance makes a run longer or shorter by 4 %.
+    /// Reads: where one in eight is a miss, so many that chance makes the time of a run differ by
+    /// 4 %.
     const RUN: u32 = 4096;
     const BEFORE_RUN: u32 = 512;
     const FIRST: u32 = 4096;
