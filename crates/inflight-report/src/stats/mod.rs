@@ -239,7 +239,8 @@ fn signed_rank_chances(n: usize) -> Vec<f64> {
     let mut chances = vec![0.0; n * (n + 1) / 2 + 1];
     chances[0] = 1.0;
     for rank in 1..=n {
-        for sum in (0..chances.len()).rev() {
+        // No sum of these ranks is greater.
+        for sum in (0..=rank * (rank + 1) / 2).rev() {
             let moved = sum.checked_sub(rank).map_or(0.0, |from| chances[from]);
             chances[sum] = f64::midpoint(chances[sum], moved);
         }
