@@ -66,10 +66,12 @@ pub(crate) fn miri(seeds: u32) -> Result<()> {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Sanitizer {
     /// Memory that is used after it was freed, or beyond its end. One test of `buffers::pools`
-    /// fails, because no address is given out again.
+    /// fails, because no address is given out again, and one of `direct::memory`, because calls
+    /// take too long then to be taken for those of memory.
     Address,
     /// Two threads at the same bytes. Needs the component rust-src. Some places within tokio are
-    /// reported, because what the kernel passes on from one thread to another is not seen.
+    /// reported, because what the kernel passes on from one thread to another is not seen. Tests of
+    /// `direct::memory` and `awaited::memory` fail, because calls take too long.
     Thread,
 }
 
@@ -93,7 +95,8 @@ pub(crate) fn sanitize(sanitizer: Sanitizer, names: &[String]) -> Command {
     command.env("RUSTFLAGS", format!("-Zsanitizer={name}"));
     // Tests forget memory on purpose, and engines with their threads.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
-    command.env("TSAN_OPTIONS", "report_thread_leaks=0");
+    // Children of a fork start threads in some.
+    command.env("TSAN_OPTIONS", "report_thread_leaks=0:die_after_fork=0");
     command.env("CARGO_TARGET_DIR", target(directory));
     command.arg("--").args(names);
     if matches!(sanitizer, Sanitizer::Address) {
