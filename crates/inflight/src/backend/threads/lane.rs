@@ -80,8 +80,11 @@ impl LaneState {
             self.left_to_owner -= 1;
             return self.submitted.pop_front();
         }
+        if late == 0 {
+            return None;
+        }
         let is_any = late >= LATE_FOR_FLUSHES || (self.submitted.len() == 1 && calls.is_idle());
-        let may_take = |task: &Task| late > 0 && (is_any || !matches!(task.op, Op::Sync { .. }));
+        let may_take = |task: &Task| is_any || !matches!(task.op, Op::Sync { .. });
         let place = self.submitted.iter().position(may_take)?;
         self.submitted.remove(place)
     }
