@@ -25,24 +25,11 @@ pub(crate) const CROWD: u32 = 8;
 pub(crate) const LARGE_CROWD: u32 = 96;
 
 impl Rival for AtOnce {
+    /// Few at a time cost processor time, so they have to win clearly to come back, and all at once
+    /// have only to be as fast.
+    const BOTH: [(Self, u64); 2] = [(Self::Few, 1000), (Self::All, 960)];
     /// Completions, as many as it takes until waves have come or gone.
     const RUN: u32 = 4096;
     const BEFORE_RUN: u32 = 4096;
     const FIRST: u32 = 1 << 16;
-
-    fn other(self) -> Self {
-        match self {
-            Self::All => Self::Few,
-            Self::Few => Self::All,
-        }
-    }
-
-    /// Few at a time cost processor time, so they have to win clearly to come back, and all at once
-    /// have only to be as fast.
-    fn yields_at(self) -> u64 {
-        match self {
-            Self::All => 960,
-            Self::Few => 1000,
-        }
-    }
 }

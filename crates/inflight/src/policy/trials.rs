@@ -6,16 +6,14 @@ use super::pairs::Pairs;
 
 /// One of two ways to do the same, of which one is better here and the other one there.
 pub(crate) trait Rival: Copy + Eq {
+    /// The two ways. The other one is taken if it needs no more than so many thousandths of the time
+    /// of the one they stand beside.
+    const BOTH: [(Self, u64); 2];
     /// How many have to be done in a run, and before it until what the last one has left is gone.
     const RUN: u32;
     const BEFORE_RUN: u32;
     /// How many are done before the first trial.
     const FIRST: u32;
-
-    fn other(self) -> Self;
-
-    /// The other way is taken if it needs so many thousandths of the time of this one.
-    fn yields_at(self) -> u64;
 }
 
 /// So much of a pause counts, in which a program uses what it has read: the device may have nothing
@@ -125,9 +123,15 @@ impl<R: Rival> Trials<R> {
         }
     }
 
+    /// The way that is not chosen.
+    fn other(&self) -> R {
+        let [(first, _), (second, _)] = R::BOTH;
+        if self.chosen == first { second } else { first }
+    }
+
     fn now(&self) -> R {
         match &self.trial {
-            Some(trial) if !trial.pairs.is_as_chosen() => self.chosen.other(),
+            Some(trial) if !trial.pairs.is_as_chosen() => self.other(),
             _ => self.chosen,
         }
     }
@@ -135,8 +139,14 @@ impl<R: Rival> Trials<R> {
     /// The trial is over, and has shown this.
     fn decide(&mut self, ratio: u64) {
         self.trial = None;
-        if ratio <= self.chosen.yields_at() {
-            self.chosen = self.chosen.other();
+        let [first, second] = R::BOTH;
+        let (_, yields_at) = if self.chosen == first.0 {
+            first
+        } else {
+            second
+        };
+        if ratio <= yields_at {
+            self.chosen = self.other();
             self.rest_runs = REST_MIN;
         } else {
             self.rest_runs = (2 * self.rest_runs).min(REST_MAX);

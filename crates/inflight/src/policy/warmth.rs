@@ -6,7 +6,7 @@ use super::is_fast;
 use crate::op::{Road, Seen};
 
 /// How the reads of a file were served last. Direct writes of one that cannot be asked go with
-/// them; of the others there are [`DirectWrites`], and [`Copies`] through the page cache.
+/// them; of the others there are [`DirectWrites`](super::DirectWrites), and [`Copies`](super::Copies) through the page cache.
 ///
 /// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
 /// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
@@ -59,7 +59,7 @@ const MEAN_OF: u16 = 64;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
 pub(super) const FAST_AGAIN: i32 = 2;
 /// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
-/// thread off its processor. The next ones are watched ([`WATCHED_CALLS`]), so that it is known.
+/// thread off its processor. The next ones are watched ([`WATCHED_CALLS`](super::WATCHED_CALLS)), so that it is known.
 pub(super) const FORGIVEN_AT: i32 = 8;
 
 /// Fast calls in a row, or below zero how many of the pool have yet to be fast, after one more.
@@ -77,7 +77,7 @@ impl Warmth {
     #[inline(always)]
     pub(super) fn road(&self, direct: bool) -> Road {
         let streak = self.streak.load(Ordering::Relaxed);
-        match self.nowait.load(Ordering::Relaxed) {
+        match self.nowait() {
             UNKNOWN if direct => Road::Ask,
             UNKNOWN => Road::First,
             MEMORY if direct => Road::Memory,
@@ -98,13 +98,14 @@ impl Warmth {
     }
 
     /// Whether the file takes `RWF_NOWAIT`: [`UNKNOWN`], [`TAKEN`], [`REFUSED`] or [`MEMORY`].
+    #[inline(always)]
     pub(super) fn nowait(&self) -> u8 {
         self.nowait.load(Ordering::Relaxed)
     }
 
     /// Whether the file is taken to refuse `RWF_NOWAIT`.
     pub(super) fn refuses(&self) -> bool {
-        self.nowait.load(Ordering::Relaxed) == REFUSED
+        self.nowait() == REFUSED
     }
 
     /// Of such a file.
@@ -119,7 +120,7 @@ impl Warmth {
     #[inline]
     pub(super) fn expects_hits(&self) -> bool {
         self.streak.load(Ordering::Relaxed) == WARM_MAX
-            && self.nowait.load(Ordering::Relaxed) == TAKEN
+            && self.nowait() == TAKEN
             && self.wary.load(Ordering::Relaxed) == 0
     }
 
@@ -140,7 +141,7 @@ impl Warmth {
     #[inline]
     pub(super) fn note(&self, seen: Seen) -> Noted {
         let streak = self.streak.load(Ordering::Relaxed);
-        let nowait = self.nowait.load(Ordering::Relaxed);
+        let nowait = self.nowait();
         let refuses = nowait == REFUSED;
         let next = match seen {
             Seen::Hit => (streak.max(0) + 1).min(WARM_MAX),
