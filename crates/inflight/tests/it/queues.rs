@@ -430,7 +430,7 @@ fn reads_of_which_half_are_missing_are_tried_both_ways() {
     });
     assert_eq!(read.unwrap(), BLOCKS);
     let asked = engine.stats().plain_calls - before.plain_calls;
-    // Of two runs of 2,048 by the ring one in 64 is asked for.
+    // Of a run of 4,096 by the ring one in 64 is asked for.
     let given = BLOCKS.saturating_sub(asked);
     assert!(
         given > 3500,
