@@ -6,8 +6,8 @@ use super::pairs::Pairs;
 
 /// One of two ways to do the same, of which one is better here and the other one there.
 pub(crate) trait Rival: Copy + Eq {
-    /// The two ways. The other one is taken if it needs no more than so many thousandths of the time
-    /// of the one they stand beside.
+    /// The two ways, each with so many thousandths of the time it needs: if the other one needs no
+    /// more than that, it is taken.
     const BOTH: [(Self, u64); 2];
     /// How many have to be done in a run, and before it until what the last one has left is gone.
     const RUN: u32;
@@ -123,15 +123,18 @@ impl<R: Rival> Trials<R> {
         }
     }
 
-    /// The way that is not chosen.
-    fn other(&self) -> R {
-        let [(first, _), (second, _)] = R::BOTH;
-        if self.chosen == first { second } else { first }
+    /// Both ways, the chosen one first.
+    fn chosen_first(&self) -> [(R, u64); 2] {
+        let [first, second] = R::BOTH;
+        match self.chosen == first.0 {
+            true => [first, second],
+            false => [second, first],
+        }
     }
 
     fn now(&self) -> R {
         match &self.trial {
-            Some(trial) if !trial.pairs.is_as_chosen() => self.other(),
+            Some(trial) if !trial.pairs.is_as_chosen() => self.chosen_first()[1].0,
             _ => self.chosen,
         }
     }
@@ -139,14 +142,9 @@ impl<R: Rival> Trials<R> {
     /// The trial is over, and has shown this.
     fn decide(&mut self, ratio: u64) {
         self.trial = None;
-        let [first, second] = R::BOTH;
-        let (_, yields_at) = if self.chosen == first.0 {
-            first
-        } else {
-            second
-        };
+        let [(_, yields_at), (other, _)] = self.chosen_first();
         if ratio <= yields_at {
-            self.chosen = self.other();
+            self.chosen = other;
             self.rest_runs = REST_MIN;
         } else {
             self.rest_runs = (2 * self.rest_runs).min(REST_MAX);

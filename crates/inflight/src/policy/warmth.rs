@@ -6,7 +6,8 @@ use super::is_fast;
 use crate::op::{Road, Seen};
 
 /// How the reads of a file were served last. Direct writes of one that cannot be asked go with
-/// them; of the others there are [`DirectWrites`](super::DirectWrites), and [`Copies`](super::Copies) through the page cache.
+/// them; of the others there are [`DirectWrites`](super::DirectWrites), and
+/// [`Copies`](super::Copies) through the page cache.
 ///
 /// A plain call is the fastest way to what the page cache has (a ring takes 1.3 times as long
 /// for 4 KiB here, `RWF_NOWAIT` 1.1 times), and the slowest way to what it has not, because the
@@ -59,7 +60,8 @@ const MEAN_OF: u16 = 64;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
 pub(super) const FAST_AGAIN: i32 = 2;
 /// After so many fast calls in a row a slow one is forgiven: it may be the scheduler that took the
-/// thread off its processor. The next ones are watched ([`WATCHED_CALLS`](super::WATCHED_CALLS)), so that it is known.
+/// thread off its processor. The next ones are watched
+/// ([`WATCHED_CALLS`](super::WATCHED_CALLS)), so that it is known.
 pub(super) const FORGIVEN_AT: i32 = 8;
 
 /// Fast calls in a row, or below zero how many of the pool have yet to be fast, after one more.
