@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Instant;
 
+use super::callers::Caller;
 use super::helper::{CREDIT, Common};
 use super::mail::Rouser;
 use super::share::Side;
@@ -39,6 +40,7 @@ pub(super) struct Gathered {
     called: Instant,
     /// Processors that this thread may use, when that has been asked.
     processors: usize,
+    caller: Caller,
     born: Instant,
 }
 
@@ -62,6 +64,7 @@ impl Gathered {
             calls: Calls::default(),
             called: Instant::now(),
             processors: 0,
+            caller: Caller::default(),
             born: Instant::now(),
         }
     }
@@ -104,7 +107,7 @@ impl Gathered {
         if self.processors == 0 {
             self.processors = thread::available_parallelism().map_or(1, NonZero::get);
         }
-        if 2 * shared.callers.hear() > self.processors {
+        if 2 * shared.callers.hear(&self.caller) > self.processors {
             self.spreads[manner.kind()].waives();
             return;
         }
