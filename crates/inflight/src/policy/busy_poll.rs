@@ -74,8 +74,9 @@ pub(crate) struct Moment {
     pub(crate) completed: u64,
 }
 
-/// Classes of how many are in flight, by powers of two, the last without an end: whether looking
-/// pays depends on that.
+/// Classes of how many are in flight, by powers of two: whether looking pays depends on that. With
+/// more than the last one has, who sleeps finds several each time, and looking brings nothing but
+/// trials that chance decides.
 const CLASSES: usize = 5;
 
 /// After so many waits in a row in another class that is the one.
@@ -142,20 +143,25 @@ impl BusyPolls {
     #[inline]
     pub(crate) fn waits(&mut self, in_flight: u32, now: impl FnOnce() -> Moment) -> bool {
         let class = usize::try_from(in_flight.max(1).ilog2()).expect("less than 32");
-        let class = class.min(CLASSES - 1);
+        let class = class.min(CLASSES);
         if class == self.class {
             self.strays = 0;
         } else {
             self.stray_to(class);
         }
-        self.rules[self.class].waits(&self.tried.classes[self.class], now)
+        match self.rules.get_mut(self.class) {
+            Some(rule) => rule.waits(&self.tried.classes[self.class], now),
+            None => false,
+        }
     }
 
     #[cold]
     fn stray_to(&mut self, class: usize) {
         self.strays += 1;
         if self.strays >= STRAYS {
-            self.rules[self.class].give_up();
+            if let Some(rule) = self.rules.get_mut(self.class) {
+                rule.give_up();
+            }
             (self.class, self.strays) = (class, 0);
         }
     }
@@ -163,7 +169,9 @@ impl BusyPolls {
     /// What has become of a look.
     #[inline]
     pub(crate) fn looked(&mut self, has_seen: bool) {
-        self.rules[self.class].looked(has_seen);
+        if let Some(rule) = self.rules.get_mut(self.class) {
+            rule.looked(has_seen);
+        }
     }
 }
 

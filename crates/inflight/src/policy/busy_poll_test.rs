@@ -160,17 +160,44 @@ fn each_class_has_its_own_rule_and_a_few_strays_change_nothing() {
         looked
     };
     waits(2, 10_000);
-    waits(100, 1000);
-    assert!(waits(100, 4000) < 400);
+    waits(20, 1000);
+    assert!(waits(20, 4000) < 400);
     waits(2, STRAYS);
     assert!(
         waits(3, 1000) > 600,
         "what is known of a few is still known"
     );
     for _ in 0..100 {
-        waits(100, STRAYS - 1);
+        waits(20, STRAYS - 1);
         assert_eq!(waits(2, 1), 1);
     }
+}
+
+#[test]
+fn with_very_many_in_flight_nobody_looks() {
+    let mut polls = BusyPolls::new(Arc::default());
+    let mut program = Program::new();
+    let mut waits = |in_flight: u32| {
+        let mut looked = 0;
+        for _ in 0..WAITS {
+            let now = program.now;
+            let looks = polls.waits(in_flight, || now);
+            program.takes(looks, ASLEEP, cost(20_000, 10_000));
+            looked += u32::from(looks);
+        }
+        looked
+    };
+    assert!(waits(31) > WAITS / 2);
+    assert_eq!(
+        waits(32),
+        STRAYS - 1,
+        "until it is known that this is another class"
+    );
+    assert_eq!(waits(1000), 0);
+    assert!(
+        waits(16) > WAITS / 2,
+        "what is known of others is still known"
+    );
 }
 
 /// Makes so many waits of an owner that begins now. Returns in how many it looked.
