@@ -37,7 +37,7 @@ impl fmt::Display for HistogramError {
             }
             Self::DifferentPrecision { have, got } => write!(
                 f,
-                "histograms of {have} and of {got} significant digits can not be merged"
+                "histograms of {have} and of {got} significant digits cannot be merged"
             ),
             Self::TooLarge(why) => write!(f, "the histogram is too large: {why}"),
         }

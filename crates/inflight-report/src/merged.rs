@@ -65,7 +65,7 @@ pub enum MergeError {
     DifferentPlans(String, String),
     /// A cell has one id and is not the same in two records.
     DifferentCells(String, String, String),
-    /// The histograms of a cell can not be added up.
+    /// The histograms of a cell cannot be added up.
     Histogram(String, HistogramError),
 }
 

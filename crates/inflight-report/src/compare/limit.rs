@@ -1,6 +1,6 @@
 //! Limits that figures have to keep, as `p99<200us` or `strategy=inflight,depth=32:iops>=50k`.
 //!
-//! A figure that is not known does not keep its limit: what can not be shown must not pass. Nor
+//! A figure that is not known does not keep its limit: what cannot be shown must not pass. Nor
 //! does a cell that was measured and does not count, unless what is asked is what tells so: its
 //! errors, and the share of the disk.
 //!

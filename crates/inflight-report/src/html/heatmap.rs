@@ -80,7 +80,7 @@ pub(super) fn figure(view: &View<'_>) -> Option<Figure> {
     })
 }
 
-/// The slices of every round; nothing if the record has none or they can not be read.
+/// The slices of every round; nothing if the record has none or they cannot be read.
 fn rounds(cell: &Cell) -> Option<Vec<Vec<Slice>>> {
     let stored = &cell.heat.as_ref()?.rounds;
     let rounds: Result<Vec<_>, _> = stored.iter().map(|round| decode(round)).collect();

@@ -20,12 +20,13 @@ pub use rank_sum::{chance_of_slower, least_chance, rank_sum};
 pub use steady::{Steady, steady};
 pub use turns::{FEWEST_TURNS, MOST_LOOKS, took_turns};
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 
 use self::turns::LEVEL_OF_A_LOOK;
 use crate::record::{Cell, Round};
 
-/// The level that an interval aims for; with fewer than 6 rounds it can not be reached.
+/// The level that an interval aims for; with fewer than 6 rounds it cannot be reached.
 pub const LEVEL: f64 = 0.95;
 
 /// The fewest rounds of which an interval can reach [`LEVEL`].
@@ -130,7 +131,7 @@ pub fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
     turns::compare(a, b).or_else(of_rounds)
 }
 
-/// The word for `a` against `b`; cells that never ran side by side can not be told apart.
+/// The word for `a` against `b`; cells that never ran side by side cannot be told apart.
 #[must_use]
 pub fn word(a: &Cell, b: &Cell) -> Word {
     compare(a, b).map_or(Word::CannotTellYet, |interval| interval.word())
@@ -203,13 +204,26 @@ fn signed_rank_at(wanted: f64, logs: &[f64]) -> Option<Interval> {
         );
     }
     walsh.sort_by(f64::total_cmp);
-    let (cut, level) = best_cut(&signed_rank_chances(logs.len()), wanted);
+    let (cut, level) = signed_rank_cut(logs.len(), wanted);
     Some(Interval {
         lo: walsh.get(cut)?.exp(),
         hi: walsh[walsh.len() - 1 - cut].exp(),
         ratio: median(walsh)?.exp(),
         level,
         n: logs.len(),
+    })
+}
+
+/// As [`best_cut`], for so many pairs. What is ranked compares the same number of pairs again and
+/// again, and the chances take time with the cube of it.
+fn signed_rank_cut(pairs: usize, wanted: f64) -> (usize, f64) {
+    type Cuts = HashMap<(usize, u64), (usize, f64)>;
+    thread_local! {
+        static CUTS: RefCell<Cuts> = RefCell::default();
+    }
+    CUTS.with_borrow_mut(|cuts| {
+        let cut = cuts.entry((pairs, wanted.to_bits()));
+        *cut.or_insert_with(|| best_cut(&signed_rank_chances(pairs), wanted))
     })
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn texts(row: &Row<'_>, access: Access, threshold: f64) -> [String; 9
     let ends = [interval.lo, interval.hi].map(|end| signed_percent(end - 1.0));
     let word = match interval.word() {
         Word::NoRealDifference => "no real difference",
-        Word::CannotTellYet => "can not tell",
+        Word::CannotTellYet => "cannot tell",
         Word::ClearlyFaster => "faster",
         Word::ClearlySlower if row.regressed(threshold) => "SLOWER",
         Word::ClearlySlower if row.may_be_chance(threshold) => "slower, or chance",

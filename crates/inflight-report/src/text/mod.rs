@@ -349,7 +349,7 @@ pub(crate) fn legend(record: &Record) -> Vec<String> {
     let versus = versus.join(", ");
     let mut told = vec![format!(
         "depth: how many operations are in flight at a time. {versus}: ratio{ends}; = no real \
-         difference (within 3 %); ? can not tell yet. Rates are of all rounds of a row, ratios of \
+         difference (within 3 %); ? cannot tell yet. Rates are of all rounds of a row, ratios of \
          rounds that both rows ran: two rates may be the other way round. p50, p99: half of the \
          operations, and 99 % of them, took no longer.{regret} disk: bytes that the device served \
          or took, over those that were asked for; more than 100 % are readahead, or what a file \

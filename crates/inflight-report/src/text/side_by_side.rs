@@ -51,7 +51,7 @@ pub(crate) fn side_by_side<'a>(
     columns.push(("calls per operation".to_owned(), true));
     let rows = rankings.iter().map(|ranking| row(ranking, &depths));
     let rows: Vec<Vec<String>> = rows.collect();
-    let legend = format!("? can not tell yet. {MARK} not ranked. {}", study::SOURCE);
+    let legend = format!("? cannot tell yet. {MARK} not ranked. {}", study::SOURCE);
     let said = |ranking: &&Ranking<'_>| (ranking.profile.name.clone(), said(ranking));
     Some(SideBySide {
         columns,

@@ -39,7 +39,7 @@ pub(super) fn io_uring(ranking: &Ranking<'_>) -> Option<String> {
         Word::ClearlyFaster => format!("Faster than plain calls {here}."),
         Word::ClearlySlower => format!("Slower than plain calls {here}."),
         Word::NoRealDifference => format!("No real difference from plain calls {here}."),
-        Word::CannotTellYet => format!("Can not be told apart from plain calls {here} yet."),
+        Word::CannotTellYet => format!("Cannot be told apart from plain calls {here} yet."),
     };
     let against = |(rival, called): &(&Cell, String)| {
         let interval = compare(ring, rival)?;
@@ -142,7 +142,7 @@ pub(super) fn in_words(word: Word) -> &'static str {
         Word::ClearlyFaster => "clearly faster",
         Word::ClearlySlower => "clearly slower",
         Word::NoRealDifference => "no real difference",
-        Word::CannotTellYet => "can not be told apart yet",
+        Word::CannotTellYet => "cannot be told apart yet",
     }
 }
 
@@ -306,7 +306,7 @@ fn beside(
     } else if interval.hi < 1.0 / AGREES || interval.lo > AGREES {
         "does not agree, so one of the two measures something else"
     } else {
-        "can not tell yet whether it agrees"
+        "cannot tell yet whether it agrees"
     };
     let name = name_at_depth(ours, ranking.profile.access);
     let (theirs, ours) = (count(iops(fio)?), count(iops(ours)?));

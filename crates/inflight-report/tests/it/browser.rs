@@ -228,7 +228,7 @@ fn chromium(address: &str, profile: &Path, told: &File) -> io::Result<Option<Bro
     match started {
         Ok(child) => Ok(Some(Browser(child))),
         Err(error) => {
-            println!("skipped: chromium can not be started: {error}");
+            println!("skipped: chromium cannot be started: {error}");
             Ok(None)
         }
     }

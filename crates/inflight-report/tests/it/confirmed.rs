@@ -233,7 +233,7 @@ fn who_is_not_told_apart_from_the_fastest_is_held_against_it_by_fresh_rounds_too
     );
     let ranking = Ranking::new(&record, &record.profiles[0]);
     assert_eq!(ranking.unconfirmed().len(), 2);
-    assert!(ranking.open().is_empty(), "more of those can not tell");
+    assert!(ranking.open().is_empty(), "more of those cannot tell");
 }
 
 #[test]

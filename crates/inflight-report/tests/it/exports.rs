@@ -98,7 +98,7 @@ fn markdown_says_what_is_to_be_said_against_figures() {
         "- **road**: inflight (depth 32): a ring of its own",
         "- **Warning**: The frequency governor is powersave.",
         "✗ does not count",
-        "= no real difference (within 3 %); ? can not tell yet",
+        "= no real difference (within 3 %); ? cannot tell yet",
         "regret: how far the library may be behind",
         ", 8 shuffled rounds of 500 ms, ",
     ] {

@@ -253,8 +253,8 @@ fn too_few_rounds_are_not_sure_and_say_so() {
         assert_says(&record, "Verdict", &[told, "6 are needed", "keep pread"]);
         let in_front = "In front so far: io_uring, tuned at depth 32";
         assert_says(&record, "How sure", &[in_front]);
-        assert_says(&record, "io_uring", &["Can not be told apart"]);
-        assert_says(&record, "Library", &["can not be told apart yet"]);
+        assert_says(&record, "io_uring", &["Cannot be told apart"]);
+        assert_says(&record, "Library", &["cannot be told apart yet"]);
         assert_eq!(line(&verdict, "Regret"), None);
         // An interval that does not reach its level has no ends to show.
         let all: String = verdict.lines.into_iter().map(|line| line.text).collect();
@@ -339,7 +339,7 @@ fn the_outside_check_is_held_against_the_same_rounds() {
     };
     let mut record = disk(8);
     wavers(&mut record, "fio");
-    assert_says(&record, "Check", &["can not tell yet whether it agrees"]);
+    assert_says(&record, "Check", &["cannot tell yet whether it agrees"]);
     ["uring", "uring-tuned", "inflight"]
         .into_iter()
         .for_each(|strategy| wavers(&mut record, strategy));
