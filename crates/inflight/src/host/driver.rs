@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use super::hand_over::HandsOver;
 use super::mail::{Mailbox, Next, Rouser, Taken};
-use super::pace::{MANY, Pace};
+use super::pace::{FAR, Pace};
 use super::shared::Shared;
 use crate::completion::Answer;
 use crate::error::{NoThread, SetupError};
 use crate::fork::in_the_parent;
-use crate::policy::wait_for;
 use crate::proactor::Proactor;
 
 /// The longest that an idle driver looks for mail before it parks.
@@ -195,21 +194,31 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
         hand_over(proactor, taken);
         in_the_parent(|| mailbox.tell(&mut taken.news));
         proactor.sweep();
-        let deliver = |token, answer| answers.push((token, answer));
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();
-        match next {
+        let at_least = match next {
+            Next::Park => 1,
+            Next::Work => pace.at_least(in_flight),
             Next::End => break,
-            Next::Park => proactor.turn_or(1, until, deliver),
-            Next::Work if in_flight >= MANY => {
-                let at_least = wait_for(in_flight);
-                pace.wait(until, |at_most| {
-                    proactor.turn_or(at_least, Some(at_most), deliver)
+        };
+        match next {
+            _ if at_least > 0 => {
+                // Who is called need not look for mail.
+                let at_most = match next {
+                    Next::Park => until,
+                    _ => Some(until.map_or(FAR, |until| until.min(FAR))),
+                };
+                pace = pace.after(in_flight, || {
+                    let deliver = |token, answer| answers.push((token, answer));
+                    proactor.turn_or(at_least, at_most, deliver);
+                    answers.len()
                 });
             }
-            Next::Work if proactor.needs_turn() => proactor.turn(0, deliver),
-            Next::Work if in_flight == 0 => look_for_mail(mailbox, &mut spin),
-            Next::Work => {}
+            _ if proactor.needs_turn() => {
+                proactor.turn(0, |token, answer| answers.push((token, answer)));
+            }
+            _ if in_flight == 0 => look_for_mail(mailbox, &mut spin),
+            _ => {}
         }
         hands_over.turned(proactor);
         if proactor.has_news() {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use super::caller::{Lease, lease};
 use super::cells::{Cells, Kept, Left, Then, Ticket, Wake, bytes_of};
-use super::pace::{MANY, Pace};
+use super::pace::Pace;
 use super::shared::Shared;
 use super::timers::Timers;
 use crate::backend::alarm::Alarm;
@@ -74,7 +74,7 @@ struct Loop<'s> {
     polled: Cell<(u32, *const (), *const RawWakerVTable)>,
     /// What the cells that are done ask for beside the loop's own tasks.
     asked: RefCell<Vec<Then>>,
-    pace: RefCell<Pace>,
+    pace: Cell<Pace>,
     promise: Promise,
     /// Whether what was submitted last was the only request then, and is known to be short.
     is_short: Cell<bool>,
@@ -227,7 +227,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         ready: RefCell::default(),
         polled: Cell::new(NO_TASK),
         asked: RefCell::default(),
-        pace: RefCell::default(),
+        pace: Cell::default(),
         promise: Promise::default(),
         is_short: Cell::default(),
         was_alone: Cell::default(),

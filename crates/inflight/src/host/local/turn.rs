@@ -13,9 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::shares::Taken;
-use super::{CHILD_STEP, Loop, MANY, nested};
+use super::{CHILD_STEP, Loop, nested};
 use crate::coarse::now_ms;
-use crate::policy::{LOOP_WAIT_MAX, wait_for};
+use crate::host::pace::FAR;
+use crate::policy::LOOP_WAIT_MAX;
 
 /// What a turn of the proactor waits for.
 pub(super) enum Until {
@@ -84,13 +85,13 @@ impl Loop<'_> {
         may_go
     }
 
-    /// Has the proactor turn, and takes answers to their cells. True if some have come.
-    pub(super) fn turn_proactor(&self, until: Until) -> bool {
+    /// Has the proactor turn, and takes answers to their cells. Returns how many have come.
+    pub(super) fn turn_proactor(&self, until: Until) -> usize {
         let mut lease = self.lease.borrow_mut();
         let mut answering = self.answering();
-        let mut have_come = false;
+        let mut came = 0;
         let deliver = |token, answer| {
-            have_come = true;
+            came += 1;
             answering.take(token, answer);
         };
         lease.turns();
@@ -101,7 +102,7 @@ impl Loop<'_> {
             Until::Made => proactor.turn_alone(deliver),
         }
         lease.turned();
-        have_come
+        came
     }
 
     /// Sleeps until a task is to be polled, for all that is known; `taken` is what has become of
@@ -119,19 +120,32 @@ impl Loop<'_> {
             }
             lease.proactor().in_flight()
         };
-        let mut have_come = false;
         // Who has been asked to tell of shared reads is one completion.
-        if in_flight >= MANY && taken == Taken::Nothing {
-            let at_least = wait_for(in_flight);
-            self.pace.borrow_mut().wait(until, |at_most| {
-                have_come = self.turn_proactor(Until::Alarm(at_least, Some(at_most)));
-            });
+        let timed = match taken {
+            Taken::Nothing => in_flight,
+            _ => 0,
+        };
+        let mut came = 0;
+        if let at_least @ 1.. = self.pace.get().at_least(timed) {
+            let at_most = until.map_or(FAR, |until| until.min(FAR));
+            came = self.turn_timed(timed, Until::Alarm(at_least, Some(at_most)));
         }
-        if self.hear(!have_come) {
+        if self.hear(came == 0) {
             assert!(!is_barred, "{}", nested::BARRED);
             self.was_alone.set(in_flight == 1);
-            self.turn_proactor(self.until_called(taken == Taken::Nothing, until));
+            self.turn_timed(timed, self.until_called(taken == Taken::Nothing, until));
         }
+    }
+
+    /// As [`Loop::turn_proactor`], and notes how long that takes with so many in flight.
+    fn turn_timed(&self, in_flight: u32, until: Until) -> usize {
+        let mut came = 0;
+        let pace = self.pace.get().after(in_flight, || {
+            came = self.turn_proactor(until);
+            came
+        });
+        self.pace.set(pace);
+        came
     }
 
     /// How long it is until the next timer, if there is one.
