@@ -21,7 +21,7 @@ use super::file::File;
 use crate::backend::threads::pool::Run;
 use crate::error::{Forked, NoThread, SetupError};
 use crate::foreign::{clone_waker, contain};
-use crate::host::flight::{count_at_once, must_yield};
+use crate::host::at_once::{Yielded, count_at_once};
 use crate::host::shared::Shared;
 
 /// A call that is awaited: an operation that blocks, made by a thread of the engine's pool; or
@@ -45,6 +45,7 @@ use crate::host::shared::Shared;
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Call<'f, T> {
     stage: Stage<T>,
+    yielded: Yielded,
     /// An operation on a file borrows it until it is over, as all do.
     _file: PhantomData<&'f File>,
 }
@@ -103,6 +104,7 @@ impl<T: 'static> Call<'_, T> {
         };
         Self {
             stage,
+            yielded: Yielded::default(),
             _file: PhantomData,
         }
     }
@@ -169,7 +171,7 @@ impl<T> Future for Call<'_, T> {
             return Poll::Ready(answer);
         }
         match std::mem::replace(&mut this.stage, Stage::Over) {
-            fresh @ Stage::Fresh(..) if must_yield() => {
+            fresh @ Stage::Fresh(..) if this.yielded.must_yield() => {
                 this.stage = fresh;
                 cx.waker().wake_by_ref();
                 Poll::Pending

@@ -21,7 +21,7 @@ use super::short;
 use crate::backend::threads::pool::{Pool, Run};
 use crate::foreign::{clone_waker, contain};
 use crate::fork;
-use crate::host::flight::{count_at_once, must_yield};
+use crate::host::at_once::{Yielded, count_at_once};
 use crate::host::local;
 use crate::policy::Short;
 
@@ -76,6 +76,7 @@ impl IntoFuture for Close {
 pub struct Closing {
     engine: Engine,
     stage: Stage,
+    yielded: Yielded,
 }
 
 #[derive(Debug)]
@@ -90,6 +91,7 @@ impl Closing {
         Self {
             engine,
             stage: Stage::Fresh(handle),
+            yielded: Yielded::default(),
         }
     }
 
@@ -153,7 +155,7 @@ impl Future for Closing {
             return Poll::Ready(Err(forked()));
         }
         if let Stage::Fresh(handle) = &this.stage {
-            if must_yield() {
+            if this.yielded.must_yield() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

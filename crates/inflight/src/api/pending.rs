@@ -14,8 +14,9 @@ use super::engine::Engine;
 use super::handle::Handle;
 use crate::completion::{Answer, Refusal};
 use crate::foreign::contain;
+use crate::host::at_once::Yielded;
 use crate::host::cells::Left;
-use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, must_yield, try_here};
+use crate::host::flight::{Flight, Launch, Tried, launch, launch_all, try_here};
 use crate::host::shared::Shared;
 
 /// An operation that is awaited. Made by `.await`, or `into_future`.
@@ -46,6 +47,7 @@ pub struct Pending<O: Detach> {
     /// Keeps the descriptor from being closed and used anew, also when this future is forgotten.
     handle: Option<Arc<Handle>>,
     stage: Stage,
+    yielded: Yielded,
 }
 
 #[derive(Debug)]
@@ -64,6 +66,7 @@ impl<O: Detach> Pending<O> {
             operation: MaybeUninit::new(operation),
             handle: None,
             stage: Stage::Fresh,
+            yielded: Yielded::default(),
         }
     }
 
@@ -168,7 +171,7 @@ impl<O: Detach> Pending<O> {
                     None => Poll::Pending,
                 }
             }
-            Stage::Fresh if must_yield() => {
+            Stage::Fresh if this.yielded.must_yield() => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -269,6 +272,7 @@ pub struct PendingBatch<O: Detach> {
     left: Vec<usize>,
     /// How many have been begun.
     begun: usize,
+    yielded: Yielded,
     is_over: bool,
 }
 
@@ -286,12 +290,14 @@ impl<O: Detach> PendingBatch<O> {
             answers,
             left: Vec::new(),
             begun: 0,
+            yielded: Yielded::default(),
             is_over: false,
         }
     }
 
-    /// Begins all operations. A buffer may panic meanwhile: those that are left without a flight
-    /// are begun when they are looked at, and the next call goes on with the others.
+    /// Begins the operations, until other tasks are to have their turn. A buffer may panic
+    /// meanwhile: those that are left without a flight are begun when they are looked at, and the
+    /// next call goes on with the others.
     fn start(&mut self) {
         let Some(engine) = &self.engine else {
             return;
@@ -299,6 +305,9 @@ impl<O: Detach> PendingBatch<O> {
         let shared = engine.shared();
         let (mut requests, mut handed) = (Vec::new(), Vec::new());
         for pending in &mut self.operations[self.begun..] {
+            if self.yielded.must_yield() {
+                break;
+            }
             let number = self.begun;
             self.begun += 1;
             // SAFETY: it is initialised until the stage is `Over`.
@@ -364,6 +373,10 @@ impl<O: Detach> Future for PendingBatch<O> {
         assert!(!this.is_over, "a future is not polled after it is ready");
         if this.begun < this.operations.len() {
             this.start();
+            if this.begun < this.operations.len() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
         while let Some(&number) = this.left.last() {
             match this.advance(number, cx) {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::host::flight::count_at_once;
+use crate::host::at_once::count_at_once;
 use crate::policy::{SHORT_CALLS, SHORT_MAX, Short};
 
 /// Such a call takes as long as a dozen of those that are answered at once.

@@ -5,8 +5,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::at_once::{WRITE_BYTES, copied_in, count_at_once};
 use super::cells::{Kept, Left, Ticket};
 #[cfg(feature = "tokio")]
 use super::crew;
@@ -65,8 +66,6 @@ pub(crate) enum Launch {
 thread_local! {
     /// Reads of this thread that are taken to wait for the device, for taking samples.
     static SAMPLES: Cell<Samples<COLD_SAMPLE_EVERY>> = const { Cell::new(Samples::new()) };
-    /// Operations of this thread that were answered when they were first polled.
-    static AT_ONCE: Cell<u32> = const { Cell::new(0) };
     /// Which file this thread has asked to be flushed last, by the address of its syncs.
     static SYNCED: Cell<usize> = const { Cell::new(0) };
     /// Which driver serves this thread.
@@ -78,43 +77,6 @@ fn is_sample() -> bool {
     let is_sample = samples.takes_next();
     SAMPLES.set(samples);
     is_sample
-}
-
-/// So many operations are answered at once before one has to let the other tasks have their turn:
-/// what tokio allows its own sockets (`tokio::task::coop`). Each turn costs a runtime with an idle
-/// worker a system call that wakes it.
-const AT_ONCE_MAX: u32 = 128;
-
-/// Whether a future is to yield before it starts its operation. A task whose operations are all
-/// answered at once, because the page cache has what they read, would never return to its
-/// runtime otherwise, and starve the others.
-#[inline]
-pub(crate) fn must_yield() -> bool {
-    AT_ONCE.with(|at_once| {
-        let must = at_once.get() >= AT_ONCE_MAX;
-        if must {
-            at_once.set(0);
-        }
-        must
-    })
-}
-
-/// Bytes that count as much as an operation without any: copying so many takes as long.
-const AT_ONCE_BYTES: usize = 16 << 10;
-
-/// How many bytes are copied in so long a time, about.
-fn copied_in(time: Duration) -> usize {
-    usize::try_from(time.as_nanos() * 5).unwrap_or(usize::MAX)
-}
-
-/// What a write counts for beside its bytes in a run loop, where a turn costs next to nothing: the
-/// file system has more to do for it than for a read.
-const WRITE_BYTES: usize = 3 * AT_ONCE_BYTES;
-
-#[inline]
-pub(crate) fn count_at_once(bytes: usize) {
-    let weight = u32::try_from(1 + bytes / AT_ONCE_BYTES).unwrap_or(AT_ONCE_MAX);
-    AT_ONCE.with(|at_once| at_once.set(at_once.get().saturating_add(weight)));
 }
 
 /// What can be answered without waiting for a device is answered at once, or shared by a run loop,

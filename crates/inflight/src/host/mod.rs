@@ -11,6 +11,7 @@
 pub(crate) mod flight;
 
 pub(crate) mod alone;
+pub(crate) mod at_once;
 mod batches;
 mod busy_poll;
 pub(crate) mod caller;

@@ -31,4 +31,5 @@ mod takers;
 mod threadless;
 #[cfg(feature = "faulty")]
 mod timers;
+mod turns;
 mod wakers;
