@@ -123,6 +123,11 @@ pub(crate) struct Learned {
 }
 
 impl Learned {
+    /// What is below the file, if that is known.
+    pub(crate) fn device(&self) -> Option<&Device> {
+        self.device.as_deref()
+    }
+
     /// Of a file on this device.
     pub(crate) fn on(device: Option<Arc<Device>>) -> Self {
         let refuses = device.as_ref().is_some_and(|device| device.refuses());

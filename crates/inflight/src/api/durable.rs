@@ -88,7 +88,7 @@ impl<'f> Durable<'f> {
         if is_settled || !handle.is_storage() || handle.commit().failure().is_some() {
             return None;
         }
-        let begun = lock(file)?.begin(now_ns);
+        let begun = lock(file)?.begin(handle.device(), now_ns);
         let stage = Stage::Write;
         Some(Box::new(Self { file, begun, stage }))
     }

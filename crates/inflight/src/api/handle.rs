@@ -25,7 +25,7 @@ use crate::error::SyncFailed;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
-use crate::policy::{Facts, Learned, loop_waits, road};
+use crate::policy::{Device, Facts, Learned, loop_waits, road};
 
 /// See the module.
 #[derive(Debug)]
@@ -479,6 +479,11 @@ impl Handle {
 
     pub(super) fn is_storage(&self) -> bool {
         self.is_storage
+    }
+
+    /// What is below it, if that is known.
+    pub(super) fn device(&self) -> Option<&Device> {
+        self.learned.device()
     }
 
     pub(super) fn keeping(&self) -> &Keeping {

@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::copies::Held;
+use super::durable::LastFound;
 use super::{ASK_AGAIN_NS, MEMORY_NS};
 use crate::op::Road;
 
@@ -50,6 +51,8 @@ pub(crate) struct Device {
     pub(super) copies: Held,
     /// Microseconds that the first flush of a file has taken last, rounded up; 0 if there was none.
     first_flush_us: AtomicU32,
+    /// How durable writes of the last file were kept.
+    pub(super) durables: LastFound,
     /// Whether the backend is asynchronous, so that it makes a difference.
     is_asynchronous: bool,
 }

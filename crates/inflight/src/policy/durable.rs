@@ -6,8 +6,14 @@
 //! (`docs/design/durable.md`). Both are right, so from time to time there is a trial: runs of
 //! writes kept in turn the one way and the other. Until the next trial the faster one is taken.
 //!
+//! A file begins with what others on its device have shown, and goes on with their trial: logs that
+//! are begun anew every so many writes would else do nothing but try.
+//!
 //! Plain data of one open file; it is told the time.
 
+use std::sync::{Mutex, PoisonError};
+
+use super::device::Device;
 use super::pairs::Pairs;
 
 /// How a write is made durable that has a wish for it.
@@ -65,6 +71,28 @@ pub(crate) struct Durables {
     choices: [Choice; CROWDS],
     /// The number of the run that is on; it changes with everything that ends a run.
     run: u32,
+    /// Whether there has been no write.
+    is_new: bool,
+}
+
+/// What the last file of a device has found that was written so.
+#[derive(Debug, Default)]
+pub(super) struct LastFound(Mutex<Option<Found>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    crowd: usize,
+    choices: [Choice; CROWDS],
+}
+
+impl LastFound {
+    fn get(&self) -> Option<Found> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, found: Found) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+    }
 }
 
 /// Writes alone, a few, and many are chosen for one by one.
@@ -205,6 +233,15 @@ impl Choice {
         trial: None,
     };
 
+    /// For another file, in which the run that was on begins anew.
+    fn of_another(mut self) -> Self {
+        if let Some(trial) = &mut self.trial {
+            trial.run.ended = 0;
+            trial.run.busy_since_ns = None;
+        }
+        self
+    }
+
     fn now(&self) -> Durably {
         match &self.trial {
             Some(trial) if !trial.pairs.is_as_chosen() => self.chosen.other(),
@@ -243,18 +280,30 @@ impl Default for Durables {
             crowd: 0,
             choices: [Choice::NEW; CROWDS],
             run: 0,
+            is_new: true,
         }
     }
 }
 
 impl Durables {
-    /// A write begins. It is to be ended once, whatever becomes of it.
-    pub(crate) fn begin(&mut self, now_ns: impl FnOnce() -> u64) -> Begun {
+    /// A write of a file on this device begins. It is to be ended once, whatever becomes of it.
+    pub(crate) fn begin(&mut self, device: Option<&Device>, now_ns: impl FnOnce() -> u64) -> Begun {
+        let last_found = device.map(|device| &device.durables);
+        if std::mem::take(&mut self.is_new)
+            && let Some(found) = last_found.and_then(LastFound::get)
+        {
+            self.crowd = found.crowd;
+            self.choices = found.choices.map(Choice::of_another);
+        }
         self.in_flight += 1;
         self.most = self.most.max(self.in_flight);
         self.looks -= 1;
         if self.looks == 0 {
             self.look();
+            if let Some(last_found) = last_found {
+                let (crowd, choices) = (self.crowd, self.choices);
+                last_found.set(Found { crowd, choices });
+            }
         }
         let (most, in_flight) = (self.most, self.in_flight);
         let choice = &mut self.choices[self.crowd];
@@ -333,6 +382,7 @@ mod tests {
 
     /// Clients that write one durable block after the other, all at the same time.
     struct Machine {
+        device: Device,
         durables: Durables,
         now_ns: u64,
     }
@@ -345,6 +395,7 @@ mod tests {
 
         fn new() -> Self {
             Self {
+                device: Device::default(),
                 durables: Durables::default(),
                 now_ns: 0,
             }
@@ -358,7 +409,7 @@ mod tests {
                 if flying.len() == clients {
                     self.end_first(&mut flying, &took_ns);
                 }
-                let begun = self.durables.begin(|| self.now_ns);
+                let begun = self.durables.begin(Some(&self.device), || self.now_ns);
                 together += u32::from(begun.durably == Durably::Together);
                 flying.push_back(begun);
             }
@@ -424,6 +475,25 @@ mod tests {
     }
 
     #[test]
+    fn logs_that_are_begun_anew_go_on_with_the_trial_of_the_last_one() {
+        const LOG: u32 = 2560;
+        for clients in [1, 64] {
+            let mut machine = Machine::new();
+            let mut logs = |count: u32| {
+                let log = |_| {
+                    machine.durables = Durables::default();
+                    machine.run(clients, LOG, by(100, 50))
+                };
+                (0..count).map(log).sum::<u32>()
+            };
+            logs(8);
+            let together = logs(8);
+            assert!(together > 8 * LOG / 10 * 9, "{clients}: {together}");
+            assert_eq!(logs(1), LOG, "from the first write on");
+        }
+    }
+
+    #[test]
     fn a_huge_batch_does_not_settle_it_for_what_comes_after() {
         let mut machine = Machine::new();
         machine.run(100_000, 300_000, by(100, 100));
@@ -452,7 +522,7 @@ mod tests {
     fn writes_that_fail_or_are_left_are_no_trial() {
         let mut durables = Durables::default();
         for _ in 0..10_000 {
-            let begun = durables.begin(|| 0);
+            let begun = durables.begin(None, || 0);
             assert_eq!(begun.durably, Durably::Alone);
             durables.end(begun, Outcome::Unknown, || 0);
         }

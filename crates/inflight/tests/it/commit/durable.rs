@@ -11,7 +11,8 @@ use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, bytes_of, open, poll_once};
-use crate::awaited::everywhere::on_every_host;
+#[cfg(feature = "tokio")]
+use crate::awaited::lanes::in_lanes;
 use crate::support::{on_every_backend, read_write, temp_path};
 
 const BLOCK: usize = 100;
@@ -23,14 +24,17 @@ fn block(number: usize) -> Vec<u8> {
     bytes_of(number as u64, BLOCK)
 }
 
-/// Writes blocks, a few at a time by `write`, which is told of which to write. Some of them are
-/// kept by a sync, and all of them are there.
-fn check(engine: &Engine, write: impl FnOnce(&File)) {
+/// Writes blocks, a few at a time by `write`, on engines of which nothing is known. Some of them
+/// are kept by a sync, and all of them are there.
+fn check(write: impl Fn(&Engine, &File)) {
+    on_every_backend(|engine| check_on(engine, &write));
+}
+
+fn check_on(engine: &Engine, write: impl Fn(&Engine, &File)) {
     let path = temp_path(b"");
     let file = read_write(engine).open(path.path()).expect("it is there");
-    let before = engine.stats().synced_writes;
-    write(&file);
-    let synced = engine.stats().synced_writes - before;
+    write(engine, &file);
+    let synced = engine.stats().synced_writes;
     let count = TURNS * AT_ONCE;
     assert!(synced > 0 && synced < count as u64, "{synced} of {count}");
     let content = std::fs::read(path.path()).expect("it can be read");
@@ -44,78 +48,82 @@ fn check(engine: &Engine, write: impl FnOnce(&File)) {
 fn durable_writes_are_kept_both_ways_by_every_host() {
     let turn = |turn: usize| turn * AT_ONCE..(turn + 1) * AT_ONCE;
     let at = |number: usize| (number * BLOCK) as u64;
-    on_every_backend(|engine| {
-        check(engine, |file| {
-            for number in (0..TURNS).flat_map(turn) {
-                let (result, buf) = file.write_at(block(number), at(number)).dsync().wait();
-                assert_eq!((result.unwrap(), buf), (BLOCK, block(number)));
-            }
-        });
-        check(engine, |file| {
-            let mut batch = Batch::on(engine);
-            for numbers in (0..TURNS).map(turn) {
-                for number in numbers {
-                    batch.push(file.write_all_at(block(number), at(number)).dsync());
-                }
-                assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
-            }
-        });
-        check(engine, |file| {
-            let mut batch = Batch::on(engine);
-            for numbers in (0..TURNS).map(turn) {
-                for number in numbers {
-                    let bufs = vec![block(number)[..40].to_vec(), block(number)[40..].to_vec()];
-                    batch.push(file.write_vectored_at(bufs, at(number)).dsync());
-                }
-                assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
-            }
-        });
-        check(engine, |file| {
-            let queued = engine.queue(8, |queue| {
-                for number in (0..TURNS).flat_map(turn) {
-                    let mut write = file.write_at(block(number), at(number)).dsync();
-                    while let Err(back) = queue.push(0, write) {
-                        let (_, (result, _)) = queue.next().expect("it is full");
-                        assert_eq!(result.unwrap(), BLOCK);
-                        write = back;
-                    }
-                }
-                while let Some((_, (result, _))) = queue.next() {
-                    assert_eq!(result.unwrap(), BLOCK);
-                }
-            });
-            queued.expect("nothing is demanded");
-        });
+    check(|_, file| {
+        for number in (0..TURNS).flat_map(turn) {
+            let (result, buf) = file.write_at(block(number), at(number)).dsync().wait();
+            assert_eq!((result.unwrap(), buf), (BLOCK, block(number)));
+        }
     });
+    check(|engine, file| {
+        let mut batch = Batch::on(engine);
+        for numbers in (0..TURNS).map(turn) {
+            for number in numbers {
+                batch.push(file.write_all_at(block(number), at(number)).dsync());
+            }
+            assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
+        }
+    });
+    check(|engine, file| {
+        let mut batch = Batch::on(engine);
+        for numbers in (0..TURNS).map(turn) {
+            for number in numbers {
+                let bufs = vec![block(number)[..40].to_vec(), block(number)[40..].to_vec()];
+                batch.push(file.write_vectored_at(bufs, at(number)).dsync());
+            }
+            assert!(batch.wait().all(|(result, _)| result.unwrap() == BLOCK));
+        }
+    });
+    check(|engine, file| {
+        let queued = engine.queue(8, |queue| {
+            for number in (0..TURNS).flat_map(turn) {
+                let mut write = file.write_at(block(number), at(number)).dsync();
+                while let Err(back) = queue.push(0, write) {
+                    let (_, (result, _)) = queue.next().expect("it is full");
+                    assert_eq!(result.unwrap(), BLOCK);
+                    write = back;
+                }
+            }
+            while let Some((_, (result, _))) = queue.next() {
+                assert_eq!(result.unwrap(), BLOCK);
+            }
+        });
+        queued.expect("nothing is demanded");
+    });
+}
+
+/// Awaited, as [`check`].
+async fn check_awaited(engine: &Engine) {
+    let at = |number: usize| (number * BLOCK) as u64;
+    let path = temp_path(b"");
+    let file = read_write(engine).open(path.path()).expect("it is there");
+    for turn in 0..TURNS {
+        let mut batch = Batch::on(engine);
+        for number in turn * AT_ONCE..(turn + 1) * AT_ONCE - 1 {
+            batch.push(file.write_at(block(number), at(number)).dsync());
+        }
+        for (result, _) in batch.await {
+            assert_eq!(result.expect("it is written"), BLOCK);
+        }
+        let last = (turn + 1) * AT_ONCE - 1;
+        let (result, _) = file.write_at(block(last), at(last)).dsync().await;
+        assert_eq!(result.expect("it is written"), BLOCK);
+    }
+    assert!(engine.stats().synced_writes > 0);
+    let content = std::fs::read(path.path()).expect("it can be read");
+    for (number, found) in content.chunks(BLOCK).enumerate() {
+        assert!(found == block(number), "block {number}");
+    }
 }
 
 #[test]
 fn awaited_durable_writes_are_kept_both_ways_by_every_host() {
-    let at = |number: usize| (number * BLOCK) as u64;
+    on_every_backend(|engine| pollster::block_on(check_awaited(engine)));
     on_every_backend(|engine| {
-        on_every_host(engine, || async {
-            let path = temp_path(b"");
-            let file = read_write(engine).open(path.path()).expect("it is there");
-            let before = engine.stats().synced_writes;
-            for turn in 0..TURNS {
-                let mut batch = Batch::on(engine);
-                for number in turn * AT_ONCE..(turn + 1) * AT_ONCE - 1 {
-                    batch.push(file.write_at(block(number), at(number)).dsync());
-                }
-                for (result, _) in batch.await {
-                    assert_eq!(result.unwrap(), BLOCK);
-                }
-                let last = (turn + 1) * AT_ONCE - 1;
-                let (result, _) = file.write_at(block(last), at(last)).dsync().await;
-                assert_eq!(result.unwrap(), BLOCK);
-            }
-            assert!(engine.stats().synced_writes > before);
-            let content = std::fs::read(path.path()).expect("it can be read");
-            for (number, found) in content.chunks(BLOCK).enumerate() {
-                assert!(found == block(number), "block {number}");
-            }
-        });
+        let ran = engine.run(check_awaited(engine));
+        ran.expect("nothing is demanded");
     });
+    #[cfg(feature = "tokio")]
+    on_every_backend(|engine| in_lanes(engine, || check_awaited(engine)));
 }
 
 /// Flushes of the disk while whole blocks are written.
