@@ -6,6 +6,7 @@ use super::caller::{Lease, Start, Want};
 use super::syncs::Running;
 use crate::backend::threads::execute::to_usize;
 use crate::completion::Answer;
+use crate::foreign::contain;
 use crate::op::{Plan, Prepare, Request};
 use crate::policy::{FIXED_FILES_FROM, wait_for};
 
@@ -30,16 +31,13 @@ impl Lease<'_> {
     fn run_chunk<O: Prepare>(&mut self, operations: &mut [O], answers: &mut [Answer]) {
         let count = u32::try_from(operations.len()).expect("at most TOKENS_MAX");
         let mut next = 0;
-        let mut chunk = Chunk {
-            operations,
-            answers,
-            again: Vec::new(),
-            held: VecDeque::new(),
-            follow_writes: false,
+        let mut stretch = Stretch {
+            this: Running::new(self),
+            chunk: Chunk::new(operations, answers),
         };
+        let Stretch { this, chunk } = &mut stretch;
         // Whether the last one was for the ring, and so may be the next ones.
         let mut fills = true;
-        let mut this = Running::new(self);
         loop {
             // A call that is made here may take any time, and others wait for these flushes.
             while !this.syncs.leads() && this.lease.proactor().has_room() {
@@ -53,22 +51,22 @@ impl Lease<'_> {
                     }
                 }
                 if let Some(token) = chunk.again.pop() {
-                    fills = chunk.go_on(&mut this, token);
+                    fills = chunk.go_on(this, token);
                 } else if next < count {
                     next += 1;
-                    fills = chunk.start(&mut this, next - 1, plan);
+                    fills = chunk.start(this, next - 1, plan);
                 } else {
                     break;
                 }
             }
             if this.lease.has_gathered() {
-                chunk.take_gathered(&mut this, Want::All);
+                chunk.take_gathered(this, Want::All);
             }
             let proactor = this.lease.proactor();
             let is_idle = proactor.is_idle();
             if next == count && chunk.again.is_empty() && (is_idle || !chunk.follow_writes) {
                 if !chunk.held.is_empty() && proactor.has_room() {
-                    chunk.sync_held(&mut this);
+                    chunk.sync_held(this);
                     continue;
                 }
                 if is_idle {
@@ -96,6 +94,37 @@ impl Lease<'_> {
     }
 }
 
+/// A stretch that is being run.
+struct Stretch<'c, 'r, 's, O: Prepare> {
+    this: Running<'r, 's>,
+    chunk: Chunk<'c, O>,
+}
+
+impl<O: Prepare> Drop for Stretch<'_, '_, '_, O> {
+    /// When a panic unwinds, others may wait for flushes in flight, and a failed sync has to be
+    /// remembered. So what is in flight is waited for, and its answers are taken; nothing else is
+    /// begun.
+    fn drop(&mut self) {
+        let Self { this, chunk } = self;
+        #[cfg(feature = "faulty")]
+        if this.lease.shared.config.undrained {
+            return;
+        }
+        if this.lease.is_forked() {
+            return;
+        }
+        let mut take = |token, answer| contain(|| chunk.take(token, answer));
+        if this.lease.has_gathered() {
+            this.lease.take_gathered(Want::All, &mut take);
+        }
+        let Running { lease, syncs } = this;
+        while !lease.proactor().is_idle() {
+            let deliver = |token, answer| syncs.tell(token, answer, &mut take);
+            lease.proactor().turn(1, deliver);
+        }
+    }
+}
+
 /// The operations of one stretch.
 struct Chunk<'c, O> {
     operations: &'c mut [O],
@@ -108,7 +137,17 @@ struct Chunk<'c, O> {
     follow_writes: bool,
 }
 
-impl<O: Prepare> Chunk<'_, O> {
+impl<'c, O: Prepare> Chunk<'c, O> {
+    fn new(operations: &'c mut [O], answers: &'c mut [Answer]) -> Self {
+        Self {
+            operations,
+            answers,
+            again: Vec::new(),
+            held: VecDeque::new(),
+            follow_writes: false,
+        }
+    }
+
     /// Starts an operation, whose plan may be known. True if it is in the ring.
     #[inline]
     fn start(&mut self, this: &mut Running<'_, '_>, token: u32, plan: Option<Plan>) -> bool {

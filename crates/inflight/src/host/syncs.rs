@@ -178,17 +178,3 @@ impl<'r, 's> Running<'r, 's> {
         self.lease.shared.counters.syncs().share(shared);
     }
 }
-
-impl Drop for Running<'_, '_> {
-    /// When a panic unwinds, flushes are in flight that others wait for.
-    fn drop(&mut self) {
-        if self.lease.is_forked() {
-            return;
-        }
-        let Self { lease, syncs } = self;
-        while !syncs.led.is_empty() {
-            let deliver = |token, answer| syncs.tell(token, answer, |_, _| {});
-            lease.proactor().turn(1, deliver);
-        }
-    }
-}

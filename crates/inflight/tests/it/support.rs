@@ -1,5 +1,7 @@
-//! What the tests share: engines of every kind, files, skips, and, in [`own`], processes.
+//! What the tests share: engines of every kind, files, skips; buffers that panic in [`fussy`], and,
+//! in [`own`], processes.
 
+pub(crate) mod fussy;
 pub(crate) mod own;
 pub(crate) mod zram;
 

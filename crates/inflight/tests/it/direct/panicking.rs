@@ -1,59 +1,18 @@
 //! Buffers that panic between two requests of an operation that has several.
-#![allow(unsafe_code)]
 
 use std::future::{Future, IntoFuture};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use inflight::fs::{AnyRange, File, WriteAt};
-use inflight::{Batch, Engine, IoBuf};
+use inflight::{Batch, Engine};
 
 use super::any_range::any;
+use crate::support::fussy::{Fussy, LEN};
 use crate::support::{on_every_backend, pattern, until};
-
-const LEN: usize = 5000;
-
-/// A buffer that panics when it is asked for its address, or length, for the n-th time, once.
-struct Fussy {
-    bytes: Vec<u8>,
-    questions: Arc<AtomicU32>,
-    panics_at: u32,
-}
-
-impl Fussy {
-    fn new(byte: u8, panics_at: u32) -> Self {
-        Self {
-            bytes: vec![byte; LEN],
-            questions: Arc::default(),
-            panics_at,
-        }
-    }
-
-    fn calm(byte: u8) -> Self {
-        Self::new(byte, u32::MAX)
-    }
-
-    fn is_asked(&self) {
-        if self.questions.fetch_add(1, Ordering::Relaxed) + 1 == self.panics_at {
-            resume_unwind(Box::new("fussy"));
-        }
-    }
-}
-
-// SAFETY: the bytes are those of the vector, which keeps the promise.
-unsafe impl IoBuf for Fussy {
-    fn as_ptr(&self) -> *const u8 {
-        self.is_asked();
-        self.bytes.as_ptr()
-    }
-    fn len(&self) -> usize {
-        self.is_asked();
-        self.bytes.len()
-    }
-}
 
 /// How often a buffer is asked while its write is made by this.
 fn questions(write: impl FnOnce(Fussy)) -> u32 {

@@ -3,10 +3,12 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use inflight::fs::File;
+use inflight::fs::{File, WriteAt};
 use inflight::{Batch, Engine, Faults, Operation, SyncFailed};
 
 use super::{durable_file, first_nop, with_faults};
+use crate::support::fussy::Fussy;
+use crate::support::{read_write, temp_path};
 
 fn sync_failed(error: &io::Error) -> Option<SyncFailed> {
     error.get_ref()?.downcast_ref().copied()
@@ -152,6 +154,35 @@ fn a_failure_that_nobody_has_asked_for_is_not_forgotten() {
                 leave(engine, &file);
                 let expected = Some(SyncFailed { errno: libc::EIO });
                 assert_eq!(sync_failed(&file.sync_all().wait().unwrap_err()), expected);
+            },
+        );
+    }
+}
+
+/// Wishes for a write to be durable.
+type Ask = fn(WriteAt<'_, Fussy>) -> WriteAt<'_, Fussy>;
+
+#[test]
+fn a_failure_is_not_forgotten_where_a_later_buffer_of_its_batch_panics() {
+    let ways: [(&str, Ask); 2] = [
+        ("fsync", |write| write.then_sync()),
+        ("write", |write| write.dsync()),
+    ];
+    for (refused, ask) in ways {
+        with_faults(
+            |faults| faults.refuse(refused, libc::EIO),
+            |engine| {
+                let path = temp_path(b"");
+                let file = read_write(engine).open(path.path()).unwrap();
+                let mut batch = Batch::new();
+                for buf in [Fussy::calm(1), Fussy::new(2, 1)] {
+                    batch.push(ask(file.write_at(buf, 0)));
+                }
+                let panicked = catch_unwind(AssertUnwindSafe(|| drop(batch.wait())));
+                assert!(panicked.is_err() && batch.is_empty());
+                let expected = Some(SyncFailed { errno: libc::EIO });
+                assert_eq!(sync_failed(&file.sync_all().wait().unwrap_err()), expected);
+                assert_eq!(engine.stats().in_flight, 0);
             },
         );
     }
