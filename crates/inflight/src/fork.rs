@@ -7,8 +7,9 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::thread;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
@@ -57,7 +58,7 @@ pub(crate) fn in_the_parent<R>(foreign: impl FnOnce() -> R) -> R {
     let before = generation();
     let result = foreign();
     while generation() != before {
-        std::thread::park();
+        thread::park();
     }
     result
 }
@@ -109,10 +110,99 @@ impl<T: Default> PerProcess<T> {
     }
 }
 
+/// What a child goes on with.
+pub(crate) trait Inherit {
+    /// A child has it now: what is of threads of its parent is forgotten.
+    fn inherit(&mut self);
+}
+
+/// A lock that a child of the process that made it can do without: a thread of the parent, which is
+/// not in the child, may have held it.
+#[derive(Debug)]
+pub(crate) struct Lock<T> {
+    data: Mutex<T>,
+    /// Of the process that made it.
+    generation: u32,
+    /// What the last child that has looked has seen: its generation, and one of the marks.
+    seen: AtomicU64,
+}
+
+/// A thread of this child is looking.
+const LOOKING: u64 = 1;
+/// Nobody held it at the fork.
+const FREE: u64 = 2;
+/// It is held for ever.
+const HELD: u64 = 3;
+
+impl<T: Inherit> Lock<T> {
+    pub(crate) fn new(data: T) -> Self {
+        watch();
+        Self {
+            data: Mutex::new(data),
+            generation: generation(),
+            seen: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether this process is a child of the one that made it.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.generation != generation()
+    }
+
+    /// `None` if it is held for ever.
+    #[inline]
+    pub(crate) fn lock(&self) -> Option<MutexGuard<'_, T>> {
+        if self.is_inherited() && !self.was_free() {
+            return None;
+        }
+        // The data is whole after every statement, so a panic elsewhere does not spoil it.
+        Some(self.data.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether nobody held it when this child was forked. The first of its threads that asks sees:
+    /// until then none of them has locked it.
+    #[cold]
+    fn was_free(&self) -> bool {
+        let child = u64::from(generation()) << 2;
+        loop {
+            let seen = self.seen.load(Ordering::Acquire);
+            match seen ^ child {
+                FREE => return true,
+                HELD => return false,
+                // That takes a few instructions.
+                LOOKING => thread::yield_now(),
+                _ => {
+                    let (before, after) = (Ordering::AcqRel, Ordering::Relaxed);
+                    let looking = child | LOOKING;
+                    let is_first = self.seen.compare_exchange(seen, looking, before, after);
+                    if is_first.is_ok() {
+                        self.seen.store(child | self.look(), Ordering::Release);
+                    }
+                }
+            }
+        }
+    }
+
+    fn look(&self) -> u64 {
+        let mut data = match self.data.try_lock() {
+            Ok(data) => data,
+            Err(TryLockError::Poisoned(data)) => data.into_inner(),
+            Err(TryLockError::WouldBlock) => return HELD,
+        };
+        data.inherit();
+        FREE
+    }
+}
+
+impl<T: Inherit + Default> Default for Lock<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
 #[cfg(all(test, not(loom), not(miri)))]
 pub(crate) mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// Whether a forked child finds this to be so. What does not come ends it by a signal.
@@ -156,7 +246,7 @@ pub(crate) mod tests {
                     })
             }));
         };
-        std::thread::spawn(test).join().expect("no panic");
+        thread::spawn(test).join().expect("no panic");
     }
 
     #[test]
@@ -168,5 +258,30 @@ pub(crate) mod tests {
         assert!(a_child_finds(has_its_own));
         drop(held);
         assert_eq!(KEPT.get().lock().map_or(0, |value| *value), 1);
+    }
+
+    impl Inherit for u32 {
+        fn inherit(&mut self) {
+            *self += 1;
+        }
+    }
+
+    #[test]
+    fn a_child_does_without_what_a_thread_of_its_parent_has_locked_and_no_other() {
+        let lock = Lock::new(7);
+        let is_held = || lock.lock().is_none();
+        let held = lock.lock();
+        assert!(a_child_finds(|| is_held() && is_held()));
+        drop(held);
+        assert!(a_child_finds(|| {
+            let own = lock.lock();
+            // Another thread would wait for this one, but not a child.
+            own.is_some_and(|own| *own == 8 && lock.was_free() && a_child_finds(is_held))
+        }));
+        assert!(a_child_finds(|| {
+            let has = |value| lock.lock().is_some_and(|own| *own == value);
+            has(8) && has(8) && a_child_finds(|| has(9) && has(9))
+        }));
+        assert!(lock.lock().is_some_and(|own| *own == 7) && !lock.is_inherited());
     }
 }

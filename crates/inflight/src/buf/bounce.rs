@@ -5,9 +5,10 @@
 //! up to a limit.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{AlignedBuf, IoBufMut};
+use crate::fork::{Inherit, Lock};
 
 /// Smallest and largest piece that is kept, in bytes; each is twice as long as the one before.
 const KEPT_LEN_MIN: usize = 4096;
@@ -18,7 +19,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Bounces(Mutex<Kept>);
+pub(crate) struct Bounces(Lock<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -45,16 +46,8 @@ impl Bounces {
             0..=KEPT_LEN_MAX => len.next_power_of_two().max(KEPT_LEN_MIN),
             _ => len,
         };
-        let known = {
-            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let fits =
-                |piece: &AlignedBuf| piece.len() == len && piece.align_bytes() >= align_bytes;
-            let place = kept.pieces.iter().rposition(fits);
-            let known = place.map(|place| kept.pieces.swap_remove(place));
-            kept.bytes -= known.as_ref().map_or(0, |piece| piece.len());
-            known
-        };
-        let memory = match known {
+        let kept = self.0.lock();
+        let memory = match kept.and_then(|mut kept| kept.take(len, align_bytes)) {
             Some(memory) => memory,
             None => AlignedBuf::new(len, align_bytes.max(KEPT_LEN_MIN))?,
         };
@@ -62,6 +55,29 @@ impl Bounces {
             memory: Some(memory),
             home: Arc::clone(self),
         })
+    }
+}
+
+impl Inherit for Kept {
+    /// A child has copies of its parent's.
+    fn inherit(&mut self) {}
+}
+
+impl Kept {
+    fn take(&mut self, len: usize, align_bytes: usize) -> Option<AlignedBuf> {
+        let fits = |piece: &AlignedBuf| piece.len() == len && piece.align_bytes() >= align_bytes;
+        let place = self.pieces.iter().rposition(fits)?;
+        let piece = self.pieces.swap_remove(place);
+        self.bytes -= piece.len();
+        Some(piece)
+    }
+
+    fn keep(&mut self, piece: AlignedBuf) {
+        let bytes = self.bytes + piece.len();
+        if piece.len() <= KEPT_LEN_MAX && bytes <= KEPT_BYTES_MAX {
+            self.bytes = bytes;
+            self.pieces.push(piece);
+        }
     }
 }
 
@@ -88,11 +104,8 @@ impl Drop for Bounce {
         let Some(memory) = self.memory.take() else {
             return;
         };
-        let mut kept = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = kept.bytes + memory.len();
-        if memory.len() <= KEPT_LEN_MAX && bytes <= KEPT_BYTES_MAX {
-            kept.bytes = bytes;
-            kept.pieces.push(memory);
+        if let Some(mut kept) = self.home.0.lock() {
+            kept.keep(memory);
         }
     }
 }
@@ -113,11 +126,25 @@ mod tests {
         let many: Vec<_> = (0..20).map(|_| bounces.take(1 << 20, 1).unwrap()).collect();
         drop(many);
         drop(bounces.take(KEPT_BYTES_MAX, 1).unwrap());
-        let kept = bounces.0.lock().unwrap();
+        let kept = bounces.0.lock().expect("no thread of a parent has it");
         assert!(kept.bytes <= KEPT_BYTES_MAX);
         assert_eq!(
             kept.bytes,
             kept.pieces.iter().map(|piece| piece.len()).sum::<usize>()
         );
+    }
+
+    #[test]
+    #[cfg(not(any(loom, miri)))]
+    fn a_child_has_memory_of_its_own_while_a_thread_of_its_parent_holds_what_is_kept() {
+        use crate::fork::tests::a_child_finds;
+        let bounces = Arc::new(Bounces::default());
+        drop(bounces.take(4096, 512).unwrap());
+        let held = bounces.0.lock();
+        assert!(a_child_finds(|| {
+            let pieces = [(); 2].map(|()| bounces.take(4096, 512));
+            pieces.into_iter().all(|piece| piece.is_ok())
+        }));
+        drop(held);
     }
 }

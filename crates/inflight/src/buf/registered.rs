@@ -15,13 +15,13 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use super::takers::{Takers, Turn};
 use super::{AlignedBuf, IoBuf};
 use crate::foreign::{clone_waker, contain};
-use crate::fork;
+use crate::fork::{Inherit, Lock};
 
 /// How many arenas have been dropped in this process. A ring that has seen fewer looks through
 /// its registrations for dead ones.
@@ -40,10 +40,10 @@ pub(crate) struct Arena {
     alive: Arc<Alive>,
     memory: AlignedBuf,
     buf_len: usize,
-    free: Mutex<Free>,
+    /// In a child that cannot have it there are no buffers, and what comes back is lost.
+    free: Lock<Free>,
     /// A ring that does nothing but hold the arena's registration, once one has been made.
     source: OnceLock<Option<OwnedFd>>,
-    fork_generation: u32,
 }
 
 struct Free {
@@ -69,6 +69,13 @@ impl Free {
     }
 }
 
+impl Inherit for Free {
+    /// Nobody waits any more.
+    fn inherit(&mut self) {
+        self.numbers.extend(self.takers.forget());
+    }
+}
+
 impl Arena {
     #[inline]
     pub(crate) fn id(&self) -> u64 {
@@ -85,7 +92,7 @@ impl Arena {
     /// child: what the parent's ring knows is the parent's pages (kernels without the fix of
     /// CVE-2025-21686 let the child take it over), and a thread that is not there may be making it.
     pub(crate) fn source(&self, make: impl FnOnce() -> Option<OwnedFd>) -> Option<&OwnedFd> {
-        if self.fork_generation != fork::generation() {
+        if self.free.is_inherited() {
             return None;
         }
         self.source.get_or_init(make).as_ref()
@@ -100,18 +107,10 @@ impl Arena {
         }
     }
 
-    fn free(&self) -> MutexGuard<'_, Free> {
-        // The data is whole after every statement, so a panic elsewhere does not spoil it.
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.takers.are_of_parent() {
-            let Free { numbers, takers } = &mut *free;
-            numbers.extend(takers.forget());
-        }
-        free
-    }
-
     fn give_back(&self, number: u32) {
-        let mut free = self.free();
+        let Some(mut free) = self.free.lock() else {
+            return;
+        };
         let Some(waker) = free.takers.hand(number) else {
             return free.numbers.push(number);
         };
@@ -137,6 +136,9 @@ impl Drop for Alive {
 ///
 /// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
 /// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next operation or ends.
+///
+/// A forked child has the buffers that were free, and none at all if another thread was about to
+/// take one or to give one back at that moment; then those that the child drops do not come back.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -194,12 +196,11 @@ impl BufPool {
             alive: Arc::new(Alive(())),
             memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
             buf_len,
-            free: Mutex::new(Free {
+            free: Lock::new(Free {
                 numbers: (0..count).rev().collect(),
                 takers: Takers::new(),
             }),
             source: OnceLock::new(),
-            fork_generation: fork::generation(),
         };
         Ok(Self {
             arena: Arc::new(arena),
@@ -210,7 +211,7 @@ impl BufPool {
     /// waited for one ([`BufPool::take_when_free`]) and are yet to be polled. Its bytes are what
     /// the last user left there.
     pub fn take(&self) -> Option<PoolBuf> {
-        let number = self.arena.free().numbers.pop()?;
+        let number = self.arena.free.lock()?.numbers.pop()?;
         Some(PoolBuf::new(&self.arena, number))
     }
 
@@ -229,7 +230,7 @@ impl BufPool {
 
     /// Number of buffers that can be taken now.
     pub fn available(&self) -> usize {
-        self.arena.free().numbers.len()
+        self.arena.free.lock().map_or(0, |free| free.numbers.len())
     }
 
     /// Bytes in each buffer.
@@ -250,7 +251,7 @@ impl fmt::Debug for BufPool {
 /// Waits for a buffer of a pool. Made by [`BufPool::take_when_free`].
 ///
 /// In a forked child nobody waits any more, as most threads are not there; polled there, it begins
-/// anew.
+/// anew. Where the child has no buffers (see [`BufPool`]), it is never ready.
 ///
 /// # Cancellation
 ///
@@ -270,7 +271,10 @@ impl Future for TakeWhenFree {
         let this = &mut *self;
         let mut cloned = None;
         loop {
-            let mut free = this.arena.free();
+            let Some(mut free) = this.arena.free.lock() else {
+                contain(|| drop(cloned));
+                return Poll::Pending;
+            };
             if let Some(number) = free.take_for(&mut this.turn) {
                 drop(free);
                 let buf = PoolBuf::new(&this.arena, number);
@@ -311,7 +315,9 @@ impl Drop for TakeWhenFree {
         let Some(turn) = self.turn else {
             return;
         };
-        let mut free = self.arena.free();
+        let Some(mut free) = self.arena.free.lock() else {
+            return;
+        };
         let waker = free.takers.leave(turn);
         let handed = free.takers.collect(turn);
         drop(free);
@@ -500,6 +506,28 @@ mod tests {
         assert!(pool.arena.source(ring).is_some());
         assert!(a_child_finds(|| pool.arena.source(ring).is_none()));
         assert!(pool.arena.source(|| None).is_some());
+    }
+
+    #[test]
+    #[cfg(not(any(loom, miri)))]
+    fn a_child_has_no_buffers_of_a_pool_that_a_thread_of_its_parent_has_locked() {
+        use crate::fork::tests::a_child_finds;
+        let pool = BufPool::new(2, 4096).unwrap();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut taker = pool.take_when_free();
+        let bufs = [pool.take(), pool.take()];
+        assert!(Pin::new(&mut taker).poll(&mut context).is_pending());
+        let mut had = Some((taker, bufs));
+        let held = pool.arena.free.lock();
+        assert!(a_child_finds(|| {
+            let has_none = || pool.available() == 0 && pool.take().is_none();
+            let taker = had.as_mut().map(|(taker, _)| Pin::new(taker));
+            let is_pending = taker.is_some_and(|taker| taker.poll(&mut context).is_pending());
+            let had_none = has_none();
+            drop(had.take());
+            is_pending && had_none && has_none()
+        }));
+        drop(held);
     }
 
     #[test]

@@ -8,8 +8,6 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::task::Waker;
 
-use crate::fork;
-
 /// The number by which one of them is known. None is given twice.
 pub(super) type Turn = u64;
 
@@ -19,7 +17,6 @@ pub(super) struct Takers {
     /// Numbers of buffers that are theirs and that they have not yet come for.
     handed: BTreeMap<Turn, u32>,
     turns: Turn,
-    fork_generation: u32,
 }
 
 impl Takers {
@@ -28,13 +25,11 @@ impl Takers {
             waiting: BTreeMap::new(),
             handed: BTreeMap::new(),
             turns: 0,
-            fork_generation: fork::generation(),
         }
     }
 
     /// Adds one, as the last.
     pub(super) fn join(&mut self, waker: Waker) -> Turn {
-        fork::watch();
         self.turns += 1;
         self.waiting.insert(self.turns, waker);
         self.turns
@@ -63,17 +58,10 @@ impl Takers {
         self.waiting.remove(&turn)
     }
 
-    /// Whether they came in the process that this one was forked from.
-    #[inline]
-    pub(super) fn are_of_parent(&self) -> bool {
-        self.fork_generation != fork::generation()
-    }
-
-    /// Forgets all of them, and returns the buffers that they had been handed. Most are on threads
-    /// that are not in the child, and what their wakers touch may be locked for ever.
+    /// In a child, forgets all of them, and returns the buffers that they had been handed. Most are
+    /// on threads that are not there, and what their wakers touch may be locked for ever.
     #[cold]
     pub(super) fn forget(&mut self) -> impl Iterator<Item = u32> {
-        self.fork_generation = fork::generation();
         mem::forget(mem::take(&mut self.waiting));
         mem::take(&mut self.handed).into_values()
     }

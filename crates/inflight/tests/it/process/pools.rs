@@ -1,10 +1,11 @@
-//! A pool whose buffers were waited for when the process was forked.
+//! A pool whose buffers were taken, or waited for, when the process was forked.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
+use std::thread;
 
 use inflight::{BufPool, TakeWhenFree};
 
@@ -62,5 +63,33 @@ fn in_a_forked_child_nobody_of_the_parent_waits_for_a_buffer() {
         assert!(!is_ready(&mut waits) && is_ready(&mut handed));
         assert_eq!(woken(), 2);
         assert!(is_ready(&mut waits));
+    });
+}
+
+#[test]
+fn a_child_takes_a_buffer_or_finds_none_while_threads_of_its_parent_do() {
+    let test = "a_child_takes_a_buffer_or_finds_none_while_threads_of_its_parent_do";
+    in_own_process(module_path!(), test, || {
+        let pool = &BufPool::new(4, PAGE).unwrap();
+        thread::scope(|scope| {
+            // A panic drops it too, and so ends the thread.
+            let goes_on = Arc::new(());
+            let stays = Arc::downgrade(&goes_on);
+            scope.spawn(move || {
+                while stays.strong_count() > 0 {
+                    drop(pool.take());
+                }
+            });
+            let mut held = pool.take();
+            for _ in 0..100 {
+                in_forked_child(|| {
+                    let had = pool.available();
+                    drop(held.take());
+                    let has = pool.available();
+                    assert!(has == had + 1 || (had, has) == (0, 0), "{had} and {has}");
+                    assert_eq!(pool.take().is_some(), has > 0);
+                });
+            }
+        });
     });
 }
