@@ -217,12 +217,8 @@ impl<O: Awaited> Future for Timeout<O> {
             .pending
             .as_mut()
             .expect("a future is not polled after it is ready");
-        let polled = match this.timer.is_set() {
-            true => Pin::new(pending).poll(cx),
-            // It is not known yet that there is a limit.
-            false => without_being_away(|| Pin::new(pending).poll(cx)),
-        };
-        if let Poll::Ready(output) = polled {
+        // Each time: what is to be made may be made at a later poll, and have several steps.
+        if let Poll::Ready(output) = without_being_away(|| Pin::new(pending).poll(cx)) {
             this.pending = None;
             this.timer.cancel();
             return Poll::Ready(Ok(output));
@@ -262,10 +258,6 @@ impl Alarm {
             engine: engine.cloned(),
             timer: None,
         }
-    }
-
-    fn is_set(&self) -> bool {
-        self.timer.is_some()
     }
 
     fn poll(&mut self, at: Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -344,5 +336,42 @@ impl Future for Sleep {
             // Beyond what the clock counts: for ever.
             None => Poll::Pending,
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::host::local::is_in_time;
+
+    /// Never ready; tells at each poll whether it knows of its limit.
+    #[derive(Debug)]
+    struct Knows<'s>(&'s Engine, Vec<bool>);
+
+    impl Future for Knows<'_> {
+        type Output = ();
+
+        fn poll(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<()> {
+            self.1.push(is_in_time());
+            Poll::Pending
+        }
+    }
+
+    impl Limited for Knows<'_> {
+        fn timed_by(future: &Self) -> Option<&Engine> {
+            Some(future.0)
+        }
+    }
+
+    #[test]
+    fn no_poll_within_a_limit_may_wait_for_a_device() {
+        let engine = Engine::new().unwrap();
+        let mut timeout = Knows(&engine, Vec::new()).timeout(Duration::from_secs(3600));
+        let mut context = Context::from_waker(Waker::noop());
+        (0..3).for_each(|_| assert!(Pin::new(&mut timeout).poll(&mut context).is_pending()));
+        let knew = timeout.pending.as_ref().map(|knows| knows.1.as_slice());
+        assert_eq!((knew, is_in_time()), (Some([true; 3].as_slice()), false));
     }
 }
