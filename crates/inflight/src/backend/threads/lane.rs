@@ -26,9 +26,10 @@ pub(crate) struct Lane {
     /// Completions taken over from the lane, to be reaped.
     taken: Vec<Completion>,
     /// Whether the owner executes operations itself while it waits; one that others wait for
-    /// must not.
+    /// must not, as long as there is a thread.
     helps: bool,
-    /// Whether there may be operations for which no thread could be called.
+    /// Whether there may be operations for which no thread could be called. Those the owner
+    /// executes in any case, until one can be called again.
     uncalled: bool,
 }
 
@@ -247,7 +248,6 @@ impl Lane {
     #[cold]
     fn be_alone(&mut self) {
         lock(&self.shared.state).left_to_owner = usize::MAX;
-        self.helps = true;
         self.uncalled = true;
     }
 
@@ -311,7 +311,7 @@ impl Lane {
             at_least,
             until,
             Owner {
-                helps: self.helps,
+                helps: self.helps || self.uncalled,
                 heeds_bell: true,
             },
         );

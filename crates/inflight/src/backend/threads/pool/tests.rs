@@ -3,7 +3,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use super::super::lane::Lane;
 use super::*;
+use crate::op::Op;
 
 /// Says who does it, and first has somebody else do it.
 struct Says {
@@ -223,5 +225,30 @@ fn threads_that_come_call_the_others_to_what_waits() {
         until(&pool, |state| state.idle == 8);
         assert_eq!(lock(&pool.shared.state).coming, 0);
     }
+    assert_eq!(close(&pool), 0);
+}
+
+/// Hands over a no-op, the only one, as the owner of a lane that waits for it.
+#[allow(unsafe_code)]
+fn make_nop(lane: &mut Lane) {
+    // SAFETY: it names no memory.
+    unsafe { lane.push(0, &Op::Nop, false) };
+    lane.submit(true);
+    lane.wait_or(1, None);
+    assert_eq!(lane.reap().count(), 1);
+}
+
+#[test]
+fn an_owner_that_is_called_away_leaves_operations_to_threads_once_there_are_some_again() {
+    let pool = Arc::new(Pool::new(1));
+    let mut lane = Lane::new(Arc::clone(&pool), 1);
+    let _bell = lane.bell();
+    // As long as it is closed none is started.
+    lock(&pool.shared.state).closed = true;
+    (0..2).for_each(|_| make_nop(&mut lane));
+    assert_eq!(lock(&pool.shared.state).living, 0);
+    lock(&pool.shared.state).closed = false;
+    make_nop(&mut lane);
+    assert_eq!(lock(&pool.shared.state).living, 1, "the owner makes all");
     assert_eq!(close(&pool), 0);
 }
