@@ -29,7 +29,8 @@ use crate::host::shared::Shared;
 /// not.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
-/// same time as the pool has threads but one ([`crate::Builder::threads`]); the others wait their
+/// same time as the pool has threads but one ([`crate::Builder::threads`]), and at most half as
+/// many opens as it has threads, because those may wait for somebody else; the others wait their
 /// turn. It may be polled and dropped on any thread, by any runtime.
 ///
 /// # Errors
@@ -66,6 +67,11 @@ pub(super) trait Make: Send + 'static {
     /// Does it, if it is known to wait for nothing.
     fn at_once(&self, _shared: &Shared) -> Option<io::Result<Self::Made>> {
         None
+    }
+
+    /// As [`Run::may_wait_for_ever`].
+    fn may_wait_for_ever(&self) -> bool {
+        false
     }
 
     /// Does it.
@@ -302,6 +308,13 @@ impl<M: Make, T> Run for Desk<M, T> {
         drop(state);
         if let Some(waker) = waker {
             contain(|| waker.wake());
+        }
+    }
+
+    fn may_wait_for_ever(&self) -> bool {
+        match &self.lock().progress {
+            Progress::Ready(make) => make.may_wait_for_ever(),
+            Progress::Running | Progress::Made(_) | Progress::Left => false,
         }
     }
 }

@@ -79,6 +79,11 @@ impl Make for Opening {
         }
     }
 
+    /// It is not known what has the name: it may be a FIFO (fifo(7)).
+    fn may_wait_for_ever(&self) -> bool {
+        true
+    }
+
     fn make(self) -> io::Result<Opened> {
         let Self { options, path } = self;
         match options.is_change() {

@@ -2,9 +2,10 @@
 //!
 //! The pool starts its threads when they are first needed and ends them when it is closed.
 //!
-//! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. A call
-//! may block for as long as a FIFO has no writer, so calls leave one thread to the lanes where
-//! there are two. Flushes wait for the device only, so they may take every thread.
+//! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. They
+//! leave one thread to the lanes where there are two. Some may block for as long as a FIFO has no
+//! writer, so those leave half of the threads to the others where there are three. Flushes wait for
+//! the device only, so they may take every thread.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -32,13 +33,16 @@ struct PoolShared {
     over: Condvar,
     /// Whether something else could be taken, for those that are busy with a lane.
     others_wait: AtomicBool,
-    /// Most threads that are in calls at the same time.
-    calls_max: usize,
 }
 
 /// A call, for a thread of the pool. Foreign code in it is contained.
 pub(crate) trait Run: Send + Sync {
     fn run(self: Arc<Self>);
+
+    /// Whether it may wait for somebody else than a device, and so for ever.
+    fn may_wait_for_ever(&self) -> bool {
+        false
+    }
 }
 
 /// A lane or a mailbox, for threads of the pool.
@@ -63,7 +67,6 @@ impl Pool {
                 work: Condvar::new(),
                 over: Condvar::new(),
                 others_wait: AtomicBool::new(false),
-                calls_max: (threads_max - 1).max(1),
             }),
             threads: Mutex::new(Vec::with_capacity(threads_max)),
             threads_max,
@@ -129,10 +132,8 @@ impl Pool {
         if state.closed {
             return Err(io::Error::other("the pool of threads is closed"));
         }
-        let number = state.next_number;
-        state.next_number += 1;
-        state.calls.insert(number, call);
-        let wakes = state.calls_one(self.shared.calls_max);
+        let number = state.queue_call(call);
+        let wakes = state.calls_one();
         match self.show(state, wakes) {
             Err(cause) if self.take_back(number).is_some() => Err(cause),
             _ => Ok(number),
@@ -212,7 +213,7 @@ impl Pool {
             return Err(io::Error::other("the pool of threads is closed"));
         }
         queue(&mut state).push_back(Arc::clone(&work));
-        let wakes = state.calls_one(self.shared.calls_max);
+        let wakes = state.calls_one();
         let Err(cause) = self.show(state, wakes) else {
             return Ok(());
         };
@@ -231,7 +232,7 @@ impl Pool {
 
     /// Whether something waits for a thread.
     pub(crate) fn is_wanted(&self) -> bool {
-        lock(&self.shared.state).to_take(self.shared.calls_max) > 0
+        lock(&self.shared.state).to_take() > 0
     }
 
     /// Calls a thread to what has just been queued; `wakes`: one that sleeps.
@@ -241,7 +242,7 @@ impl Pool {
     /// When there is no thread and none can be started.
     fn show(&self, state: MutexGuard<'_, PoolState>, wakes: bool) -> io::Result<()> {
         self.shared.show_waiting(&state);
-        let (idle, waiting) = (state.idle, state.to_take(self.shared.calls_max));
+        let (idle, waiting) = (state.idle, state.to_take());
         drop(state);
         if wakes {
             self.shared.work.notify_one();
@@ -255,7 +256,7 @@ impl Pool {
     /// Takes back a call that no thread has taken.
     pub(crate) fn take_back(&self, number: u64) -> Option<Arc<dyn Run>> {
         let mut state = lock(&self.shared.state);
-        let call = state.calls.remove(&number);
+        let call = state.take_back(number);
         self.shared.show_waiting(&state);
         call
     }
@@ -263,7 +264,7 @@ impl Pool {
     /// Calls and flushes that are not over.
     pub(crate) fn calls(&self) -> usize {
         let state = lock(&self.shared.state);
-        state.calls.len() + state.calling + state.flushes.len() + state.flushing
+        state.calls_waiting() + state.calling() + state.flushes.len() + state.flushing
     }
 
     /// Ends the threads when all calls and flushes are over, but waits for that no longer than
@@ -285,11 +286,11 @@ impl Pool {
         loop {
             // What is queued when there is no other thread is done by this one, later.
             let queued = if state.living > own {
-                state.calls.len() + state.flushes.len() + state.lanes.len()
+                state.calls_waiting() + state.flushes.len() + state.lanes.len()
             } else {
                 0
             };
-            let busy = state.calling + state.flushing + state.serving;
+            let busy = state.calling() + state.flushing + state.serving;
             let left = queued + busy.saturating_sub(own);
             if left == 0 {
                 break;
@@ -399,7 +400,7 @@ impl PoolShared {
             None => lock(&self.state),
         };
         loop {
-            let Some(work) = state.take(self.calls_max) else {
+            let Some(work) = state.take() else {
                 if state.closed || IS_LEAVING.get() {
                     break;
                 }
@@ -414,7 +415,7 @@ impl PoolShared {
                 continue;
             };
             self.show_waiting(&state);
-            let wakes = state.calls_one(self.calls_max);
+            let wakes = state.calls_one();
             drop(state);
             if wakes {
                 self.work.notify_one();
@@ -429,9 +430,9 @@ impl PoolShared {
                     }
                     self.tell_if_closed(&state);
                 }
-                Work::Call(call) => {
+                Work::Call(call, is_endless) => {
                     state = self.run(call);
-                    state.calling -= 1;
+                    state.has_called(is_endless);
                     self.show_waiting(&state);
                     self.tell_if_closed(&state);
                 }
@@ -457,7 +458,7 @@ impl PoolShared {
     /// Lets threads that are busy with a lane know whether something else waits for one of them:
     /// another lane too, unless there is a thread for it.
     fn show_waiting(&self, state: &PoolState) {
-        let calls_wait = state.calls_to_take(self.calls_max) > 0 || !state.flushes.is_empty();
+        let calls_wait = state.calls_to_take() > 0 || !state.flushes.is_empty();
         let lanes_wait = state.idle == 0 && !state.lanes.is_empty();
         let wait = calls_wait || lanes_wait;
         if self.others_wait.load(Ordering::Relaxed) != wait {

@@ -9,15 +9,21 @@ use super::pool::{Run, Serve};
 pub(super) struct PoolState {
     /// One entry for each thread that has been called to a lane or a mailbox.
     pub(super) lanes: VecDeque<Arc<dyn Serve>>,
-    /// Calls that wait for a thread, by numbers that grow.
-    pub(super) calls: BTreeMap<u64, Arc<dyn Run>>,
-    pub(super) next_number: u64,
+    /// Calls that wait for a thread, by numbers that grow; and those among them that may wait for
+    /// ever.
+    calls: BTreeMap<u64, Arc<dyn Run>>,
+    endless: BTreeMap<u64, Arc<dyn Run>>,
+    next_number: u64,
     /// Flushes that wait for a thread.
     pub(super) flushes: VecDeque<Arc<dyn Run>>,
     /// Callers that have called for a thread to share their work.
     pub(super) shares: VecDeque<Arc<dyn Run>>,
-    /// Threads that are in a call.
-    pub(super) calling: usize,
+    /// Threads that are in a call, and most of them.
+    calling: usize,
+    calls_max: usize,
+    /// The same of calls that may wait for ever.
+    in_endless: usize,
+    endless_max: usize,
     /// Threads that are in a flush.
     pub(super) flushing: usize,
     /// Threads that serve a lane or a mailbox.
@@ -42,7 +48,8 @@ const COMING_MAX: usize = 2;
 /// What a thread of the pool does next.
 pub(super) enum Work {
     Lane(Arc<dyn Serve>),
-    Call(Arc<dyn Run>),
+    /// A call, and whether it may wait for ever.
+    Call(Arc<dyn Run>, bool),
     Flush(Arc<dyn Run>),
     Share(Arc<dyn Run>),
 }
@@ -72,10 +79,14 @@ impl PoolState {
         Self {
             lanes: VecDeque::with_capacity(2 * threads_max),
             calls: BTreeMap::new(),
+            endless: BTreeMap::new(),
             next_number: 0,
             flushes: VecDeque::new(),
             shares: VecDeque::with_capacity(threads_max),
             calling: 0,
+            calls_max: (threads_max - 1).max(1),
+            in_endless: 0,
+            endless_max: (threads_max / 2).max(1),
             flushing: 0,
             serving: 0,
             turn: Kind::Flush,
@@ -87,21 +98,79 @@ impl PoolState {
         }
     }
 
+    /// Queues a call, and returns the number by which it is taken back.
+    pub(super) fn queue_call(&mut self, call: Arc<dyn Run>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        let queue = match call.may_wait_for_ever() {
+            true => &mut self.endless,
+            false => &mut self.calls,
+        };
+        queue.insert(number, call);
+        number
+    }
+
+    /// Takes back a call that no thread has taken.
+    pub(super) fn take_back(&mut self, number: u64) -> Option<Arc<dyn Run>> {
+        let call = self.calls.remove(&number);
+        call.or_else(|| self.endless.remove(&number))
+    }
+
+    /// Takes the first call that may be taken now.
+    fn take_call(&mut self) -> Option<Work> {
+        if self.calling >= self.calls_max {
+            return None;
+        }
+        let may_wait = self.in_endless < self.endless_max;
+        let endless = self.endless.keys().next().filter(|_| may_wait);
+        let is_endless = match (self.calls.keys().next(), endless) {
+            (Some(call), Some(endless)) => endless < call,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let queue = match is_endless {
+            true => &mut self.endless,
+            false => &mut self.calls,
+        };
+        let (_, call) = queue.pop_first()?;
+        self.calling += 1;
+        self.in_endless += usize::from(is_endless);
+        Some(Work::Call(call, is_endless))
+    }
+
+    /// A thread has made a call.
+    pub(super) fn has_called(&mut self, is_endless: bool) {
+        self.calling -= 1;
+        self.in_endless -= usize::from(is_endless);
+    }
+
+    /// Calls that wait for a thread.
+    pub(super) fn calls_waiting(&self) -> usize {
+        self.calls.len() + self.endless.len()
+    }
+
+    /// Threads that are in a call.
+    pub(super) fn calling(&self) -> usize {
+        self.calling
+    }
+
     /// Calls that could be taken now.
-    pub(super) fn calls_to_take(&self, calls_max: usize) -> usize {
-        self.calls.len().min(calls_max.saturating_sub(self.calling))
+    pub(super) fn calls_to_take(&self) -> usize {
+        let room = self.endless_max - self.in_endless;
+        let calls = self.calls.len() + self.endless.len().min(room);
+        calls.min(self.calls_max - self.calling)
     }
 
     /// Everything that a thread could take now.
-    pub(super) fn to_take(&self, calls_max: usize) -> usize {
+    pub(super) fn to_take(&self) -> usize {
         let queues = self.lanes.len() + self.flushes.len() + self.shares.len();
-        queues + self.calls_to_take(calls_max)
+        queues + self.calls_to_take()
     }
 
     /// Whether one more thread is to be woken now, which then counts as coming.
-    pub(super) fn calls_one(&mut self, calls_max: usize) -> bool {
+    pub(super) fn calls_one(&mut self) -> bool {
         let room = self.idle.min(COMING_MAX);
-        let calls = self.coming < room && self.to_take(calls_max) > self.coming;
+        let calls = self.coming < room && self.to_take() > self.coming;
         self.coming += usize::from(calls);
         calls
     }
@@ -121,22 +190,20 @@ impl PoolState {
         self.coming = self.coming.saturating_sub(1).min(self.idle);
     }
 
-    pub(super) fn take(&mut self, calls_max: usize) -> Option<Work> {
+    pub(super) fn take(&mut self) -> Option<Work> {
         for _ in 0..4 {
             let kind = self.turn;
             self.turn = kind.next();
             let work = match kind {
                 Kind::Flush => self.flushes.pop_front().map(Work::Flush),
-                Kind::Call if self.calls_to_take(calls_max) == 0 => None,
-                Kind::Call => self.calls.pop_first().map(|(_, call)| Work::Call(call)),
+                Kind::Call => self.take_call(),
                 Kind::Lane => self.lanes.pop_front().map(Work::Lane),
                 Kind::Share => self.shares.pop_front().map(Work::Share),
             };
             match work {
-                Some(Work::Call(_)) => self.calling += 1,
                 Some(Work::Flush(_)) => self.flushing += 1,
                 Some(Work::Lane(_)) => self.serving += 1,
-                Some(Work::Share(_)) => {}
+                Some(Work::Call(..) | Work::Share(_)) => {}
                 None => continue,
             }
             return work;
@@ -155,21 +222,64 @@ mod tests {
         fn run(self: Arc<Self>) {}
     }
 
+    struct Endless;
+
+    impl Run for Endless {
+        fn run(self: Arc<Self>) {}
+
+        fn may_wait_for_ever(&self) -> bool {
+            true
+        }
+    }
+
+    /// Whether each call that is taken, until none can be, may wait for ever.
+    fn taken(state: &mut PoolState) -> Vec<bool> {
+        let calls = std::iter::from_fn(|| match state.take()? {
+            Work::Call(_, is_endless) => Some(is_endless),
+            _ => None,
+        });
+        calls.collect()
+    }
+
+    #[test]
+    fn calls_that_may_wait_for_ever_leave_half_of_the_threads_to_the_others() {
+        // Threads, and how many are in calls of the one kind, and of the other.
+        for (threads, endless, others) in [(1, 1, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (8, 4, 3)] {
+            let mut state = PoolState::new(threads);
+            let first = state.queue_call(Arc::new(Endless));
+            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Endless)));
+            assert_eq!((first, state.calls_to_take()), (0, endless));
+            assert_eq!(taken(&mut state), vec![true; endless]);
+            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Nothing)));
+            assert_eq!(state.calls_to_take(), others);
+            assert_eq!(taken(&mut state), vec![false; others]);
+            assert_eq!(
+                (state.calling(), state.calls_to_take()),
+                (endless + others, 0)
+            );
+            state.has_called(true);
+            assert_eq!(taken(&mut state), [true], "the one that came first");
+            assert!(state.take_back(first).is_none());
+            assert!(state.take_back(8).is_some());
+            assert_eq!(state.calls_waiting(), 16 - endless - others - 1);
+        }
+    }
+
     #[test]
     fn two_at_most_are_on_their_way_and_those_that_come_call_the_others() {
         let mut state = PoolState::new(8);
         state.idle = 5;
         (0..5).for_each(|_| state.flushes.push_back(Arc::new(Nothing)));
         let mut called = 0;
-        while state.calls_one(7) {
+        while state.calls_one() {
             called += 1;
         }
         assert_eq!(called, COMING_MAX);
         for left in (0..5).rev() {
             state.came();
-            assert!(matches!(state.take(7), Some(Work::Flush(_))));
+            assert!(matches!(state.take(), Some(Work::Flush(_))));
             // One for each that comes, until all that sleep are on their way.
-            assert_eq!(state.calls_one(7), left >= COMING_MAX);
+            assert_eq!(state.calls_one(), left >= COMING_MAX);
         }
         assert_eq!((state.idle, state.coming), (0, 0));
     }
@@ -177,21 +287,21 @@ mod tests {
     #[test]
     fn nobody_is_called_who_is_not_needed_or_does_not_sleep() {
         let mut state = PoolState::new(8);
-        assert!(!state.calls_one(7));
+        assert!(!state.calls_one());
         state.flushes.push_back(Arc::new(Nothing));
         assert!(
-            !state.calls_one(7),
+            !state.calls_one(),
             "all are at work, and look when they have done"
         );
         state.idle = 2;
-        assert!(state.calls_one(7));
-        assert!(!state.calls_one(7), "one is enough");
+        assert!(state.calls_one());
+        assert!(!state.calls_one(), "one is enough");
         // One that has not been called takes it.
         state.came();
-        assert!(state.take(7).is_some());
+        assert!(state.take().is_some());
         state.flushes.push_back(Arc::new(Nothing));
         assert!(
-            state.calls_one(7),
+            state.calls_one(),
             "the one that is on its way is not counted on"
         );
     }

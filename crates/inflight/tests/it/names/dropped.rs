@@ -10,7 +10,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::fs::{Call, metadata};
+use inflight::fs::{Call, metadata, sync_dir};
 use inflight::{Awaited, Engine, leaked_operations};
 
 use super::{
@@ -166,26 +166,47 @@ fn a_truncation_keeps_the_file_open_when_nobody_waits_for_it() {
     });
 }
 
+/// Runs `body` while `N` FIFOs are to be opened that nobody opens at the other end.
+fn while_opens_block<const N: usize>(engine: &Engine, body: impl FnOnce()) {
+    // One for each: a process that another test forks may keep an end of it open for a while,
+    // and whoever opens the same one then waits for nobody.
+    let folders = [(); N].map(|()| folder());
+    let fifos = folders.each_ref().map(|folder| Fifo::new(folder.path()));
+    let mut opens = fifos
+        .each_ref()
+        .map(|fifo| fifo.opening(engine).into_future());
+    opens.iter_mut().for_each(|open| {
+        assert!(poll_once(open).is_pending());
+    });
+    body();
+    for (open, fifo) in opens.into_iter().zip(&fifos) {
+        fifo.release();
+        drop(pollster::block_on(open).expect("somebody has opened the other end"));
+    }
+}
+
 #[test]
 fn opens_that_block_leave_a_thread_for_reads_and_syncs() {
     on_every_backend_with_two_threads(|engine| {
-        // One for each: a process that another test forks may keep an end of it open for a while,
-        // and whoever opens the same one then waits for nobody.
-        let folders = [(); 3].map(|()| folder());
-        let fifos = folders.each_ref().map(|folder| Fifo::new(folder.path()));
-        let mut opens = fifos
-            .each_ref()
-            .map(|fifo| fifo.opening(engine).into_future());
-        opens.iter_mut().for_each(|open| {
-            assert!(poll_once(open).is_pending());
+        while_opens_block::<3>(engine, || {
+            let file = temp_file(engine, b"abc");
+            let sync = file.sync_all().timeout(patience());
+            pollster::block_on(sync).expect("in time").unwrap();
         });
-        let file = temp_file(engine, b"abc");
-        let sync = file.sync_all().timeout(patience());
-        pollster::block_on(sync).expect("in time").unwrap();
-        for (open, fifo) in opens.into_iter().zip(&fifos) {
-            fifo.release();
-            drop(pollster::block_on(open).unwrap());
-        }
+    });
+}
+
+#[test]
+fn opens_that_block_leave_a_thread_for_calls_that_wait_for_a_device() {
+    on_every_backend_for(2, |engine| {
+        while_opens_block::<3>(engine, || {
+            let file = temp_file(engine, b"abc");
+            let truncate = file.truncate(1).timeout(patience());
+            pollster::block_on(truncate).expect("in time").unwrap();
+            let folder = folder();
+            let sync = sync_dir(folder.path()).on(engine).timeout(patience());
+            pollster::block_on(sync).expect("in time").unwrap();
+        });
     });
 }
 
