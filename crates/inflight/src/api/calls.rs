@@ -29,8 +29,8 @@ use crate::host::shared::Shared;
 /// not.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
-/// same time as the pool has threads but one ([`crate::Builder::threads`]), and at most half as
-/// many opens as it has threads, because those may wait for somebody else; the others wait their
+/// same time as the pool has threads but one ([`crate::Builder::threads`]), and opens,
+/// which may wait for somebody else, leave one thread in eight to the rest; the others wait their
 /// turn. It may be polled and dropped on any thread, by any runtime.
 ///
 /// # Errors

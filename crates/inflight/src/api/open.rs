@@ -247,7 +247,7 @@ impl OpenOptions {
     /// A regular file that is there, is on a local file system and has its path in the kernel's
     /// caches (`RESOLVE_CACHED`, openat2(2)) is opened where that is awaited; so is one that is to
     /// be created or emptied, as long as that takes no longer than the way to another thread;
-    /// anything else is opened by a thread of the pool, by half of them at most. A FIFO is opened
+    /// anything else is opened by a thread of the pool. A FIFO is opened
     /// when somebody opens its other end (fifo(7)), and occupies a thread until then.
     pub fn opening(&self, path: impl AsRef<Path>) -> Open {
         Open {

@@ -4,7 +4,7 @@
 //!
 //! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. They
 //! leave one thread to the lanes where there are two. Some may block for as long as a FIFO has no
-//! writer, so those leave half of the threads to the others where there are three. Flushes wait for
+//! writer, so those leave one thread in eight to the others where there are three. Flushes wait for
 //! the device only, so they may take every thread.
 
 use std::cell::Cell;

@@ -74,6 +74,13 @@ impl Kind {
     }
 }
 
+/// Most threads in calls that may wait for ever. They leave one in eight to the other calls, and
+/// one to the lanes, where there are three.
+fn endless_max(threads_max: usize) -> usize {
+    let others = 1 + (threads_max / 8).max(1);
+    threads_max.saturating_sub(others).max(1)
+}
+
 impl PoolState {
     pub(super) fn new(threads_max: usize) -> Self {
         Self {
@@ -86,7 +93,7 @@ impl PoolState {
             calling: 0,
             calls_max: (threads_max - 1).max(1),
             in_endless: 0,
-            endless_max: (threads_max / 2).max(1),
+            endless_max: endless_max(threads_max),
             flushing: 0,
             serving: 0,
             turn: Kind::Flush,
@@ -242,9 +249,10 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_may_wait_for_ever_leave_half_of_the_threads_to_the_others() {
+    fn calls_that_may_wait_for_ever_leave_threads_to_the_others() {
+        assert_eq!(endless_max(32), 27);
         // Threads, and how many are in calls of the one kind, and of the other.
-        for (threads, endless, others) in [(1, 1, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (8, 4, 3)] {
+        for (threads, endless, others) in [(1, 1, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (8, 6, 1)] {
             let mut state = PoolState::new(threads);
             let first = state.queue_call(Arc::new(Endless));
             (0..8).for_each(|_| _ = state.queue_call(Arc::new(Endless)));
