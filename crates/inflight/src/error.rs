@@ -121,7 +121,10 @@ impl RefusedBy {
                 "allow io_uring_setup, io_uring_enter and io_uring_register in the container's \
                  seccomp profile"
             }
-            Self::Kernel => "use a kernel from 5.1 on with CONFIG_IO_URING",
+            Self::Kernel => {
+                "use a kernel with CONFIG_IO_URING: from 6.1 on it is used by itself, from 5.6 on \
+                 if it is demanded (INFLIGHT_BACKEND=uring)"
+            }
             Self::Unknown => "look in the kernel's audit log for who denies io_uring_setup",
         }
     }
@@ -445,5 +448,16 @@ mod tests {
         assert_eq!(errno_of(&bare), Some(errno));
         assert_eq!(errno_of(&io::Error::other(Forked)), None);
         assert_eq!(errno_of(&io::ErrorKind::NotFound.into()), None);
+    }
+
+    #[test]
+    fn the_remedy_for_a_kernel_names_the_one_that_is_used_by_itself() {
+        let refused = SetupError::Forbidden {
+            cause: Arc::new(io::Error::from_raw_os_error(libc::ENOSYS)),
+            by: RefusedBy::Kernel,
+        };
+        let told = refused.to_string();
+        let parts = ["6.1", "5.6", "INFLIGHT_BACKEND=uring", "CONFIG_IO_URING"];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     }
 }
