@@ -77,6 +77,8 @@ pub enum SetupError {
         /// Whether a seccomp filter is installed, which may be what refuses.
         is_filtered: bool,
     },
+    /// `Engine::serve_on_tokio` was called outside a tokio runtime.
+    NoRuntime,
     /// `INFLIGHT_BACKEND` has a value that is not a backend.
     UnknownBackend {
         /// The value.
@@ -178,6 +180,10 @@ impl fmt::Display for SetupError {
                     _ => "use a kernel from 4.19 on with CONFIG_AIO",
                 })
             }
+            Self::NoRuntime => f.write_str(
+                "there is no tokio runtime here that could serve the engine; call serve_on_tokio \
+                 within it: in `block_on`, or in a function under `#[tokio::main]`",
+            ),
             Self::UnknownBackend { value } => write!(
                 f,
                 "INFLIGHT_BACKEND={value:?} is not a backend; use uring, aio, threads or auto"
@@ -193,7 +199,7 @@ impl Error for SetupError {
             | Self::Memory { cause, .. }
             | Self::Refused { cause } => Some(&**cause),
             Self::NoAio { cause, .. } => Some(&**cause),
-            Self::TooOld | Self::UnknownBackend { .. } => None,
+            Self::TooOld | Self::NoRuntime | Self::UnknownBackend { .. } => None,
         }
     }
 }

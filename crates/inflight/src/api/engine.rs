@@ -251,9 +251,10 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Outside a runtime, in a forked child, on the backend `threads`, and if there is no ring (or
+    /// [`SetupError::NoRuntime`] outside a runtime: call it in `block_on`, or in a function under
+    /// `#[tokio::main]`. In a forked child, on the backend `threads`, and if there is no ring (or
     /// none of the older calls' contexts) for this runtime. Drivers and the pool then serve it as
-    /// without this call, and the fallbacks say why.
+    /// without this call, and but for the first two the fallbacks say why.
     ///
     /// # Panics
     ///

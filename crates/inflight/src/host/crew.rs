@@ -30,6 +30,7 @@ use crate::error::SetupError;
 pub(crate) fn open(shared: &Arc<Shared>) -> Result<(), SetupError> {
     let opened = try_open(shared);
     if let Err(refusal) = &opened
+        && !matches!(refusal, SetupError::NoRuntime)
         && !shared.is_forked()
     {
         shared.counters.fallback(format!("no lane: {refusal}"));
@@ -41,7 +42,7 @@ fn try_open(shared: &Arc<Shared>) -> Result<(), SetupError> {
     if shared.is_forked() {
         return Err(refused(io::Error::other("this is a forked child")));
     }
-    let runtime = Handle::try_current().map_err(|none| refused(io::Error::other(none)))?;
+    let runtime = Handle::try_current().map_err(|_| SetupError::NoRuntime)?;
     if shared.lanes.find(runtime.id()).is_some() {
         return Ok(());
     }

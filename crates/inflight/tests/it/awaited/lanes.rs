@@ -17,8 +17,8 @@ use super::hands::{Read, begun, check, drained, poll_once};
 use super::refused::is_forked;
 use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
-    direct_file_or_skip, given_up, pattern, skip, temp_file, uring_of_depth_or_skip, uring_or_skip,
-    with_memory,
+    direct_file_or_skip, given_up, on_every_backend, pattern, skip, temp_file,
+    uring_of_depth_or_skip, uring_or_skip, with_memory,
 };
 
 /// A runtime of one thread, and one of two workers.
@@ -317,8 +317,6 @@ fn where_there_are_no_rings_drivers_serve_and_say_why() {
             "INFLIGHT_BACKEND is set",
         );
     }
-    let refused = pollster::block_on(async { engine.serve_on_tokio() });
-    refused.expect_err("there is no runtime");
     for runtime in runtimes() {
         runtime.block_on(async {
             engine.serve_on_tokio().expect_err("there are no rings");
@@ -327,7 +325,20 @@ fn where_there_are_no_rings_drivers_serve_and_say_why() {
             check(begun(&file, 50), &content).await;
         });
     }
-    assert_eq!(given_up(&engine, "no lane").len(), 2);
+    assert_eq!(given_up(&engine, "no lane").len(), 1);
+}
+
+#[test]
+fn outside_a_runtime_it_is_said_where_to_call_and_nothing_is_given_up() {
+    on_every_backend(|engine| {
+        let before = engine.stats().fallbacks;
+        let refused = pollster::block_on(async { engine.serve_on_tokio() });
+        let refusal = refused.expect_err("there is no runtime");
+        let told = refusal.to_string();
+        assert!(told.contains("block_on"), "{told}");
+        assert!(!told.contains("io_uring"), "{told}");
+        assert_eq!(engine.stats().fallbacks, before);
+    });
 }
 
 #[test]
