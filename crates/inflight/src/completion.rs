@@ -5,7 +5,10 @@
 
 use std::io;
 
-use crate::error::{Forked, Misaligned, NoPositions, NoThread, Partial, SetupError, SyncFailed};
+use crate::error::{
+    BadRange, Forked, Misaligned, NoPositions, NoThread, Partial, SetupError, SyncFailed,
+    WrongAccess,
+};
 
 /// What a backend reports for one operation.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,8 @@ const ASYNCHRONOUS: u64 = 1 << 59;
 pub(crate) enum Refusal {
     /// The engine was made before a fork, and this is the child.
     Forked = 4001,
+    /// The range ends beyond the largest offset.
+    TooFar = 4002,
     /// An earlier sync of this file failed.
     SyncFailed = 4003,
     /// The backend that was demanded could not be set up on this thread.
@@ -233,6 +238,7 @@ impl Answer {
         let errno = self.errno().expect("only called for errors");
         let done = self.done();
         const FORKED: i32 = Refusal::Forked as i32;
+        const TOO_FAR: i32 = Refusal::TooFar as i32;
         const SYNC_FAILED: i32 = Refusal::SyncFailed as i32;
         const SETUP: i32 = Refusal::Setup as i32;
         const NOT_RUN: i32 = Refusal::NotRun as i32;
@@ -249,6 +255,7 @@ impl Answer {
                 };
                 io::Error::new(io::ErrorKind::InvalidInput, misaligned)
             }
+            TOO_FAR => BadRange::TooFar.into(),
             SYNC_FAILED => io::Error::other(explain.sync_failed()),
             SETUP => io::Error::other(explain.setup()),
             NO_THREAD => explain.no_thread().into(),
@@ -264,6 +271,11 @@ impl Answer {
                     },
                 )
             }
+            // read(2), write(2), fallocate(2): it is open, but not for that.
+            libc::EBADF => match explain.wrong_access(errno) {
+                Some(wrong) => wrong.into(),
+                None => io::Error::from_raw_os_error(errno),
+            },
             errno => io::Error::from_raw_os_error(errno),
         }
     }
@@ -276,6 +288,8 @@ pub(crate) trait Explain {
     fn sync_failed(&self) -> SyncFailed;
     fn setup(&self) -> SetupError;
     fn no_thread(&self) -> NoThread;
+    /// What the file is not open for, if that is what this errno of the kernel may mean.
+    fn wrong_access(&self, errno: i32) -> Option<WrongAccess>;
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use std::sync::Arc;
 ///
 /// An [`io::Error`] has an errno or something more to tell, never both: its
 /// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`],
-/// [`WishRefused`], [`NoPositions`] and [`NoThread`], which have it themselves. This looks there
-/// too. `None` for what is not from the kernel: the end of a file, or a refusal of this library.
+/// [`WishRefused`], [`WrongAccess`], [`BadRange`], [`NoPositions`] and [`NoThread`], which have it
+/// themselves. This looks there too. `None` for what is not from the kernel: the end of a file, or
+/// a refusal of this library.
 ///
 /// ```
 /// use std::io;
@@ -36,9 +37,11 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
             .map(|refused: &WishRefused| refused.errno)
     };
     let thread = || told.downcast_ref::<NoThread>()?.cause.raw_os_error();
+    let access = || told.downcast_ref().map(|wrong: &WrongAccess| wrong.errno);
+    let range = || told.is::<BadRange>().then_some(libc::EINVAL);
     let positions = || told.is::<NoPositions>().then_some(libc::ESPIPE);
     let errno = partial.or_else(sync).or_else(wish).or_else(thread);
-    errno.or_else(positions)
+    errno.or_else(access).or_else(range).or_else(positions)
 }
 
 /// Why an engine could not be opened as it was asked for.
@@ -327,6 +330,77 @@ impl fmt::Display for NoPositions {
 
 impl Error for NoPositions {}
 
+/// The file was not opened for this: it is open for reading only and was to be changed, or for
+/// writing only and was to be read. Nothing was done. The error is of the kind `InvalidInput`
+/// (the permissions of the file are not what refuses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongAccess {
+    /// Whether it would have to be open for writing; else for reading.
+    pub is_write: bool,
+    /// The kernel's answer: `EBADF`, and `EINVAL` to a new length.
+    pub errno: i32,
+}
+
+impl fmt::Display for WrongAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = io::Error::from_raw_os_error(self.errno);
+        match self.is_write {
+            true => write!(
+                f,
+                "the file was opened for reading only, as File::open does, and this changes it \
+                 ({cause}); open it by OpenOptions with write(true)"
+            ),
+            false => write!(
+                f,
+                "the file was opened for writing only, as File::create does, and this reads it \
+                 ({cause}); open it by OpenOptions with read(true) as well"
+            ),
+        }
+    }
+}
+
+impl Error for WrongAccess {}
+
+impl From<WrongAccess> for io::Error {
+    fn from(wrong: WrongAccess) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, wrong)
+    }
+}
+
+/// No file has such a range (`EINVAL`). Nothing was done. The error is of the kind `InvalidInput`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BadRange {
+    /// It ends beyond the largest offset, `i64::MAX`.
+    TooFar,
+    /// It has no bytes, of which nothing can be reserved or freed (fallocate(2)).
+    Empty,
+}
+
+impl fmt::Display for BadRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooFar => write!(
+                f,
+                "the range ends beyond the largest offset, {} (i64::MAX); give one from the start \
+                 of the file, whose end is at the length that File::metadata tells",
+                i64::MAX
+            ),
+            Self::Empty => f.write_str(
+                "no bytes are to be reserved or freed; give a length, or leave the call out",
+            ),
+        }
+    }
+}
+
+impl Error for BadRange {}
+
+impl From<BadRange> for io::Error {
+    fn from(bad: BadRange) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, bad)
+    }
+}
+
 /// A wish that changes what a transfer means was refused, and the transfer was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WishRefused {
@@ -447,11 +521,17 @@ mod tests {
             io::Error::other(partial),
             io::Error::other(SyncFailed { errno }),
             io::Error::other(WishRefused { wishes, errno }),
+            io::Error::from(WrongAccess {
+                is_write: true,
+                errno,
+            }),
         ];
         assert!(others.iter().all(|error| error.raw_os_error().is_none()));
         assert!(others.iter().all(|error| errno_of(error) == Some(errno)));
         let bare = io::Error::from_raw_os_error(errno);
         assert_eq!(errno_of(&bare), Some(errno));
+        let bad = [BadRange::TooFar, BadRange::Empty].map(io::Error::from);
+        assert!(bad.iter().all(|bad| errno_of(bad) == Some(libc::EINVAL)));
         assert_eq!(errno_of(&io::Error::other(Forked)), None);
         assert_eq!(errno_of(&io::ErrorKind::NotFound.into()), None);
     }

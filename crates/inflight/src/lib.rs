@@ -120,8 +120,8 @@ pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 pub use backend::faulty::Faults;
 pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare, TakeWhenFree};
 pub use error::{
-    Ended, Forked, Misaligned, NoPositions, NoThread, Partial, RefusedBy, SetupError, SyncFailed,
-    WishRefused, errno_of,
+    BadRange, Ended, Forked, Misaligned, NoPositions, NoThread, Partial, RefusedBy, SetupError,
+    SyncFailed, WishRefused, WrongAccess, errno_of,
 };
 pub use op::Priority;
 pub use policy::{Durably, Way};

@@ -13,7 +13,7 @@ use super::queue::Queue;
 use super::timeout::Sleep;
 use crate::backend::threads::execute::is_filtered;
 use crate::completion::{Answer, Explain};
-use crate::error::{Misaligned, NoThread, SetupError, SyncFailed};
+use crate::error::{Misaligned, NoThread, SetupError, SyncFailed, WrongAccess};
 use crate::fork::{self, PerProcess};
 use crate::host::caller;
 use crate::host::choice::{Kind, Wish};
@@ -340,6 +340,9 @@ impl Explain for &Engine {
     }
     fn no_thread(&self) -> NoThread {
         self.shared.no_thread()
+    }
+    fn wrong_access(&self, _: i32) -> Option<WrongAccess> {
+        None
     }
 }
 

@@ -16,7 +16,7 @@ use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync, Truncate};
 use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::Explain;
-use crate::error::{Misaligned, NoThread, SetupError, SyncFailed};
+use crate::error::{Misaligned, NoThread, SetupError, SyncFailed, WrongAccess};
 use crate::op::Wishes;
 
 /// Alignment that is assumed where the file system tells none: a page fits every device in use.
@@ -90,18 +90,19 @@ impl Alignment {
 /// Operations are values; see [`crate::Operation`] for how they are run. What they have in
 /// common:
 ///
-/// - Offsets are bytes from the start of the file; a range that ends beyond `i64::MAX` is `EINVAL`.
-///   The file has no current position, and one opened for appending is refused.
+/// - Offsets are bytes from the start of the file; a range that ends beyond `i64::MAX` is
+///   [`crate::BadRange`] (`EINVAL`). The file has no current position, and one opened for appending
+///   is refused.
 /// - A read at or beyond the end of the file yields 0 bytes, an exact one `UnexpectedEof`.
 ///   A write beyond the end extends the file.
 /// - A transfer of no bytes yields 0, without an access to the device; that of one buffer to a
 ///   character device is up to that (`/dev/full` refuses it).
 /// - A transfer may be longer than the 2 GiB that one system call moves: it is split.
-/// - The access the file was not opened for is `EBADF`; a read of a directory is `EISDIR` (of no
-///   bytes, it may yield 0); any transfer on what has no positions is [`crate::NoPositions`], whose
-///   errno ([`crate::errno_of`]) is `ESPIPE`: a pipe, socket or terminal, a stream of the kernel
-///   (`/dev/kmsg`), a descriptor that is not of a file (eventfd(2), epoll(7)) or opened with
-///   `O_PATH`.
+/// - The access the file was not opened for is [`crate::WrongAccess`] (`EBADF`); a read of a
+///   directory is `EISDIR` (of no bytes, it may yield 0); any transfer on what has no positions is
+///   [`crate::NoPositions`], whose errno ([`crate::errno_of`]) is `ESPIPE`: a pipe, socket or
+///   terminal, a stream of the kernel (`/dev/kmsg`), a descriptor that is not of a file
+///   (eventfd(2), epoll(7)) or opened with `O_PATH`.
 ///
 /// Where two threads read cached data of one regular file, on a file system of this machine, the
 /// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by
@@ -410,7 +411,8 @@ impl File {
         }
     }
 
-    /// Reserves or frees space (fallocate(2)): `len` bytes from `offset`. No bytes are `EINVAL`.
+    /// Reserves or frees space (fallocate(2)): `len` bytes from `offset`. No bytes are
+    /// [`crate::BadRange`], and a file that was not opened for writing is [`crate::WrongAccess`].
     /// A signal may end it with `EINTR`, which is not made good: it would begin anew each time, and
     /// under a timer that sends signals never end.
     pub fn allocate(&self, range: AllocateRange, offset: u64, len: u64) -> Allocate<'_> {
@@ -427,8 +429,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// As ftruncate(2): `EINVAL` if the file was not opened for writing, is no plain file, or
-    /// `len` exceeds `i64::MAX`; `EFBIG`. In a forked child [`crate::Forked`].
+    /// As ftruncate(2): `EINVAL` if it is no plain file; `EFBIG`. [`crate::WrongAccess`] if it was
+    /// not opened for writing, [`crate::BadRange`] if `len` exceeds `i64::MAX`. In a forked child
+    /// [`crate::Forked`].
     ///
     /// # Cancellation
     ///
@@ -510,6 +513,9 @@ impl Explain for &File {
     }
     fn no_thread(&self) -> NoThread {
         (&self.engine).no_thread()
+    }
+    fn wrong_access(&self, errno: i32) -> Option<WrongAccess> {
+        self.handle.wrong_access(errno)
     }
 }
 

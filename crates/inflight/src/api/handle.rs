@@ -21,7 +21,7 @@ use super::wishes::Hints;
 use crate::buf::{Mapping, NotMapped};
 use crate::commit::{Commit, Keep, Kept};
 use crate::completion::{Answer, Refusal};
-use crate::error::SyncFailed;
+use crate::error::{SyncFailed, WrongAccess};
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
@@ -48,6 +48,8 @@ pub struct Handle {
     has_positions: bool,
     /// A regular file or a block device. Others may take writes and have no sync.
     is_storage: bool,
+    /// `O_ACCMODE` and `O_PATH` of its flags.
+    access: i32,
     closes: Closes,
     /// What of the file is resident is copied from here.
     mapping: Option<Mapping>,
@@ -87,6 +89,7 @@ pub(super) struct Opened {
     pub(super) required: bool,
     pub(super) has_positions: bool,
     pub(super) is_storage: bool,
+    pub(super) access: i32,
     pub(super) closes: Closes,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
@@ -112,6 +115,7 @@ impl Handle {
             address_bits: u64::from(needed.memory_bytes) - 1,
             has_positions: opened.has_positions,
             is_storage: opened.is_storage,
+            access: opened.access,
             closes: opened.closes,
             mapping: opened.mapping,
             learned: Learned::on(device),
@@ -180,6 +184,17 @@ impl Handle {
         SyncFailed {
             errno: self.commit.failure().unwrap_or(libc::EIO),
         }
+    }
+
+    /// What the file is not open for, where the kernel says so by this errno.
+    #[cold]
+    pub(super) fn wrong_access(&self, errno: i32) -> Option<WrongAccess> {
+        let is_write = match self.access {
+            libc::O_RDONLY => true,
+            libc::O_WRONLY => false,
+            _ => return None,
+        };
+        Some(WrongAccess { is_write, errno })
     }
 
     pub(super) fn raw_fd(&self) -> RawFd {
@@ -450,7 +465,7 @@ impl Handle {
         let len = len as u64;
         let end = offset.wrapping_add(len);
         let fits = i64::try_from(offset | len | end).is_ok();
-        (!fits).then(|| Answer::failed(libc::EINVAL, 0))
+        (!fits).then(|| Answer::refused(Refusal::TooFar))
     }
 
     #[inline(always)]

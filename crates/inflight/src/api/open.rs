@@ -17,7 +17,7 @@ use super::bounce::AnyRange;
 use super::device::{device_limit_bytes, device_of};
 use super::engine::Engine;
 use super::file::{Alignment, File};
-use super::handle::{Closes, Handle, Opened};
+use super::handle::{Closes, Opened};
 use super::mounts;
 use super::names::or_global;
 use super::twin::Wanted;
@@ -258,9 +258,13 @@ impl OpenOptions {
 
     /// Refuses what cannot work.
     fn check(&self) -> io::Result<()> {
-        if self.changes.empties && !self.writes {
-            // As the standard library, which is not told where a file has to be direct.
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        if self.changes != Changes::default() && !self.writes {
+            // The standard library says so too, but is not told where a file has to be direct.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "create, create_new and truncate change what is there: open the file with \
+                 write(true) as well",
+            ));
         }
         match self.any_range == AnyRange::ReadsAndWrites && self.writes && !self.reads {
             true => Err(io::Error::new(
@@ -507,6 +511,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         mapping: None,
         not_mapped: None,
         is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
+        access: flags & (libc::O_ACCMODE | libc::O_PATH),
         closes: match kind {
             libc::S_IFREG if is_read_only => Closes::AtOnce,
             libc::S_IFREG => Closes::Written,
@@ -562,25 +567,6 @@ pub(super) fn statx_of(path: &Path) -> io::Result<libc::statx> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
     statx_at(libc::AT_FDCWD, &path, 0, ALL)
-}
-
-/// Sets the length of a file.
-pub(super) fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
-    // ftruncate(2), EINVAL: it is larger than the largest file.
-    let len = i64::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    loop {
-        // SAFETY: no memory is involved, and the handle keeps the descriptor open.
-        let answer = unsafe { libc::ftruncate64(handle.raw_fd(), len) };
-        if answer == 0 {
-            handle.end().is_now(len.unsigned_abs());
-            return Ok(());
-        }
-        let cause = io::Error::last_os_error();
-        // ftruncate(2), EINTR: it was interrupted, and setting the length again does no harm.
-        if cause.kind() != io::ErrorKind::Interrupted {
-            return Err(cause);
-        }
-    }
 }
 
 /// Closes a descriptor, and tells of the error that dropping it would hide.

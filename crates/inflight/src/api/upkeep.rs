@@ -5,11 +5,16 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
+use rustix::fs::ftruncate;
+use rustix::io::{Errno, retry_on_intr};
+
 use super::calls::{Call, forked};
 use super::engine::Engine;
 use super::file::{Alignment, File};
+use super::handle::Handle;
 use super::operation::Sealed;
 use crate::completion::{Answer, Refusal};
+use crate::error::BadRange;
 use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
 
 /// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
@@ -55,7 +60,7 @@ impl Truncate<'_> {
         if self.file.engine().shared().is_forked() {
             return Err(forked());
         }
-        super::open::truncate(self.file.handle(), self.len)
+        truncate(self.file.handle(), self.len)
     }
 }
 
@@ -67,9 +72,25 @@ impl<'f> IntoFuture for Truncate<'f> {
         let Self { file, len } = self;
         // The descriptor stays open while a call goes on whose future has been dropped.
         let handle = Arc::clone(file.handle());
-        let truncate = move || super::open::truncate(&handle, len);
-        Call::new(Ok(file.engine().clone()), truncate, |(), _| ())
+        let change = move || truncate(&handle, len);
+        Call::new(Ok(file.engine().clone()), change, |(), _| ())
     }
+}
+
+/// Sets the length of a file.
+fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
+    if i64::try_from(len).is_err() {
+        return Err(BadRange::TooFar.into());
+    }
+    // ftruncate(2), EINTR: it was interrupted, and setting the length again does no harm.
+    let set = retry_on_intr(|| ftruncate(handle, len));
+    set.map_err(|cause| match (cause, handle.wrong_access(libc::EINVAL)) {
+        // ftruncate(2), EINVAL: it is not open for writing, or no regular file.
+        (Errno::INVAL, Some(wrong)) if wrong.is_write => wrong.into(),
+        _ => io::Error::from(cause),
+    })?;
+    handle.end().is_now(len);
+    Ok(())
 }
 
 /// Asks for size and alignment. Made by [`File::metadata`]. It yields `io::Result<Metadata>`.
@@ -206,6 +227,9 @@ impl Prepare for Allocate<'_> {
     }
 
     fn finish(self, answer: Answer) -> Self::Output {
+        if answer.errno() == Some(libc::EINVAL) && self.len == 0 {
+            return Err(BadRange::Empty.into());
+        }
         let keeps_size = self.mode.0 & libc::FALLOC_FL_KEEP_SIZE != 0;
         if answer.errno().is_none() && !keeps_size {
             self.file.handle().end().reaches(self.offset + self.len);

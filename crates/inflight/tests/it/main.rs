@@ -25,6 +25,8 @@ mod buffers;
 
 mod metadata;
 
+mod mistakes;
+
 mod names;
 
 mod errors;

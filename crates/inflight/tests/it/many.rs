@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use inflight::fs::OpenOptions;
-use inflight::{Operation, ReadInto, WriteFrom, read_many, write_many};
+use inflight::{Operation, ReadInto, WriteFrom, errno_of, read_many, write_many};
 
 use crate::support::{
     chill, on_every_backend, on_every_backend_of, open, pattern, read_write, temp_file, temp_path,
@@ -101,10 +101,10 @@ fn the_first_error_is_returned_and_the_others_are_run() {
             ReadInto::new(&file, 16, e),
         ];
         let error = read_many(&mut reads).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+        assert_eq!(errno_of(&error), Some(libc::EBADF));
         let errnos = reads.each_ref().map(|read| match read.result() {
             Ok(moved) => Ok(moved),
-            Err(error) => Err(error.raw_os_error().unwrap()),
+            Err(error) => Err(errno_of(&error).unwrap()),
         });
         let expected = [Ok(8), Err(libc::EBADF), Ok(8), Err(libc::EINVAL), Ok(8)];
         assert_eq!(errnos, expected);
@@ -126,7 +126,7 @@ fn the_first_write_error_is_returned_and_the_others_are_run() {
             WriteFrom::new(&file, 2, b"ef"),
         ];
         let error = write_many(&mut writes).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(errno_of(&error), Some(libc::EINVAL));
         assert_eq!(writes[2].result().unwrap(), 2);
         assert_eq!(fs::read(path.path()).unwrap(), b"abef");
     });

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use inflight::fs::{AllocateRange, File, OpenOptions};
-use inflight::{Batch, Direct, Operation, SyncFailed};
+use inflight::{Batch, Direct, Operation, SyncFailed, errno_of};
 
 use crate::support::{
     alone_and_batched, directory, on_every_backend, pattern, read_write, skip, temp_file, temp_path,
@@ -145,7 +145,7 @@ fn ranges_that_cannot_be_are_refused() {
         for (offset, len, errno) in cases {
             for result in alone_and_batched!(file.allocate(reserve, offset, len)) {
                 assert_eq!(
-                    result.unwrap_err().raw_os_error(),
+                    errno_of(&result.unwrap_err()),
                     Some(errno),
                     "{offset} {len}"
                 );
@@ -154,7 +154,7 @@ fn ranges_that_cannot_be_are_refused() {
         let read_only = OpenOptions::new().read(true).engine(engine);
         let read_only = read_only.open(path.path()).unwrap();
         for result in alone_and_batched!(read_only.allocate(reserve, 0, 4096)) {
-            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+            assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EBADF));
         }
         assert_eq!(fs::read(path.path()).unwrap(), b"abc");
     });

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Engine, Operation};
+use inflight::{Direct, Engine, Operation, errno_of};
 use tempfile::TempDir;
 
 use crate::support::own::in_own_process;
@@ -65,7 +65,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
     let error = result.expect_err("it cannot be done");
-    error.raw_os_error().unwrap_or_else(|| panic!("{error:?}"))
+    errno_of(&error).unwrap_or_else(|| panic!("{error:?}"))
 }
 
 /// A link in a folder to what may be there or not: whoever may create that opens it by the pool.

@@ -25,7 +25,7 @@ use crate::wishes::by_every_host;
 fn assert_refused((result, buf): (io::Result<usize>, Vec<u8>), errno: i32) {
     assert_eq!(buf.len(), 16, "the buffer comes back whole");
     let error = result.expect_err("it is refused");
-    assert_eq!(error.raw_os_error(), Some(errno), "{error}");
+    assert_eq!(errno_of(&error), Some(errno), "{error}");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn access_the_file_was_not_opened_for_is_refused() {
             }
             // The kernel looks at the access before it looks at the length.
             for (result, _) in alone_and_batched!(write_only.read_at(Vec::new(), 0)) {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+                assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EBADF));
             }
         }
         assert_eq!(fs::read(path.path()).unwrap(), b"abc");

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use inflight::fs::WriteVectoredAt;
-use inflight::{Batch, Operation};
+use inflight::{Batch, Operation, errno_of};
 
 use crate::support::{
     alone_and_batched, on_every_backend, pattern, read_write, temp_file, temp_path,
@@ -254,7 +254,7 @@ fn buffers_come_back_with_every_error() {
         let file_errnos = [(0, libc::EBADF), (u64::MAX, libc::EINVAL)];
         for (offset, errno) in file_errnos {
             for (result, bufs) in alone_and_batched!(file.read_vectored_at(bufs(&[3, 5]), offset)) {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(errno));
+                assert_eq!(errno_of(&result.unwrap_err()), Some(errno));
                 assert_eq!(bufs, [vec![0; 3], vec![0; 5]]);
             }
         }

@@ -9,7 +9,7 @@ mod refused;
 use std::fs;
 
 use inflight::fs::{File, ReadAt, ReadVectoredAt, WriteAt, WriteVectoredAt};
-use inflight::{Direct, Operation, Priority};
+use inflight::{Direct, Operation, Priority, errno_of};
 
 use crate::support::{directory, given_up, on_every_backend, pattern, read_write, skip, temp_path};
 
@@ -200,7 +200,7 @@ fn a_priority_that_nobody_heeds_is_counted() {
         assert!(told.len() == 1 && told[0].count == 1, "{told:?}");
         let beyond = file.read_at(vec![0; 1], u64::MAX);
         let (result, _) = beyond.priority(Priority::Latency).wait();
-        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EINVAL));
         assert_eq!(engine.stats().hints_unheard, count as u64);
     });
 }

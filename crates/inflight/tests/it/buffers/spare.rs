@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::io::ErrorKind;
 
 use inflight::fs::File;
-use inflight::{AnyOp, Batch, Engine, IoBufMut, Operation, Spare};
+use inflight::{AnyOp, Batch, Engine, IoBufMut, Operation, Spare, errno_of};
 
 use super::{BLOCK, file_past_the_cache};
 use crate::support::{on_every_backend, pattern, temp_file};
@@ -97,7 +97,7 @@ fn a_read_that_is_refused_adds_nothing() {
         let make = || (Spare::sized(b"abc".to_vec(), 100), u64::MAX - 10);
         for exact in [false, true] {
             for (result, buf) in every_way(&file, make, exact) {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+                assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EINVAL));
                 assert_eq!(buf.into_inner(), b"abc");
             }
         }

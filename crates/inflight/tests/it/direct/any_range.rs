@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use inflight::fs::{Alignment, AnyRange, File};
-use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, Priority, Spare};
+use inflight::{
+    AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, Priority, Spare, errno_of,
+};
 use tempfile::NamedTempFile;
 
 use crate::support::{
@@ -301,7 +303,7 @@ fn only_what_was_asked_for_goes_by_aligned_memory() {
         }
         for offset in [u64::MAX - 3, u64::try_from(i64::MAX).unwrap() - 11] {
             for (result, _) in by_every_host!(engine, file.read_at(vec![0; 10], offset)) {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+                assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EINVAL));
             }
         }
         assert!(fs::read(path.path()).unwrap() == data);

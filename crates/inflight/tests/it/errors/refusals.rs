@@ -3,7 +3,7 @@
 use std::fs;
 
 use inflight::fs::AllocateRange;
-use inflight::{Batch, Engine, Faults};
+use inflight::{Batch, Engine, Faults, errno_of};
 
 use super::{LEN, durable_file, first_nop, has_piece, with_faults, write_pieces};
 use crate::support::{chill, pattern, temp_file};
@@ -93,7 +93,7 @@ fn an_error_of_the_caller_is_no_fallback() {
             let mut batch = Batch::new();
             (0..4).for_each(|_| batch.push(file.allocate(AllocateRange::Reserve, 0, 0)));
             for result in batch.wait() {
-                assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+                assert_eq!(errno_of(&result.unwrap_err()), Some(libc::EINVAL));
             }
             assert!(engine.stats().fallbacks.is_empty());
         },
