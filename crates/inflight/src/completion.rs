@@ -256,7 +256,7 @@ impl Answer {
                 io::Error::new(io::ErrorKind::InvalidInput, misaligned)
             }
             TOO_FAR => BadRange::TooFar.into(),
-            SYNC_FAILED => io::Error::other(explain.sync_failed()),
+            SYNC_FAILED => explain.sync_failed().into(),
             SETUP => io::Error::other(explain.setup()),
             NO_THREAD => explain.no_thread().into(),
             NO_POSITIONS => io::Error::new(io::ErrorKind::NotSeekable, NoPositions),

@@ -431,6 +431,13 @@ impl Error for WishRefused {}
 /// A sync of this file failed before, so what was written may be lost, and the kernel would
 /// report success now (fsync(2), NOTES): every later sync of this handle is refused.
 /// [`File::sync_all`](crate::fs::File::sync_all) says how to recover.
+///
+/// The error has the kind of the errno, but its `raw_os_error` is `None`: see [`errno_of`].
+///
+/// As the answer to a write with [`dsync`](crate::fs::WriteAt::dsync), and so is an `EIO` there: of
+/// this record nobody knows whether a crash leaves it. Later writes with `dsync` are made all the
+/// same, and one that succeeds is durable; but what counts only behind this record does not count
+/// with it lost. Such a log ends here, and goes on in another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailed {
     /// The errno of the sync that failed.
@@ -449,6 +456,13 @@ impl fmt::Display for SyncFailed {
 }
 
 impl Error for SyncFailed {}
+
+impl From<SyncFailed> for io::Error {
+    fn from(failed: SyncFailed) -> Self {
+        let cause = Self::from_raw_os_error(failed.errno);
+        Self::new(cause.kind(), failed)
+    }
+}
 
 /// A whole transfer (`*_exact`, `*_all`) failed after a part of it had been moved.
 ///

@@ -61,6 +61,7 @@ fn a_failed_sync_is_told_and_every_later_one_refused() {
                 errors.push(file.sync_data().wait().unwrap_err());
                 for error in errors {
                     assert_eq!(sync_failed(&error), Some(SyncFailed { errno }));
+                    assert_eq!(error.kind(), io::Error::from_raw_os_error(errno).kind());
                 }
             }
             assert_eq!(engine.stats().plain_calls, before.plain_calls);
