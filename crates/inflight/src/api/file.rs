@@ -222,6 +222,10 @@ impl File {
     /// A read of up to `buf.len()` bytes at `offset`; it may be short, as read(2) is.
     ///
     /// Yields the bytes read and the buffer, in which they come first.
+    ///
+    /// **A `Vec` is read into up to its length, not its capacity:** `Vec::with_capacity(4096)` has
+    /// no bytes, so nothing is read and that is `Ok(0)`. Give `vec![0; 4096]`, or [`crate::Spare`],
+    /// which fills capacity.
     pub fn read_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt {
             file: self,
@@ -234,6 +238,10 @@ impl File {
     }
 
     /// A read that fills the buffer: short reads are resumed.
+    ///
+    /// **A `Vec` is filled up to its length, not its capacity:** that of `Vec::with_capacity(4096)`
+    /// is 0, so nothing is read and that is `Ok(0)`. Give `vec![0; 4096]`, or [`crate::Spare`],
+    /// which fills capacity.
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
     /// after some bytes; [`crate::errno_of`] finds its errno.

@@ -72,7 +72,8 @@ pub unsafe trait IoBuf {
 /// [`crate::Spare`], and `BytesMut` with the feature `bytes`.
 ///
 /// For most buffers that is the memory of [`IoBuf`]: a `Vec<u8>` is filled from its first byte up
-/// to its length. It may also be other memory, which need not be initialised: [`super::Spare`] is
+/// to its length. **Capacity is not filled:** into `Vec::with_capacity(n)` nothing is read, so give
+/// `vec![0; n]`. It may also be other memory, which need not be initialised: [`super::Spare`] is
 /// filled behind its length.
 ///
 /// # Safety
