@@ -52,6 +52,11 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 ///
 /// Dropping an operation that has not been run does nothing. While it is waited for it cannot be
 /// dropped; for what is awaited see [`crate::Pending`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no operation of a backend, so it cannot be in a batch or a queue",
+    note = "opening, closing, `Truncate`, the calls on names and `TakeWhenFree` are waited for or \
+            awaited alone"
+)]
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
     /// Runs the operation on this thread and blocks until it is over. What it yields is in the
@@ -69,9 +74,9 @@ pub trait Operation: Sealed {
 
 /// What this crate asks of an operation; only its own types have it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be in a batch or a queue",
-    note = "what is not an operation of a backend, as `Truncate` and the calls on names, is waited \
-            for or awaited alone"
+    message = "`{Self}` has no `wait`",
+    note = "what is a future alone, as `TakeWhenFree`, is awaited: on a plain thread by \
+            `inflight::local::run` or any `block_on`"
 )]
 pub trait Sealed: Prepare + Sized {
     /// The engine that runs the operation where none is named.

@@ -216,7 +216,22 @@ impl BufPool {
     }
 
     /// Waits for a buffer: yields what [`BufPool::take`] does, when there is one. On any runtime,
-    /// or none.
+    /// or none: a plain thread waits by [`local::run`](crate::local::run), or any `block_on`.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use std::thread;
+    /// use inflight::{BufPool, local};
+    ///
+    /// let pool = BufPool::new(1, 4096)?;
+    /// let buf = pool.take().expect("it is free");
+    /// thread::scope(|scope| {
+    ///     let waits = scope.spawn(|| local::run(pool.take_when_free()));
+    ///     drop(buf);
+    ///     waits.join().expect("it does not panic")
+    /// })?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// Whoever waits is served in the order of the first polls: a buffer that comes back is handed
     /// to the first of them, and `take` gets none as long as somebody waits. Tasks that wait while
