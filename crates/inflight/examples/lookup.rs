@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use inflight::fs::{File, OpenOptions};
+use inflight::fs::{AnyRange, File, OpenOptions};
 use inflight::{Batch, Direct, Operation};
 
 /// Where a value is: which file, at which offset, how long.
@@ -25,7 +25,10 @@ struct Store {
 
 impl Store {
     fn open(folder: &Path, files: usize) -> io::Result<Self> {
+        // A storage engine has a cache of its own, so this goes past that of the kernel. Values lie
+        // anywhere and a `Vec` is not aligned; without `any_range` they would be read through it.
         let options = OpenOptions::new().read(true).direct(Direct::Auto);
+        let options = options.any_range(AnyRange::Reads);
         let files = (0..files).map(|file| options.open(folder.join(file.to_string())));
         let files = files.collect::<io::Result<_>>()?;
         let index = HashMap::new();

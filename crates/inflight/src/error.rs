@@ -434,10 +434,11 @@ impl Error for WishRefused {}
 ///
 /// The error has the kind of the errno, but its `raw_os_error` is `None`: see [`errno_of`].
 ///
-/// As the answer to a write with [`dsync`](crate::fs::WriteAt::dsync), and so is an `EIO` there: of
-/// this record nobody knows whether a crash leaves it. Later writes with `dsync` are made all the
-/// same, and one that succeeds is durable; but what counts only behind this record does not count
-/// with it lost. Such a log ends here, and goes on in another file.
+/// As the answer to a write with [`dsync`](crate::fs::WriteAt::dsync), this says of its record what
+/// `EIO` says there: nobody knows whether it is durable, and after a crash it may be found or not.
+/// Later writes with `dsync` are made all the same, and one that succeeds is durable; but where
+/// records count only with all before them, none behind this one does, so the log ends here and
+/// goes on in another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailed {
     /// The errno of the sync that failed.

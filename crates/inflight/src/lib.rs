@@ -155,10 +155,41 @@ pub mod local {
 ///   was run. Flushes are shared. For many writes that count together.
 ///
 /// Which of them is the fastest depends on the device, and on how many come together: `inflight
-/// bench --profile durable-append,group-commit` measures it. Where clients write at the same time
-/// and each is told of its own record, a crash may leave a gap before one that counts: give each a
-/// length and a sum, or acknowledge them in order. A new file's name is durable after
-/// [`sync_dir`](fs::sync_dir). `examples/log.rs` in the repository is such a log.
+/// bench --profile durable-append,group-commit` measures it. A new file's name is durable after
+/// [`sync_dir`](fs::sync_dir).
+///
+/// # Logs that many append to
+///
+/// Where clients write at the same time and each is told of its own record, a crash may leave a
+/// gap before one that counts. A length and a sum in each record tell what is whole, but not where
+/// the next one begins: the length of a record that is missing is missing too. So
+///
+/// - either records are of one size, or in blocks of a fixed size, and whoever reads the log goes
+///   on behind a gap. `examples/log.rs` in the repository is such a log;
+/// - or there are no gaps: a client takes a lock for the end of the log, writes there by
+///   [`write_all_at`](fs::File::write_all_at), releases the lock and calls
+///   [`sync_data`](fs::File::sync_data), which covers all that was written before. Clients that
+///   come together share the flush. Whoever reads the log stops at the first record that is not
+///   whole.
+///
+/// After an append that has failed its place is filled again before anybody writes behind it, or
+/// the log ends there and goes on in another file. After a sync that has failed it ends in any case
+/// ([`SyncFailed`]).
+///
+/// # What is not here
+///
+/// - Listing folders, links, and changing permissions: [`std::fs`] has them, which blocks.
+/// - Times, types and owners: [`std::fs::metadata`] of a name, fstat(2) of an open file, whose
+///   descriptor is had by [`AsFd`](std::os::fd::AsFd).
+/// - Locks (flock(2), fcntl(2)) and advice (posix_fadvise(2)): by the descriptor too.
+///
+/// The library may read a file by a second descriptor that it has opened itself
+/// ([`File`](fs::File) says when). Locks stand all the same: reads ask for none, and the second
+/// descriptor is closed with the first, so that no record lock of the process ends early. Advice on
+/// how a file is read (`POSIX_FADV_RANDOM` and the like) is of one descriptor, and reads by the
+/// other do not heed it; a file that is opened by [`std::fs`] and given to
+/// [`File::from_std`](fs::File::from_std) has no other. Advice on a range (`WILLNEED`, `DONTNEED`)
+/// is of the file.
 pub mod fs {
     pub use crate::api::bounce::AnyRange;
     pub use crate::api::calls::Call;

@@ -164,6 +164,9 @@ impl Engine {
     ///
     /// Use it where one result decides what is asked next, or where the data is worked on while
     /// the device goes on; a [`crate::Batch`] is simpler where all is known in advance.
+    /// It blocks its thread until all is over. In a tokio runtime it belongs into
+    /// `spawn_blocking`, as all that is waited for; a task awaits operations or a batch instead.
+    ///
     /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]), and 0
     /// counts as 1: see [`Queue::depth`](crate::Queue::depth).
     ///

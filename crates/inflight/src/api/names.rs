@@ -60,7 +60,7 @@ pub struct MetadataOf {
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
-/// use inflight::{Operation, fs};
+/// use inflight::fs;
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let folder = folder.path();

@@ -35,13 +35,20 @@ pub enum Direct {
     Off,
     /// Past the page cache where the file system can and the request is aligned, else through
     /// it. [`File::is_direct`] tells whether the file system can.
+    ///
+    /// **A plain `Vec` is practically never aligned**, so that its transfers go through the page
+    /// cache: give what [`File::aligned_buf`] makes, or open the file with
+    /// [`OpenOptions::any_range`].
     Auto,
     /// Past the page cache only. Opening fails where the file system refuses, and a request that
     /// is not aligned is [`crate::Misaligned`], unless [`OpenOptions::any_range`] says otherwise.
     Required,
 }
 
-/// How a file is opened; the names and rules are those of [`std::fs::OpenOptions`].
+/// How a file is opened; the names and rules are those of [`std::fs::OpenOptions`], with these
+/// differences: each method takes the options and returns them, so they are chained, and cloned
+/// where they are used twice. There is no `append`, as the kernel ignores positions then, and no
+/// `custom_flags`: a file that was opened with other flags is taken over by [`File::from_std`].
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     inner: fs::OpenOptions,
