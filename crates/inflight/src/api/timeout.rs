@@ -166,6 +166,19 @@ pub trait Awaited: Limited {
     }
 
     /// As [`Awaited::timeout`], until an instant.
+    ///
+    /// # Deadlines and depth
+    ///
+    /// What is late goes on and keeps its place at the device. Where more is in flight than the
+    /// device serves within the deadline, everything that comes later is late as well, however
+    /// early it is left behind. So keep what is in flight below that, by
+    /// [`Builder::queue_depth`](crate::Builder::queue_depth) times the drivers, lanes or run loops
+    /// of the engine, or by how much is asked for at a time. A disk of 10,000 reads a second serves
+    /// 50 within 5 ms.
+    ///
+    /// Of a batch that is late nothing can be had until all of it is over, also what was in time:
+    /// a [`Late`] batch is awaited whole, or left with all its buffers. Where some results in time
+    /// are worth something without the others, give each operation the deadline.
     fn deadline(self, at: Instant) -> Timeout<Self> {
         Timeout::new(self.into_future(), At::Instant(at))
     }
