@@ -53,12 +53,18 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
     fn prepare(&mut self) -> Prepared {
         let offset = self.offset;
         if let Some(answer) = copied(self.file, &mut self.buf, offset) {
+            // It may have been prepared before, when this was not resident.
+            self.bounced = None;
             return Prepared::answered(answer);
         }
         let span = span_of_mut(&mut self.buf);
         let handle = self.file.handle();
-        if handle.takes_any_range(false) && handle.needs_cover(span, offset, self.wishes) {
-            return Prepared::cover();
+        if handle.takes_any_range(false) {
+            // As above: what it was prepared for then is not what will be answered.
+            self.bounced = None;
+            if handle.needs_cover(span, offset, self.wishes) {
+                return Prepared::cover();
+            }
         }
         handle.transfer(
             span,

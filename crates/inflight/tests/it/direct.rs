@@ -1,5 +1,6 @@
 //! Direct I/O: transfers that fit it; those that do not are in [`misaligned`] and [`any_range`].
 
+mod again;
 mod any_range;
 mod asynchronous;
 mod first;

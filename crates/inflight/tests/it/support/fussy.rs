@@ -5,13 +5,13 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use inflight::IoBuf;
+use inflight::{IoBuf, IoBufMut};
 
 pub(crate) const LEN: usize = 5000;
 
 /// A buffer that panics when it is asked for its address, or length, for the n-th time, once.
 pub(crate) struct Fussy {
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     pub(crate) questions: Arc<AtomicU32>,
     panics_at: u32,
 }
@@ -45,5 +45,13 @@ unsafe impl IoBuf for Fussy {
     fn len(&self) -> usize {
         self.is_asked();
         self.bytes.len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Fussy {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.is_asked();
+        self.bytes.as_mut_ptr()
     }
 }
