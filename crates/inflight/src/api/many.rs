@@ -150,6 +150,15 @@ fn run<O: Prepare>(
     first_error
 }
 
+impl WriteFrom<'_> {
+    /// Remembers what a failure tells of the file's syncs.
+    #[cold]
+    fn note_failed(&self, answer: Answer) {
+        let handle = self.file.handle();
+        handle.note_write(Wishes::NONE, self.buf.len(), answer);
+    }
+}
+
 impl Prepare for ReadInto<'_> {
     type Output = ();
 
@@ -203,6 +212,14 @@ impl Prepare for WriteFrom<'_> {
 
     fn note(&self, seen: SeenOf) {
         self.file.handle().note(true, seen);
+    }
+
+    #[inline(always)]
+    fn proceed(&mut self, answer: Answer) -> bool {
+        if answer.errno().is_some() {
+            self.note_failed(answer);
+        }
+        false
     }
 
     fn finish(self, _answer: Answer) {}

@@ -142,7 +142,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         let result = answer.decode(file);
         let mut result = full(result, exact, room, io::ErrorKind::UnexpectedEof);
         if !wishes.is_none() {
-            result = settle(file, wishes, room, answer, result);
+            result = settle(file, wishes, answer, result);
         }
         (result, buf)
     }
@@ -234,7 +234,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         let result = answer.decode(self.file);
         let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);
         if !self.wishes.is_none() {
-            result = settle(self.file, self.wishes, len, answer, result);
+            result = settle(self.file, self.wishes, answer, result);
         }
         (result, self.buf)
     }

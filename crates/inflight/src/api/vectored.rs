@@ -147,7 +147,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         let room = unsafe { note_all_filled(&mut self.bufs, answer) };
         let result = answer.decode(self.file);
         let result = full(result, self.exact, room, io::ErrorKind::UnexpectedEof);
-        let result = settle(self.file, self.wishes, room, answer, result);
+        let result = settle(self.file, self.wishes, answer, result);
         (result, self.bufs)
     }
 }
@@ -214,7 +214,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         let result = answer.decode(self.file);
         let len = total(&self.bufs);
         let result = full(result, self.all, len, io::ErrorKind::WriteZero);
-        let result = settle(self.file, self.wishes, len, answer, result);
+        let result = settle(self.file, self.wishes, answer, result);
         (result, self.bufs)
     }
 }

@@ -100,17 +100,15 @@ impl Hints {
     }
 }
 
-/// The result of a transfer of `len` bytes with wishes.
+/// The result of a transfer with wishes. What it tells of the file's syncs has been noted.
 #[cold]
 pub(super) fn settle(
     file: &File,
     wishes: Wishes,
-    len: usize,
     answer: Answer,
     result: io::Result<usize>,
 ) -> io::Result<usize> {
     let handle = file.handle();
-    handle.note_write(wishes, len, answer);
     match result {
         // A sync that ran at the same time may have been told of the error instead of this one.
         Ok(_) if handle.refuses_sync_after(wishes) => {

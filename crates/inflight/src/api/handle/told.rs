@@ -39,7 +39,8 @@ impl Handle {
         }
     }
 
-    /// Learns from the answer to a write of these buffers.
+    /// Learns from the answer to a write of these buffers. What it tells of the file's syncs has
+    /// been noted when it came.
     #[inline]
     pub(in crate::api) fn wrote(
         &self,
@@ -51,9 +52,6 @@ impl Handle {
         if let (Some((bytes, ns)), true) = (answer.took(), wishes.is_none()) {
             let facts = self.facts_for(offset, spans);
             self.was_pooled(facts, true, Seen::Pooled { ns, bytes }, answer);
-        }
-        if answer.errno().is_some() {
-            self.note_write(Wishes::NONE, 0, answer);
         }
         self.leaves_to_flush(wishes, answer);
         self.end

@@ -445,6 +445,22 @@ fn short_and_failing_requests_are_resumed_or_told() {
     let (result, _) = pollster::block_on(async { file.write_at(vec![0; 10], 5).await });
     assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
     assert!(fs::read(path.path()).unwrap() == data);
+    // Nor has a sync failed, though the write was to be durable.
+    let options = read_write(&engine).direct(Direct::Required);
+    let options = options.any_range(AnyRange::ReadsAndWrites);
+    for durable_writes in [false, true] {
+        let options = options.clone().durable_writes(durable_writes);
+        let file = options.open(path.path()).unwrap();
+        let mut batch = Batch::new();
+        for _ in 0..2 {
+            let write = file.write_at(vec![0; 10], 5);
+            batch.push(if durable_writes { write } else { write.dsync() });
+        }
+        for (result, _) in batch.wait() {
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+        }
+        assert!(file.sync_data().wait().is_ok(), "{durable_writes}");
+    }
 }
 
 /// A device that does not answer has the memory of reads that are left; nobody else may get it.

@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use inflight::fs::{File, WriteAt};
-use inflight::{Batch, Engine, Faults, Operation, SyncFailed};
+use inflight::{Batch, Engine, Faults, Operation, SyncFailed, WriteFrom, write_many};
 
 use super::{durable_file, first_nop, with_faults};
 use crate::support::fussy::Fussy;
@@ -92,6 +92,36 @@ fn reads_and_writes_go_on_after_a_failed_sync() {
             assert!(again.sync_all().wait().is_ok());
         },
     );
+}
+
+#[test]
+fn a_read_that_fails_is_no_failed_sync() {
+    let faults = |faults: Faults| faults.refuse("read", libc::EIO).refuse("readv", libc::EIO);
+    with_faults(faults, |engine| {
+        let (_path, file) = durable_file(engine);
+        let mut reads = Batch::new();
+        (0..2).for_each(|_| reads.push(file.read_at(vec![0; 2], 0).by_backend()));
+        assert!(reads.wait().all(|(result, _)| result.is_err()));
+        let mut lists = Batch::new();
+        (0..2).for_each(|_| lists.push(file.read_vectored_at(vec![vec![0; 2]], 0).by_backend()));
+        assert!(lists.wait().all(|(result, _)| result.is_err()));
+        assert!(file.sync_data().wait().is_ok());
+    });
+}
+
+#[test]
+fn a_durable_write_that_fails_among_many_is_a_failed_sync() {
+    let faults = |faults: Faults| faults.refuse("write", libc::EIO);
+    with_faults(faults, |engine| {
+        let (_path, file) = durable_file(engine);
+        let writes = &mut [
+            WriteFrom::new(&file, 0, &[1; 10]),
+            WriteFrom::new(&file, 10, &[1; 10]),
+        ];
+        assert!(write_many(writes).is_err());
+        let error = file.sync_data().wait().unwrap_err();
+        assert_eq!(sync_failed(&error), Some(SyncFailed { errno: libc::EIO }));
+    });
 }
 
 #[test]
