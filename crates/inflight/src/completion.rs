@@ -23,8 +23,9 @@ pub(crate) struct Completion {
     pub(crate) is_asynchronous: Option<bool>,
 }
 
-/// The answer for a whole request. Not negative: bytes moved, with [`UNHEARD`] and for a plain call
-/// by the pool how long it took (see [`TIMED`]). Negative: `-(errno + bytes << 12)`.
+/// The answer for a whole request. Not negative: bytes moved, with [`UNHEARD`], what has ended them
+/// (see [`STOPPED`]) and for a plain call by the pool how long it took (see [`TIMED`]). Negative:
+/// `-(errno + bytes << 12)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer(i64);
 
@@ -42,6 +43,12 @@ const TIME_MAX: u64 = (1 << 27) - 1;
 /// Set in one of those if it has been seen whether the transfer was asynchronous, and if it was.
 const SUBMITTED: u64 = 1 << 60;
 const ASYNCHRONOUS: u64 = 1 << 59;
+
+/// Set in an answer without a time whose bytes an error has ended that is not the answer: 12 bits
+/// of errno above 48 bits of bytes.
+const STOPPED: u64 = SUBMITTED;
+const STOPPED_BITS: u32 = 48;
+const STOPPED_BYTES: u64 = (1 << STOPPED_BITS) - 1;
 
 /// Refusals of this library that need no call to the kernel. They lie above every errno in use
 /// (the largest of Linux is 133, `EHWPOISON`, and a few internal ones below 600).
@@ -86,6 +93,20 @@ impl Answer {
     /// An answer of `bytes` moved, no error.
     pub(crate) fn moved(bytes: usize) -> Self {
         Self(i64::try_from(bytes).expect("a buffer is at most isize::MAX bytes"))
+    }
+
+    /// As [`Answer::moved`], of a transfer that this errno has ended, which is left to the next one
+    /// to tell. For whoever has to know that it was told once.
+    pub(crate) fn stopped(done: usize, errno: i32) -> Self {
+        debug_assert!(errno > 0 && i64::from(errno) <= ERRNO_MASK);
+        let Self(moved) = Self::moved(done);
+        if moved.cast_unsigned() > STOPPED_BYTES {
+            // No memory is larger.
+            return Self(moved);
+        }
+        let errno = u64::from(errno.cast_unsigned());
+        let stopped = STOPPED | errno << STOPPED_BITS;
+        Self(moved | stopped.cast_signed())
     }
 
     /// As [`Answer::moved`], of one call that took so long; at most an eighth of a second is told.
@@ -175,7 +196,11 @@ impl Answer {
     pub(crate) fn plus(self, done: usize) -> Self {
         match self.errno() {
             Some(errno) => Self::failed(errno, self.done() + done),
-            None => Self::moved(self.bytes() + done).marked(self.is_unheard()),
+            None => match self.stopped_by() {
+                Some(errno) => Self::stopped(self.bytes() + done, errno),
+                None => Self::moved(self.bytes() + done),
+            }
+            .marked(self.is_unheard()),
         }
     }
 
@@ -206,8 +231,9 @@ impl Answer {
     #[inline]
     fn count(self) -> usize {
         let number = self.number().expect("not an error");
-        let bytes = match number & TIMED {
+        let bytes = match number & (TIMED | STOPPED) {
             0 => number & !UNHEARD.cast_unsigned(),
+            STOPPED => number & STOPPED_BYTES,
             _ => number & u64::from(u32::MAX),
         };
         usize::try_from(bytes).expect("a count of bytes in a buffer")
@@ -222,6 +248,21 @@ impl Answer {
     pub(crate) fn errno(self) -> Option<i32> {
         let errno = i32::try_from(-self.0 & ERRNO_MASK).expect("masked to 12 bits");
         (self.0 < 0).then_some(errno)
+    }
+
+    /// The errno that has ended a transfer whose bytes are the answer.
+    #[inline]
+    pub(crate) fn stopped_by(self) -> Option<i32> {
+        let number = self.number()?;
+        let is_stopped = number & (TIMED | STOPPED) == STOPPED;
+        let errno = (number >> STOPPED_BITS).cast_signed() & ERRNO_MASK;
+        is_stopped.then(|| i32::try_from(errno).expect("masked to 12 bits"))
+    }
+
+    /// The errno of what was asked of the kernel last, whether it is the answer or not.
+    #[inline]
+    pub(crate) fn cause(self) -> Option<i32> {
+        self.errno().or_else(|| self.stopped_by())
     }
 
     /// The byte count, or the error that the caller sees; `explain` knows the file.
@@ -281,6 +322,24 @@ impl Answer {
     }
 }
 
+/// Whether a transfer fails so where a device or a server did: what the kernel makes of the states
+/// that a block device ends with (`blk_errors`, block/blk-core.c), and what NFS says. The others
+/// are refusals of the transfer.
+pub(crate) fn is_of_device(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EIO
+            | libc::ETIMEDOUT
+            | libc::ENOLINK
+            | libc::EREMOTEIO
+            | libc::EBADE
+            | libc::ENODATA
+            | libc::EILSEQ
+            | libc::ENODEV
+            | libc::ESTALE
+    )
+}
+
 /// Who can explain a refusal: the file (or engine) that the operation was for.
 pub(crate) trait Explain {
     /// What direct I/O needs; what does not fit is in the answer.
@@ -319,6 +378,23 @@ mod tests {
         assert!(marked.plus(3).is_unheard() && !Answer::moved(7).marked(false).is_unheard());
         let failed = Answer::failed(libc::EIO, 3).marked(true);
         assert_eq!((failed.errno(), failed.bytes()), (Some(libc::EIO), 3));
+    }
+
+    #[test]
+    fn an_error_that_is_not_the_answer_is_told_beside_the_count() {
+        let stopped = Answer::stopped(1 << 40, libc::EIO);
+        assert_eq!((stopped.bytes(), stopped.errno()), (1 << 40, None));
+        assert_eq!(stopped.stopped_by(), Some(libc::EIO));
+        assert_eq!((stopped.took(), stopped.was_asynchronous()), (None, None));
+        assert!(!stopped.is_unheard());
+        let more = stopped.marked(true).plus(1);
+        assert_eq!(more.cause(), Some(libc::EIO));
+        assert_eq!((more.bytes(), more.is_unheard()), ((1 << 40) + 1, true));
+        assert_eq!(Answer::failed(libc::EIO, 3).cause(), Some(libc::EIO));
+        let timed = Answer::timed(4096, u32::MAX).submitted(true);
+        for answer in [Answer::moved(7), Answer::moved(7).marked(true), timed] {
+            assert_eq!(answer.cause(), None);
+        }
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl<'f> Durable<'f> {
         let Stage::Over(over) = self.stage else {
             return true;
         };
-        self.end(match over.errno() {
+        self.end(match over.cause() {
             None => Outcome::Durable,
             Some(_) => Outcome::Unknown,
         });

@@ -216,7 +216,7 @@ impl Prepare for WriteFrom<'_> {
 
     #[inline(always)]
     fn proceed(&mut self, answer: Answer) -> bool {
-        if answer.errno().is_some() {
+        if answer.cause().is_some() {
             self.note_failed(answer);
         }
         false

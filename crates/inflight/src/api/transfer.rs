@@ -208,7 +208,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
 
     #[inline(always)]
     fn proceed(&mut self, answer: Answer) -> bool {
-        if answer.errno().is_some() {
+        if answer.cause().is_some() {
             self.note_failed(answer);
         }
         match (&mut self.bounced, &mut self.durable) {

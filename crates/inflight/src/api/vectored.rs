@@ -197,7 +197,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
     }
 
     fn proceed(&mut self, answer: Answer) -> bool {
-        if answer.errno().is_some() {
+        if answer.cause().is_some() {
             self.note_failed(answer);
         }
         let durable = self.durable.as_mut();

@@ -276,8 +276,9 @@ macro_rules! wishes_of_writes {
             /// # Errors
             ///
             /// [`crate::WishRefused`] where the kernel does not know it; then nothing is written.
-            /// After `EIO`, syncs of this file yield [`crate::SyncFailed`], and so does a write
-            /// that was waiting for its own; then nobody knows what of it is durable.
+            /// After `EIO`, also where it has only made a write short, syncs of this file yield
+            /// [`crate::SyncFailed`], and so does a write that was waiting for its own; then nobody
+            /// knows what of it is durable.
             ///
             /// **Later writes with this wish are made all the same**, and each tells of itself
             /// alone. A log whose records count only if all before them are there stops at the

@@ -238,7 +238,7 @@ impl Commit {
             libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS => self.is_storage,
             errno => !Refusal::is_one(errno),
         };
-        if let Some(errno) = answer.errno().filter(is_lasting) {
+        if let Some(errno) = answer.cause().filter(is_lasting) {
             // The first one stands.
             let _ = self
                 .errno

@@ -302,9 +302,8 @@ impl Proactor {
         }
         for number in 0..self.splits.len() {
             if let Some(split) = self.splits[number].take() {
-                let token = split.token;
-                let answer = self.do_plainly(&split.into_request());
-                self.early.push((token, answer));
+                let answer = self.do_plainly(split.request());
+                self.early.push((split.token, split.made_anew(answer)));
             }
         }
         self.queued = 0;

@@ -2,7 +2,7 @@
 //! in flight at the same time, and those that resume after a short transfer.
 
 use crate::backend::threads::execute::{after, to_usize};
-use crate::completion::Answer;
+use crate::completion::{Answer, is_of_device};
 use crate::op::{Op, Request};
 
 /// A request in parts.
@@ -18,6 +18,9 @@ pub(super) struct Split {
     prefix: usize,
     /// The errno of the part at `prefix`, if it failed.
     errno: i32,
+    /// The first errno of a device for a part of a write, wherever that is: the kernel may not tell
+    /// of it again.
+    lost: i32,
     /// Where the last resumption began: a second one that gets no further is the end.
     resumed_at: usize,
 }
@@ -43,6 +46,7 @@ impl Split {
             in_flight: 0,
             prefix: len,
             errno: 0,
+            lost: 0,
             resumed_at: done,
         }
     }
@@ -77,22 +81,40 @@ impl Split {
         match u32::try_from(result) {
             Ok(moved) if moved >= len => {}
             Ok(moved) => self.ends_at(from + to_usize(moved), 0),
-            Err(_) => self.ends_at(from, -result),
+            Err(_) => {
+                let is_lost = self.request.op.is_write() && is_of_device(-result);
+                if is_lost && self.lost == 0 {
+                    self.lost = -result;
+                }
+                self.ends_at(from, -result);
+            }
         }
         if self.in_flight > 0 || self.next < self.len {
             return Step::GoOn;
         }
-        let ended_early = self.prefix < self.len && self.errno == 0;
+        let errno = match self.lost {
+            0 => self.errno,
+            lost => lost,
+        };
+        let ended_early = self.prefix < self.len && errno == 0;
         if ended_early && self.request.whole && self.prefix > self.resumed_at {
             self.resumed_at = self.prefix;
             self.next = self.prefix;
             self.prefix = self.len;
             return Step::GoOn;
         }
-        Step::Done(match self.errno {
+        Step::Done(match errno {
             0 => Answer::moved(self.prefix),
             errno => after(self.prefix, self.request.whole, errno),
         })
+    }
+
+    /// The answer, given that of the request made anew, all of it.
+    pub(super) fn made_anew(&self, answer: Answer) -> Answer {
+        match self.lost {
+            0 => answer,
+            lost => after(answer.bytes(), self.request.whole, lost),
+        }
     }
 
     /// Takes note that a part was refused for its hints: those that follow go without.
@@ -111,8 +133,8 @@ impl Split {
     }
 
     /// The request, all of it: repeating parts that were done moves the same bytes again.
-    pub(super) fn into_request(self) -> Request {
-        self.request
+    pub(super) fn request(&self) -> &Request {
+        &self.request
     }
 
     /// The contiguous bytes end here; what lies beyond is not asked for any more.
@@ -184,7 +206,7 @@ mod tests {
     #[test]
     fn an_error_behind_moved_bytes_is_reported_with_them_if_the_whole_was_asked_for() {
         for (whole, expected) in [
-            (false, Answer::moved(10)),
+            (false, Answer::stopped(10, libc::EIO)),
             (true, Answer::failed(libc::EIO, 10)),
         ] {
             let mut split = split(30, 10, whole);
@@ -193,6 +215,55 @@ mod tests {
             split.answer(10, 10, -libc::EIO);
             assert_eq!(split.answer(20, 10, 10), Step::Done(expected));
         }
+    }
+
+    fn of_write(mut split: Split) -> Split {
+        let Op::ReadAt {
+            fd,
+            span,
+            offset,
+            wishes,
+        } = split.request.op
+        else {
+            unreachable!("that is what it is made with")
+        };
+        split.request.op = Op::WriteAt {
+            fd,
+            span,
+            offset,
+            wishes,
+        };
+        split
+    }
+
+    #[test]
+    fn what_a_device_says_of_a_part_of_a_write_is_told_wherever_that_is() {
+        let (eio, enospc) = (-libc::EIO, -libc::ENOSPC);
+        for (answers, done) in [
+            ([10, eio, 10], 10),
+            ([4, 10, eio], 4),
+            ([enospc, eio, 10], 0),
+            ([10, enospc, eio], 10),
+            ([4, eio, eio], 4),
+        ] {
+            for (whole, order) in [(false, [0, 1, 2]), (true, [0, 1, 2]), (false, [2, 1, 0])] {
+                let mut split = of_write(split(30, 10, whole));
+                while split.issue().is_some() {}
+                let mut steps = order.map(|part| split.answer(part * 10, 10, answers[part]));
+                let expected = after(done, whole, libc::EIO);
+                assert_eq!(expected.cause(), Some(libc::EIO));
+                assert_eq!(steps[2], Step::Done(expected), "{answers:?}, {order:?}");
+                steps[2] = Step::GoOn;
+                assert_eq!(steps, [Step::GoOn, Step::GoOn, Step::GoOn]);
+                // Should the backend break meanwhile.
+                assert_eq!(
+                    split.made_anew(Answer::moved(30)),
+                    after(30, whole, libc::EIO)
+                );
+            }
+        }
+        let unharmed = of_write(split(30, 10, false));
+        assert_eq!(unharmed.made_anew(Answer::moved(30)), Answer::moved(30));
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn an_error_behind_moved_bytes_tells_of_both() {
 fn an_error_in_a_later_part_leaves_what_comes_before_it() {
     const LARGE: usize = 8 << 20;
     let content = pattern(LARGE);
-    for all in [false, true] {
+    for [all, durable] in [[false; 2], [true, false], [false, true], [true; 2]] {
         with_faults(
             |faults| faults.fail_nth(4, libc::EIO),
             |engine| {
@@ -221,7 +221,7 @@ fn an_error_in_a_later_part_leaves_what_comes_before_it() {
                 // What makes the file grow would be a plain call.
                 path.as_file().set_len(LARGE as u64).unwrap();
                 let options = read_write(engine).direct(Direct::Required);
-                let Ok(file) = options.open(path.path()) else {
+                let Ok(file) = options.durable_writes(durable).open(path.path()) else {
                     return skip("an error in a later part", "there is no direct I/O");
                 };
                 if file.alignment() == Alignment::Unknown {
@@ -246,6 +246,9 @@ fn an_error_in_a_later_part_leaves_what_comes_before_it() {
                 };
                 assert!((1..LARGE).contains(&done), "{done} of {LARGE} bytes");
                 assert!(fs::read(path.path()).unwrap()[..done] == content[..done]);
+                // The kernel has told it, and may not do so again.
+                let synced = file.sync_data().wait();
+                assert_eq!(synced.is_err(), durable, "{synced:?}");
             },
         );
     }

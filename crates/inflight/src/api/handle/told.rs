@@ -2,7 +2,7 @@
 //! ends, and whether its syncs are to be trusted.
 
 use super::Handle;
-use crate::completion::Answer;
+use crate::completion::{Answer, is_of_device};
 use crate::op::{Seen, SeenOf, Span, Wishes};
 use crate::policy::Facts;
 
@@ -96,7 +96,7 @@ impl Handle {
 
     /// Remembers what the answer for a write of `len` bytes tells of the file's syncs.
     pub(in crate::api) fn note_write(&self, wishes: Wishes, len: usize, answer: Answer) {
-        let of_device = || answer.errno().is_some_and(is_of_device);
+        let of_device = || answer.cause().is_some_and(is_of_device);
         // All bytes were taken, so it is the sync behind them that has failed. Where there are none
         // it may be the write that was refused.
         let was_taken = answer.bytes() == len && (len > 0 || of_device());
@@ -108,22 +108,4 @@ impl Handle {
             self.commit.note(answer);
         }
     }
-}
-
-/// Whether a write fails so where a device or a server did: what the kernel makes of the states
-/// that a block device ends with (`blk_errors`, block/blk-core.c), and what NFS says. The others
-/// are refusals of the write.
-fn is_of_device(errno: i32) -> bool {
-    matches!(
-        errno,
-        libc::EIO
-            | libc::ETIMEDOUT
-            | libc::ENOLINK
-            | libc::EREMOTEIO
-            | libc::EBADE
-            | libc::ENODATA
-            | libc::EILSEQ
-            | libc::ENODEV
-            | libc::ESTALE
-    )
 }

@@ -155,10 +155,11 @@ unsafe fn go_on(request: &Request, mut result: i32) -> (Answer, bool) {
 }
 
 /// The answer when an error comes after `done` bytes: a plain transfer reports the bytes, and the
-/// next call the error, as write(2) does; a whole one reports both.
+/// next call the error, as write(2) does (hosts are told of it, because there may be none that is
+/// told); a whole one reports both.
 pub(crate) fn after(done: usize, whole: bool, errno: i32) -> Answer {
     if done > 0 && !whole {
-        Answer::moved(done)
+        Answer::stopped(done, errno)
     } else {
         Answer::failed(errno, done)
     }
