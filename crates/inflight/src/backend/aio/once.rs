@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
 use crate::backend::threads::execute::{execute, is_filtered};
+use crate::completion::is_of_device;
 use crate::fork::Process;
 use crate::op::Op;
 
@@ -59,14 +60,15 @@ static CONTEXT: Mutex<Context> = Mutex::new(Context::Unknown);
 pub(crate) unsafe fn execute_submitted(op: &Op) -> (i32, Option<bool>) {
     // SAFETY: passed on from the caller.
     match unsafe { submitted(op) } {
-        Some((moved, is_asynchronous)) => (moved, Some(is_asynchronous)),
+        Some((result, is_asynchronous)) => (result, Some(is_asynchronous)),
         // SAFETY: as above; what was submitted is over.
         None => (unsafe { execute(op) }, None),
     }
 }
 
-/// The bytes that were moved, and whether that was done after the call that submits. `None` where
-/// nothing was submitted, and after an error, which is left to the plain call.
+/// The result, and whether that was there after the call that submits. `None` where nothing was
+/// submitted, and after an error, which is left to the plain call; but not what a device says of a
+/// write: that is told once.
 ///
 /// # Safety
 ///
@@ -89,8 +91,9 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
     }
     let (result, is_asynchronous) = finished(id);
     drop(context);
-    let moved = i32::try_from(result).ok().filter(|moved| *moved >= 0)?;
-    Some((moved, is_asynchronous))
+    let result = i32::try_from(result).ok()?;
+    let stands = result >= 0 || (op.is_write() && is_of_device(-result));
+    stands.then_some((result, is_asynchronous))
 }
 
 /// The context of this process, made now if there is none.
@@ -136,9 +139,11 @@ fn finished(id: c_ulong) -> (i64, bool) {
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests {
+    use std::ffi::CStr;
     use std::fs;
     use std::io::Write;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::unix::fs::OpenOptionsExt;
 
     use super::super::read_of;
     use super::*;
@@ -164,8 +169,8 @@ mod tests {
     fn execute_until_seen(op: &Op) -> (i32, bool) {
         for _ in 0..1000 {
             // SAFETY: the buffer of the caller outlives this.
-            if let (moved, Some(is_asynchronous)) = unsafe { execute_submitted(op) } {
-                return (moved, is_asynchronous);
+            if let (result, Some(is_asynchronous)) = unsafe { execute_submitted(op) } {
+                return (result, is_asynchronous);
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -197,6 +202,58 @@ mod tests {
         let op = read(&file, &mut bytes, 4000);
         assert_eq!(execute_until_seen(&op).0, 4096);
         assert_eq!((bytes[95], bytes[96]), (9, 7));
+    }
+
+    /// A terminal whose other end is closed is a device that fails.
+    fn hung_up() -> io::Result<fs::File> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it has just been opened, and nobody else has it.
+        let master = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: no memory is involved.
+        unsafe { libc::unlockpt(master.as_raw_fd()) };
+        let mut name = [0; 64];
+        // SAFETY: `name` is ours to be filled.
+        let named = unsafe { libc::ptsname_r(fd, name.as_mut_ptr(), name.len()) };
+        assert_eq!(named, 0, "{}", io::Error::from_raw_os_error(named));
+        // SAFETY: it has been filled.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+        let mut options = fs::OpenOptions::new();
+        options.write(true).custom_flags(libc::O_NOCTTY);
+        options.open(name.to_str().expect("it is a path"))
+    }
+
+    /// Whether such a call takes it, whatever comes of it. Before Linux 5.11 none of a terminal is.
+    fn is_taken(op: &Op) -> bool {
+        let mut context = CONTEXT.lock().expect("no test fails with it");
+        let Some(id) = made(&mut context) else {
+            return false;
+        };
+        let mut request = Iocb::transfer(0, op, 0).expect("it is a transfer");
+        // SAFETY: the buffer of the caller outlives this, which waits for what is taken.
+        let taken = unsafe { calls::submit(id, std::slice::from_mut(&mut request)) };
+        let is_taken = matches!(taken, Ok(1));
+        if is_taken {
+            finished(id);
+        }
+        is_taken
+    }
+
+    #[test]
+    fn what_a_device_says_of_a_write_is_not_asked_for_again() {
+        let file = match hung_up() {
+            Ok(file) => file,
+            Err(cause) => return eprintln!("skipped: terminals: {cause}"),
+        };
+        let mut bytes = [0; 16];
+        let op = write(&file, &mut bytes, 0);
+        if !is_taken(&op) {
+            return eprintln!("skipped: asynchronous calls: the kernel has none here");
+        }
+        assert_eq!(execute_until_seen(&op), (-libc::EIO, false));
     }
 
     #[test]

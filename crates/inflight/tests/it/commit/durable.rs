@@ -7,13 +7,14 @@ use std::io;
 use std::time::Duration;
 
 use inflight::fs::{File, WriteAt};
-use inflight::{Batch, Durably, Engine, Operation, SyncFailed};
+use inflight::{AlignedBuf, Batch, Direct, Durably, Engine, Operation, SyncFailed};
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, bytes_of, open, poll_once};
 #[cfg(feature = "tokio")]
 use crate::awaited::lanes::in_lanes;
-use crate::support::{on_every_backend, read_write, temp_path};
+use crate::support::own::{fails_with, in_own_process};
+use crate::support::{on_every_backend, read_write, skip, temp_path};
 
 const BLOCK: usize = 100;
 const AT_ONCE: usize = 8;
@@ -353,6 +354,47 @@ fn a_failed_write_in_a_batch_is_remembered_before_its_result_is_looked_at() {
         assert_eq!(told(refused), Err(Some(-libc::EIO)));
         let (result, _) = results.next().expect("there is one");
         assert_eq!(told(result), Err(Some(libc::EIO)));
+    });
+}
+
+/// Writes a block that fits direct I/O.
+fn write_direct(file: &File) -> WriteAt<'_, AlignedBuf> {
+    file.write_at(file.aligned_buf(4096).expect("there is memory"), 0)
+}
+
+/// The first writes of a direct file are tried without waiting for anything but the device, to see
+/// what it is.
+#[test]
+fn an_error_of_the_first_durable_write_is_told_and_remembered() {
+    let test = "an_error_of_the_first_durable_write_is_told_and_remembered";
+    in_own_process(module_path!(), test, || {
+        let through = |engine: &Engine| {
+            let path = temp_path(&[0; 2 * 4096]);
+            let options = read_write(engine).direct(Direct::Required);
+            options.durable_writes(true).open(path.path())
+        };
+        let engine = Engine::new().expect("nothing is demanded");
+        let Ok(file) = through(&engine) else {
+            return skip(test, "there is no direct I/O");
+        };
+        let buf = file.aligned_buf(4096).expect("there is memory");
+        assert_eq!(file.read_at(buf, 0).wait().0.expect("it is sound"), 4096);
+        if write_direct(&file).explain().takes_nowait != Some(true) {
+            return skip(test, "the file cannot be asked not to wait");
+        }
+        fails_with(libc::SYS_pwritev2, 5, libc::RWF_NOWAIT);
+        on_every_backend(|engine| {
+            for count in [1, 2] {
+                let file = through(engine).expect("as before");
+                let mut batch = Batch::on(engine);
+                (0..count).for_each(|_| batch.push(write_direct(&file)));
+                for (result, _) in batch.wait() {
+                    assert_eq!(told(result), Err(Some(libc::EIO)));
+                }
+                let synced = file.sync_data().wait().map(|()| 0);
+                assert_eq!(told(synced), Err(Some(-libc::EIO)));
+            }
+        });
     });
 }
 

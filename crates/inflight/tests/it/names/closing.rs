@@ -1,7 +1,5 @@
 //! Closing: what it waits for, and what it tells.
 
-use std::collections::BTreeMap;
-use std::env;
 use std::future::IntoFuture;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,13 +7,9 @@ use std::task::Poll;
 
 use inflight::fs::{AllocateRange, File};
 use inflight::{Direct, Engine};
-use seccompiler::{
-    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    apply_filter,
-};
 
 use super::{ELSEWHERE, entries, errno, folder, is_open, open_file, poll_once};
-use crate::support::own::in_own_process;
+use crate::support::own::{fails_with, in_own_process};
 use crate::support::{on_every_backend, patience, read_write, temp_path};
 
 #[test]
@@ -147,17 +141,7 @@ fn a_close_waits_for_what_drivers_have_in_flight() {
 
 /// From here on, closing this descriptor answers EIO on this thread and those it starts.
 fn refuse_to_close(fd: i32) {
-    let number = u64::try_from(fd).expect("it is open");
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
-        .expect("it is sound");
-    let rule = SeccompRule::new(vec![condition]).expect("it is sound");
-    let rules = BTreeMap::from([(libc::SYS_close, vec![rule])]);
-    let action = SeccompAction::Errno(libc::EIO.unsigned_abs());
-    let arch = env::consts::ARCH.try_into().expect("it is sound");
-    let filter =
-        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).expect("it is sound");
-    let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
-    apply_filter(&program).expect("it is sound");
+    fails_with(libc::SYS_close, 0, fd);
 }
 
 #[test]

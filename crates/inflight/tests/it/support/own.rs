@@ -5,6 +5,7 @@
 //! fails.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io;
@@ -16,6 +17,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
 
 use super::{patience, say};
 
@@ -69,6 +75,22 @@ pub(crate) fn alarm_seconds() -> u32 {
 pub(crate) fn set_alarm(seconds: u32) {
     // SAFETY: no memory is involved.
     unsafe { libc::alarm(seconds) };
+}
+
+/// From here on, a call that has this number at this place answers EIO on this thread and those it
+/// starts.
+pub(crate) fn fails_with(call: i64, place: u8, number: i32) {
+    let number = u64::try_from(number).expect("it is not negative");
+    let condition = SeccompCondition::new(place, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+        .expect("it is sound");
+    let rule = SeccompRule::new(vec![condition]).expect("it is sound");
+    let rules = BTreeMap::from([(call, vec![rule])]);
+    let action = SeccompAction::Errno(libc::EIO.unsigned_abs());
+    let arch = env::consts::ARCH.try_into().expect("it is sound");
+    let filter =
+        SeccompFilter::new(rules, SeccompAction::Allow, action, arch).expect("it is sound");
+    let program: seccompiler::BpfProgram = filter.try_into().expect("it is sound");
+    apply_filter(&program).expect("it is sound");
 }
 
 /// Forks and runs `body` in the child, which has to end with 0: without a panic. Where the child
