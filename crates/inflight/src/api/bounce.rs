@@ -43,6 +43,9 @@ struct Cover {
     /// Bytes of the range.
     range: usize,
     block: usize,
+    /// From where one block is read by itself in the aligned memory to where the next one is: what
+    /// an address has to be a multiple of may be more than a block.
+    stride: usize,
     /// Whether whole blocks can go to and from the caller's memory where they lie in it.
     middle_fits: bool,
 }
@@ -62,6 +65,7 @@ impl Cover {
             skip: narrow(offset - start)?,
             range: span.len,
             block: narrow(block)?,
+            stride: narrow(block.max(u64::from(needed.memory_bytes)))?,
             middle_fits: false,
         };
         let address = span.start.addr().wrapping_add(cover.head()) as u64;
@@ -88,12 +92,25 @@ impl Cover {
         self.range - self.head() - self.tail()
     }
 
+    /// Where in the aligned memory the last block is read by itself, if it is.
+    fn tail_at(&self) -> usize {
+        if self.tail() == 0 {
+            return 0;
+        }
+        let place = self.len - self.block;
+        match self.middle_fits {
+            true if self.skip == 0 => 0,
+            true => self.stride,
+            false if place.is_multiple_of(self.stride) => place,
+            // Behind all blocks, from where it is copied to its place.
+            false => self.len.next_multiple_of(self.stride),
+        }
+    }
+
     /// Bytes of aligned memory: that of all blocks, or of those at the ends only.
     fn memory_len(&self) -> usize {
-        match self.middle_fits {
-            true => self.len - self.middle(),
-            false => self.len,
-        }
+        let all = if self.middle_fits { 0 } else { self.len };
+        all.max(self.tail_at() + self.block)
     }
 
     /// Bytes of the range in the last block.
@@ -185,7 +202,10 @@ impl Bounced {
         let (head, middle) = (self.cover.head(), self.cover.middle());
         let head_block = if skip > 0 { block } else { 0 };
         let has_tail_block = self.cover.tail() > 0 && !self.is_at_end;
-        let tail_block = if has_tail_block { block } else { 0 };
+        let (tail_at, tail_block) = match has_tail_block {
+            true => (self.cover.tail_at(), block),
+            false => (0, 0),
+        };
         let spans = [
             self.part(0, head_block),
             Span {
@@ -193,7 +213,7 @@ impl Bounced {
                 len: middle,
                 arena: None,
             },
-            self.part(head_block, tail_block),
+            self.part(tail_at, tail_block),
         ];
         spans.into_iter().filter(|span| span.len > 0)
     }
@@ -235,9 +255,11 @@ impl Bounced {
         let places = match cover.middle_fits {
             false => [(cover.skip, 0, cover.range), (0, 0, 0)],
             true => {
-                let tail_from = if cover.skip > 0 { cover.block } else { 0 };
                 let tail_to = head + cover.middle();
-                [(cover.skip, 0, head), (tail_from, tail_to, cover.tail())]
+                [
+                    (cover.skip, 0, head),
+                    (cover.tail_at(), tail_to, cover.tail()),
+                ]
             }
         };
         for (from, to, len) in places {
@@ -284,10 +306,7 @@ impl Bounced {
         };
         match self.step {
             Step::ReadHead => (read(self.part(0, block), cover.start), true),
-            Step::ReadTail => {
-                let from = cover.memory_len() - block;
-                (read(self.part(from, block), last_at), true)
-            }
+            Step::ReadTail => (read(self.part(cover.tail_at(), block), last_at), true),
             Step::Write => {
                 let wishes = wishes.without(Wishes::THEN_SYNC);
                 // SAFETY: passed on from the caller.
@@ -322,12 +341,14 @@ impl Bounced {
         let cover = self.cover;
         let offset = cover.start;
         let head = cover.head();
-        let tail_to = cover.memory_len() - cover.block;
         let places = match cover.middle_fits {
             false => [(0, cover.skip, cover.range), (0, 0, 0)],
             true => {
                 let tail_from = head + cover.middle();
-                [(0, cover.skip, head), (tail_from, tail_to, cover.tail())]
+                [
+                    (0, cover.skip, head),
+                    (tail_from, cover.tail_at(), cover.tail()),
+                ]
             }
         };
         for (from, to, len) in places {
@@ -396,7 +417,13 @@ impl Bounced {
             }
             Step::ReadTail => {
                 let last = cover.start + (cover.len - cover.block) as u64;
-                self.take_block(cover.memory_len() - cover.block, answer.bytes(), last);
+                let at = cover.tail_at();
+                self.take_block(at, answer.bytes(), last);
+                let place = cover.len - cover.block;
+                if !cover.middle_fits && at != place {
+                    let block = at..at + cover.block;
+                    self.memory.bytes().copy_within(block, place);
+                }
                 first_write(self)
             }
             Step::Write | Step::WriteEnd => {
@@ -451,49 +478,5 @@ impl Bounced {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_cover_every_range() {
-        let needed = Misaligned {
-            memory_bytes: 512,
-            offset_bytes: 4096,
-            offset: false,
-            len: false,
-            address: false,
-        };
-        let span = |address: usize, len| Span {
-            start: std::ptr::without_provenance_mut(address),
-            len,
-            arena: None,
-        };
-        // Address, offset and length; cover, head, middle, tail, memory.
-        let cases = [
-            ((512, 0, 1), (4096, 0, 0, 1, 4096)),
-            ((512, 1, 4095), (4096, 4095, 0, 0, 4096)),
-            ((512, 5, 10), (4096, 10, 0, 0, 4096)),
-            ((512, 4095, 2), (8192, 1, 0, 1, 8192)),
-            ((511, 4095, 4097), (8192, 1, 4096, 0, 4096)),
-            ((512, 4095, 4097), (8192, 1, 4096, 0, 8192)),
-            ((1024, 8192, 10_000), (12_288, 0, 8192, 1808, 4096)),
-            ((1025, 8192, 8192), (8192, 0, 8192, 0, 8192)),
-        ];
-        for ((address, offset, len), expected) in cases {
-            let cover = Cover::of(span(address, len), offset, needed).unwrap();
-            let found = (
-                cover.len,
-                cover.head(),
-                cover.middle(),
-                cover.tail(),
-                cover.memory_len(),
-            );
-            assert_eq!(found, expected, "{len} bytes at {offset}");
-            assert_eq!(cover.of_range(cover.len), len);
-            assert_eq!(cover.of_range(cover.skip), 0);
-        }
-        let end = u64::try_from(i64::MAX).unwrap();
-        assert!(Cover::of(span(512, 1), end - 1, needed).is_none());
-        assert!(Cover::of(span(512, 2), u64::MAX, needed).is_none());
-    }
-}
+#[path = "bounce_test.rs"]
+mod tests;
