@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::hand_over::HandsOver;
 use super::mail::{Mailbox, Next, Rouser, Taken};
-use super::pace::{FAR, Pace};
+use super::pace::{Pace, unseen};
 use super::shared::Shared;
 use crate::completion::Answer;
 use crate::error::{NoThread, SetupError};
@@ -196,29 +196,22 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
         proactor.sweep();
         let until = timer.map(|at| at.saturating_duration_since(Instant::now()));
         let in_flight = proactor.in_flight();
-        let at_least = match next {
-            Next::Park => 1,
-            Next::Work => pace.at_least(in_flight),
+        let (at_least, at_most) = match next {
+            // Who is called need not look for mail.
+            Next::Park => (1, until),
+            Next::Work => (pace.at_least(in_flight), Some(unseen(until))),
             Next::End => break,
         };
-        match next {
-            _ if at_least > 0 => {
-                // Who is called need not look for mail.
-                let at_most = match next {
-                    Next::Park => until,
-                    _ => Some(until.map_or(FAR, |until| until.min(FAR))),
-                };
-                pace = pace.after(in_flight, || {
-                    let deliver = |token, answer| answers.push((token, answer));
-                    proactor.turn_or(at_least, at_most, deliver);
-                    answers.len()
-                });
-            }
-            _ if proactor.needs_turn() => {
-                proactor.turn(0, |token, answer| answers.push((token, answer)));
-            }
-            _ if in_flight == 0 => look_for_mail(mailbox, &mut spin),
-            _ => {}
+        if at_least > 0 {
+            pace = pace.after(in_flight, || {
+                let deliver = |token, answer| answers.push((token, answer));
+                proactor.turn_or(at_least, at_most, deliver);
+                answers.len()
+            });
+        } else if proactor.needs_turn() {
+            proactor.turn(0, |token, answer| answers.push((token, answer)));
+        } else if in_flight == 0 {
+            look_for_mail(mailbox, &mut spin);
         }
         hands_over.turned(proactor);
         if proactor.has_news() {

@@ -18,6 +18,12 @@ const UNSEEN_MAX: Duration = Duration::from_micros(50);
 /// The longest that they do, once, when a wait has unexpectedly become a long one.
 pub(super) const FAR: Duration = Duration::from_millis(20);
 
+/// How long a wait may take at most from which nobody is called away, with so much time until the
+/// next timer.
+pub(super) fn unseen(until: Option<Duration>) -> Duration {
+    until.map_or(FAR, |until| until.min(FAR))
+}
+
 /// What the last waits tell of the next.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Pace {

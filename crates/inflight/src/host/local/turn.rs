@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::shares::Taken;
 use super::{CHILD_STEP, Loop, nested};
 use crate::coarse::now_ms;
-use crate::host::pace::FAR;
+use crate::host::pace::unseen;
 use crate::policy::LOOP_WAIT_MAX;
 
 /// What a turn of the proactor waits for.
@@ -127,8 +127,7 @@ impl Loop<'_> {
         };
         let mut came = 0;
         if let at_least @ 1.. = self.pace.get().at_least(timed) {
-            let at_most = until.map_or(FAR, |until| until.min(FAR));
-            came = self.turn_timed(timed, Until::Alarm(at_least, Some(at_most)));
+            came = self.turn_timed(timed, Until::Alarm(at_least, Some(unseen(until))));
         }
         if self.hear(came == 0) {
             assert!(!is_barred, "{}", nested::BARRED);
