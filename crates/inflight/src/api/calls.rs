@@ -29,9 +29,9 @@ use crate::host::shared::Shared;
 /// not.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
-/// same time as the pool has threads but one ([`crate::Builder::threads`]), and opens,
-/// which may wait for somebody else, leave one thread in eight to the rest; the others wait their
-/// turn. It may be polled and dropped on any thread, by any runtime.
+/// same time as the pool has threads but one ([`crate::Builder::threads`]), and opens, which may
+/// wait for somebody else, leave one thread in eight to the rest; the others wait their turn. It
+/// may be polled and dropped on any thread, by any runtime.
 ///
 /// # Errors
 ///
@@ -64,14 +64,12 @@ enum Stage<T> {
 pub(super) trait Make: Send + 'static {
     type Made: Send + 'static;
 
+    /// As [`Run::may_wait_for_ever`].
+    const MAY_WAIT_FOR_EVER: bool = false;
+
     /// Does it, if it is known to wait for nothing.
     fn at_once(&self, _shared: &Shared) -> Option<io::Result<Self::Made>> {
         None
-    }
-
-    /// As [`Run::may_wait_for_ever`].
-    fn may_wait_for_ever(&self) -> bool {
-        false
     }
 
     /// Does it.
@@ -177,9 +175,8 @@ impl<T> Future for Call<'_, T> {
             return Poll::Ready(answer);
         }
         match std::mem::replace(&mut this.stage, Stage::Over) {
-            fresh @ Stage::Fresh(..) if this.yielded.must_yield() => {
+            fresh @ Stage::Fresh(..) if this.yielded.must_yield(cx.waker()) => {
                 this.stage = fresh;
-                cx.waker().wake_by_ref();
                 Poll::Pending
             }
             Stage::Fresh(engine, desk) => match Self::start(engine, desk, cx.waker()) {
@@ -312,10 +309,7 @@ impl<M: Make, T> Run for Desk<M, T> {
     }
 
     fn may_wait_for_ever(&self) -> bool {
-        match &self.lock().progress {
-            Progress::Ready(make) => make.may_wait_for_ever(),
-            Progress::Running | Progress::Made(_) | Progress::Left => false,
-        }
+        M::MAY_WAIT_FOR_EVER
     }
 }
 

@@ -155,8 +155,7 @@ impl Future for Closing {
             return Poll::Ready(Err(forked()));
         }
         if let Stage::Fresh(handle) = &this.stage {
-            if this.yielded.must_yield() {
-                cx.waker().wake_by_ref();
+            if this.yielded.must_yield(cx.waker()) {
                 return Poll::Pending;
             }
             let closes = handle.closes();

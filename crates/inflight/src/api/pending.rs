@@ -171,10 +171,7 @@ impl<O: Detach> Pending<O> {
                     None => Poll::Pending,
                 }
             }
-            Stage::Fresh if this.yielded.must_yield() => {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
+            Stage::Fresh if this.yielded.must_yield(cx.waker()) => Poll::Pending,
             Stage::Fresh => {
                 // SAFETY: it is initialised until the stage is `Over`.
                 let operation = unsafe { this.operation.assume_init_mut() };
@@ -254,8 +251,9 @@ impl<O: Detach> Pending<O> {
 
 /// A batch that is awaited. Made by `.await` on a [`crate::Batch`].
 ///
-/// All operations are handed over together when it is first polled; the result is a vector of
-/// their results in the order pushed.
+/// All operations are handed over together when it is first polled, but for those behind so many
+/// that were answered at once that other tasks are to have their turn: those come at the next poll,
+/// for which it wakes its task. The result is a vector of their results in the order pushed.
 ///
 /// # Cancellation
 ///
@@ -298,14 +296,14 @@ impl<O: Detach> PendingBatch<O> {
     /// Begins the operations, until other tasks are to have their turn. A buffer may panic
     /// meanwhile: those that are left without a flight are begun when they are looked at, and the
     /// next call goes on with the others.
-    fn start(&mut self) {
+    fn start(&mut self, waker: &Waker) {
         let Some(engine) = &self.engine else {
             return;
         };
         let shared = engine.shared();
         let (mut requests, mut handed) = (Vec::new(), Vec::new());
         for pending in &mut self.operations[self.begun..] {
-            if self.yielded.must_yield() {
+            if self.yielded.must_yield(waker) {
                 break;
             }
             let number = self.begun;
@@ -372,9 +370,8 @@ impl<O: Detach> Future for PendingBatch<O> {
         let this = &mut *self;
         assert!(!this.is_over, "a future is not polled after it is ready");
         if this.begun < this.operations.len() {
-            this.start();
+            this.start(cx.waker());
             if this.begun < this.operations.len() {
-                cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }

@@ -1,6 +1,7 @@
 //! How much is answered where it is polled before the other tasks of the thread have their turn.
 
 use std::cell::Cell;
+use std::task::Waker;
 use std::time::Duration;
 
 /// So many operations are answered at once before one has to let the other tasks have their turn:
@@ -32,20 +33,23 @@ thread_local! {
 pub(crate) struct Yielded(bool);
 
 impl Yielded {
-    /// Whether the future is to yield before it begins its operation, or the next one. A task whose
-    /// operations are all answered at once, because the page cache has what they read, would never
-    /// return to its runtime otherwise, and starve the others.
+    /// Whether the future is to yield before it begins its operation, or the next one: then its
+    /// task has been woken. One whose operations are all answered at once, because the page cache
+    /// has what they read, would never return to its runtime otherwise, and starve the others.
     #[inline]
-    pub(crate) fn must_yield(&mut self) -> bool {
-        AT_ONCE.get() >= AT_ONCE_MAX && self.yields()
+    pub(crate) fn must_yield(&mut self, waker: &Waker) -> bool {
+        AT_ONCE.get() >= AT_ONCE_MAX && self.yields(waker)
     }
 
     #[cold]
-    fn yields(&mut self) -> bool {
+    fn yields(&mut self, waker: &Waker) -> bool {
         let yielded = YIELDED.get();
         self.0 = !self.0 && yielded < YIELDS;
         match self.0 {
-            true => YIELDED.set(yielded + 1),
+            true => {
+                YIELDED.set(yielded + 1);
+                waker.wake_by_ref();
+            }
             // It is polled anew, or enough others have yielded in its place.
             false => {
                 AT_ONCE.set(0);
@@ -77,19 +81,22 @@ mod tests {
         let copy = |count| (0..count).for_each(|_| count_at_once(0));
         let [mut one, mut other, mut third] = [Yielded::default(); 3];
         copy(AT_ONCE_MAX - 1);
-        assert!(!one.must_yield());
+        assert!(!one.must_yield(Waker::noop()));
         copy(1);
-        assert!(one.must_yield());
-        assert!(!one.must_yield(), "it is polled anew");
+        assert!(one.must_yield(Waker::noop()));
+        assert!(!one.must_yield(Waker::noop()), "it is polled anew");
         assert!(
-            !other.must_yield(),
+            !other.must_yield(Waker::noop()),
             "who has yielded has begun anew for all"
         );
         copy(AT_ONCE_MAX);
-        assert!(one.must_yield() && other.must_yield());
-        assert!(!third.must_yield(), "two are enough");
+        assert!(one.must_yield(Waker::noop()) && other.must_yield(Waker::noop()));
+        assert!(!third.must_yield(Waker::noop()), "two are enough");
         count_at_once(AT_ONCE_BYTES * to_usize(AT_ONCE_MAX));
-        assert!(third.must_yield(), "many bytes count as many operations");
+        assert!(
+            third.must_yield(Waker::noop()),
+            "many bytes count as many operations"
+        );
     }
 
     fn to_usize(number: u32) -> usize {

@@ -68,6 +68,9 @@ struct Opening {
 impl Make for Opening {
     type Made = Opened;
 
+    /// It is not known what has the name: it may be a FIFO (fifo(7)).
+    const MAY_WAIT_FOR_EVER: bool = true;
+
     fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
         let Self { options, path } = self;
         if let Err(refused) = options.check() {
@@ -77,11 +80,6 @@ impl Make for Opening {
             true => short::here(Short::Create, || options.open_short(shared, path)),
             false => options.open_cached(shared, path),
         }
-    }
-
-    /// It is not known what has the name: it may be a FIFO (fifo(7)).
-    fn may_wait_for_ever(&self) -> bool {
-        true
     }
 
     fn make(self) -> io::Result<Opened> {
