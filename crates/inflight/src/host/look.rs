@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{execute_now, switches, wanted_bytes};
-use crate::completion::{Answer, is_of_device};
+use crate::completion::Answer;
 use crate::op::{Op, Prepare, Request, Road, Seen, SeenOf};
 use crate::policy::ASKED_MAX_BYTES;
 
@@ -135,8 +135,7 @@ fn try_now(request: &Request) -> (Option<Seen>, Look) {
             // The whole of it is done once more: what was moved stays as it is.
             None => (Seen::Short, Look::WouldWait),
         },
-        // It is told once: the same write made again may be told that all is well.
-        Err(_) if request.op.is_write() && is_of_device(-result) => {
+        Err(_) if request.op.is_told_once(result) => {
             return (None, Look::Done(Answer::from_result(result)));
         }
         Err(_) => (Seen::Miss, Look::WouldWait),

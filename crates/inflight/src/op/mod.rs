@@ -13,6 +13,7 @@ use std::os::fd::RawFd;
 use std::ptr::NonNull;
 
 use crate::buf::Arena;
+use crate::completion::is_of_device;
 
 pub(crate) use prepare::{Plan, Prepare, Prepared, SeenOf, SyncOf};
 pub(crate) use road::{Road, Seen};
@@ -229,6 +230,12 @@ impl Op {
     #[inline]
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Self::WriteAt { .. } | Self::WriteVectoredAt { .. })
+    }
+
+    /// Whether this result is what a device says of a write. The kernel tells it once: the same
+    /// write made again, or a sync, may be told that all is well.
+    pub(crate) fn is_told_once(&self, result: i32) -> bool {
+        self.is_write() && is_of_device(result.wrapping_neg())
     }
 
     /// The contiguous memory of a read or write.

@@ -2,7 +2,7 @@
 //! in flight at the same time, and those that resume after a short transfer.
 
 use crate::backend::threads::execute::{after, to_usize};
-use crate::completion::{Answer, is_of_device};
+use crate::completion::Answer;
 use crate::op::{Op, Request};
 
 /// A request in parts.
@@ -82,8 +82,7 @@ impl Split {
             Ok(moved) if moved >= len => {}
             Ok(moved) => self.ends_at(from + to_usize(moved), 0),
             Err(_) => {
-                let is_lost = self.request.op.is_write() && is_of_device(-result);
-                if is_lost && self.lost == 0 {
+                if self.lost == 0 && self.request.op.is_told_once(result) {
                     self.lost = -result;
                 }
                 self.ends_at(from, -result);

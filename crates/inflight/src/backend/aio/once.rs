@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
 use crate::backend::threads::execute::{execute, is_filtered};
-use crate::completion::is_of_device;
 use crate::fork::Process;
 use crate::op::Op;
 
@@ -67,8 +66,7 @@ pub(crate) unsafe fn execute_submitted(op: &Op) -> (i32, Option<bool>) {
 }
 
 /// The result, and whether that was there after the call that submits. `None` where nothing was
-/// submitted, and after an error, which is left to the plain call; but not what a device says of a
-/// write: that is told once.
+/// submitted, and after an error, which is left to the plain call, unless it is told once.
 ///
 /// # Safety
 ///
@@ -92,7 +90,7 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
     let (result, is_asynchronous) = finished(id);
     drop(context);
     let result = i32::try_from(result).ok()?;
-    let stands = result >= 0 || (op.is_write() && is_of_device(-result));
+    let stands = result >= 0 || op.is_told_once(result);
     stands.then_some((result, is_asynchronous))
 }
 
