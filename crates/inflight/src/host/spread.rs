@@ -40,7 +40,7 @@ pub(super) struct Gathered {
     called: Instant,
     /// Processors that this thread may use, when that has been asked.
     processors: usize,
-    caller: Caller,
+    caller: Option<Caller>,
     born: Instant,
 }
 
@@ -64,7 +64,7 @@ impl Gathered {
             calls: Calls::default(),
             called: Instant::now(),
             processors: 0,
-            caller: Caller::default(),
+            caller: None,
             born: Instant::now(),
         }
     }
@@ -107,7 +107,8 @@ impl Gathered {
         if self.processors == 0 {
             self.processors = thread::available_parallelism().map_or(1, NonZero::get);
         }
-        if 2 * shared.callers.hear(&self.caller) > self.processors {
+        let caller = self.caller.get_or_insert_default();
+        if 2 * shared.callers.hear(caller) > self.processors {
             self.spreads[manner.kind()].waives();
             return;
         }
