@@ -3,17 +3,16 @@
 
 use std::slice;
 
+use super::super::file::Alignment;
 use super::*;
 use crate::buf::{AlignedBuf, IoBufMut};
 
 fn needed(memory_bytes: u32, offset_bytes: u32) -> Misaligned {
-    Misaligned {
+    let known = Alignment::Known {
         memory_bytes,
         offset_bytes,
-        offset: false,
-        len: false,
-        address: false,
-    }
+    };
+    known.or_assumed()
 }
 
 #[test]

@@ -7,21 +7,63 @@ use std::time::{Duration, Instant};
 
 use inflight::fs::AllocateRange;
 use inflight::{AnyOp, Awaited, Batch, Engine, Operation};
+use tokio::runtime::Builder;
 
+#[cfg(feature = "tokio")]
+use super::lanes::{in_lanes_of, runtimes};
 use crate::support::{on_every_backend, pattern, temp_file};
 
 /// Runs a future on every kind of host.
 pub(crate) fn on_every_host<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
-    pollster::block_on(future());
-    smol::block_on(future());
-    engine.run(future()).expect("nothing is demanded");
-    let mut single = tokio::runtime::Builder::new_current_thread();
-    single.build().expect("a runtime").block_on(future());
-    let mut multi = tokio::runtime::Builder::new_multi_thread();
-    let multi = multi.worker_threads(2).build().expect("a runtime");
-    multi.block_on(future());
+    for host in Host::EVERY {
+        host.run(engine, future());
+    }
+}
+
+/// A kind of host.
+#[derive(Clone, Copy)]
+pub(crate) enum Host {
+    Pollster,
+    Smol,
+    Loop,
+    /// A tokio runtime of one thread, and one of two workers.
+    Tokio,
+    TokioWorkers,
+    /// The same, which serve the engine: their place among [`runtimes`].
     #[cfg(feature = "tokio")]
-    super::lanes::in_lanes(engine, future);
+    Lanes(usize),
+}
+
+impl Host {
+    pub(crate) const EVERY: [Self; if cfg!(feature = "tokio") { 7 } else { 5 }] = [
+        Self::Pollster,
+        Self::Smol,
+        Self::Loop,
+        Self::Tokio,
+        Self::TokioWorkers,
+        #[cfg(feature = "tokio")]
+        Self::Lanes(0),
+        #[cfg(feature = "tokio")]
+        Self::Lanes(1),
+    ];
+
+    pub(crate) fn run(self, engine: &Engine, future: impl Future) {
+        match self {
+            Self::Pollster => _ = pollster::block_on(future),
+            Self::Smol => _ = smol::block_on(future),
+            Self::Loop => _ = engine.run(future).expect("nothing is demanded"),
+            Self::Tokio => in_tokio(&mut Builder::new_current_thread(), future),
+            Self::TokioWorkers => {
+                in_tokio(Builder::new_multi_thread().worker_threads(2), future);
+            }
+            #[cfg(feature = "tokio")]
+            Self::Lanes(place) => in_lanes_of(engine, &runtimes()[place], future),
+        }
+    }
+}
+
+fn in_tokio(builder: &mut Builder, future: impl Future) {
+    builder.build().expect("a runtime").block_on(future);
 }
 
 #[test]

@@ -39,17 +39,22 @@ fn serve(engine: &Engine) -> Result<(), SetupError> {
 
 /// Runs a future in runtimes that serve the engine, if it has rings and there is locked memory for
 /// theirs. That is not waited for, with rings that others may wait for: drivers do as well.
-pub(crate) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
+pub(super) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
     for runtime in runtimes() {
-        let served = runtime.block_on(async { engine.serve_on_tokio() });
-        let has_lanes = matches!(engine.backend().kind, BackendKind::Uring | BackendKind::Aio);
-        match served {
-            Err(SetupError::Memory { .. }) => skip("a lane", "there is no locked memory left"),
-            served => assert!(served.is_ok() || !has_lanes, "{served:?}"),
-        }
-        runtime.block_on(future());
-        drained(engine);
+        in_lanes_of(engine, &runtime, future());
     }
+}
+
+/// As [`in_lanes`], in one of them.
+pub(super) fn in_lanes_of(engine: &Engine, runtime: &Runtime, future: impl Future) {
+    let served = runtime.block_on(async { engine.serve_on_tokio() });
+    let has_lanes = matches!(engine.backend().kind, BackendKind::Uring | BackendKind::Aio);
+    match served {
+        Err(SetupError::Memory { .. }) => skip("a lane", "there is no locked memory left"),
+        served => assert!(served.is_ok() || !has_lanes, "{served:?}"),
+    }
+    runtime.block_on(future);
+    drained(engine);
 }
 
 /// A runtime that serves the engine.

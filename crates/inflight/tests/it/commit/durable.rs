@@ -11,8 +11,7 @@ use inflight::{AlignedBuf, Batch, Direct, Durably, Engine, Operation, SyncFailed
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, bytes_of, open, poll_once};
-#[cfg(feature = "tokio")]
-use crate::awaited::lanes::in_lanes;
+use crate::awaited::everywhere::Host;
 use crate::support::own::{fails_with, in_own_process};
 use crate::support::{on_every_backend, read_write, skip, temp_path};
 
@@ -118,13 +117,9 @@ async fn check_awaited(engine: &Engine) {
 
 #[test]
 fn awaited_durable_writes_are_kept_both_ways_by_every_host() {
-    on_every_backend(|engine| pollster::block_on(check_awaited(engine)));
-    on_every_backend(|engine| {
-        let ran = engine.run(check_awaited(engine));
-        ran.expect("nothing is demanded");
-    });
-    #[cfg(feature = "tokio")]
-    on_every_backend(|engine| in_lanes(engine, || check_awaited(engine)));
+    for host in Host::EVERY {
+        on_every_backend(|engine| host.run(engine, check_awaited(engine)));
+    }
 }
 
 /// Flushes of the disk while whole blocks are written.
