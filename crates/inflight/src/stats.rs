@@ -49,6 +49,11 @@ pub struct Stats {
     /// [`priority`](crate::fs::WriteAt::priority), or with a priority that the I/O scheduler does
     /// not heed; why is among the fallbacks.
     pub hints_unheard: u64,
+    /// Transfers of files with [`Direct::Auto`](crate::Direct::Auto) that moved bytes through the
+    /// page cache because their offset, their length or the address of a buffer was not aligned.
+    /// What is needed is among the fallbacks, which count the files with such transfers. One whose
+    /// future was dropped in flight is left out.
+    pub unaligned: u64,
     /// Flushes of files that were made for syncs that may share them, each by a plain system call
     /// that is not among the others: by a thread of the pool, or by one of those that wait.
     pub flushes: u64,
@@ -89,6 +94,7 @@ pub(crate) struct Counters {
     synced_writes: AtomicU64,
     plain_calls_shared: AtomicU64,
     copied_shared: AtomicU64,
+    unaligned_shared: AtomicU64,
     tallies: Mutex<Tallies>,
     /// Shared with the files.
     syncs: Arc<SyncTally>,
@@ -131,6 +137,7 @@ impl SyncTally {
 struct Place {
     plain_calls: Count,
     copied: Count,
+    unaligned: Count,
 }
 
 #[derive(Default)]
@@ -200,6 +207,7 @@ impl Counters {
             synced_writes: AtomicU64::new(0),
             plain_calls_shared: AtomicU64::new(0),
             copied_shared: AtomicU64::new(0),
+            unaligned_shared: AtomicU64::new(0),
             tallies: Mutex::default(),
             syncs: Arc::default(),
             fallbacks: Mutex::default(),
@@ -213,21 +221,27 @@ impl Counters {
     /// Counts one operation done by a plain call on the calling thread.
     #[inline]
     pub(crate) fn plain_call(&self) {
-        match self.alone.get(place::of_this_thread()) {
-            Some(place) => place.plain_calls.add(1),
-            None => {
-                self.plain_calls_shared.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        self.count(|place| &place.plain_calls, &self.plain_calls_shared);
     }
 
     /// Counts one read answered from a mapping.
     #[inline]
     pub(crate) fn copied(&self) {
+        self.count(|place| &place.copied, &self.copied_shared);
+    }
+
+    /// Counts a transfer that went through the page cache because it was not aligned.
+    pub(crate) fn unaligned(&self) {
+        self.count(|place| &place.unaligned, &self.unaligned_shared);
+    }
+
+    /// Counts in the place of this thread, or if it has none with others.
+    #[inline(always)]
+    fn count(&self, of: impl Fn(&Place) -> &Count, shared: &AtomicU64) {
         match self.alone.get(place::of_this_thread()) {
-            Some(place) => place.copied.add(1),
+            Some(place) => of(place).add(1),
             None => {
-                self.copied_shared.fetch_add(1, Ordering::Relaxed);
+                shared.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -284,9 +298,11 @@ impl Counters {
         }
         let mut plain_calls = self.plain_calls_shared.load(Ordering::Relaxed);
         stats.copied = self.copied_shared.load(Ordering::Relaxed);
+        stats.unaligned = self.unaligned_shared.load(Ordering::Relaxed);
         for place in self.alone.iter() {
             plain_calls = plain_calls.wrapping_add(place.plain_calls.get());
             stats.copied = stats.copied.wrapping_add(place.copied.get());
+            stats.unaligned = stats.unaligned.wrapping_add(place.unaligned.get());
         }
         stats.operations += plain_calls + stats.copied;
         stats.plain_calls += plain_calls;

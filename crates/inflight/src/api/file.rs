@@ -457,7 +457,7 @@ impl File {
     }
 
     /// Whether transfers go past the page cache. With [`crate::Direct::Auto`], those that do not
-    /// fit the alignment go through it all the same.
+    /// fit the alignment go through it all the same ([`crate::Stats::unaligned`]).
     pub fn is_direct(&self) -> bool {
         self.handle.facts().direct
     }

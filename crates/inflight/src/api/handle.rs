@@ -228,7 +228,7 @@ impl Handle {
     /// thread: it waits for a device, and not for long. One with wishes may, as for a flush.
     pub(super) fn is_short(&self, is_write: bool, wishes: Wishes) -> bool {
         let waited = || self.learned.waited(self.facts, is_write);
-        self.is_on_device() && wishes.is_none() && loop_waits(waited())
+        self.is_on_device() && wishes.asked().is_none() && loop_waits(waited())
     }
 
     /// As [`crate::op::Prepare::is_on_device`].
@@ -300,6 +300,9 @@ impl Handle {
             }
             _ => self.hints.heard(wishes, facts.direct),
         };
+        if facts.unaligned {
+            *wishes = wishes.with(Wishes::UNALIGNED);
+        }
         let mut op = op(fd, span, heard);
         let grows = || self.grows(offset, span.len);
         let road = road(&op, facts, &self.learned, grows);
@@ -350,6 +353,9 @@ impl Handle {
             return Prepared::answered(Answer::refused(Refusal::SyncFailed));
         }
         let mut op = op(fd, self.hints.heard(wishes, facts.direct));
+        if facts.unaligned {
+            *wishes = wishes.with(Wishes::UNALIGNED);
+        }
         let grows = || self.grows(offset, len);
         let road = road(&op, facts, &self.learned, grows);
         if let (Road::Warm | Road::Blind, Op::ReadVectoredAt { fd, .. }) = (road, &mut op) {

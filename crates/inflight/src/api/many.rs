@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use super::engine::Engine;
 use super::file::File;
 use super::transfer::copied;
+use super::wishes::count_unaligned;
 use crate::buf::{span_of, span_of_mut};
 use crate::completion::Answer;
 use crate::host::{alone, caller};
@@ -19,6 +20,8 @@ pub struct ReadInto<'a> {
     offset: u64,
     buf: &'a mut [u8],
     answer: Answer,
+    /// It goes through the page cache because it does not fit direct I/O.
+    is_unaligned: bool,
 }
 
 /// One write of [`write_many`], from a borrowed buffer.
@@ -28,6 +31,8 @@ pub struct WriteFrom<'a> {
     offset: u64,
     buf: &'a [u8],
     answer: Answer,
+    /// It goes through the page cache because it does not fit direct I/O.
+    is_unaligned: bool,
 }
 
 impl<'a> ReadInto<'a> {
@@ -38,6 +43,7 @@ impl<'a> ReadInto<'a> {
             offset,
             buf,
             answer: Answer::NOT_RUN,
+            is_unaligned: false,
         }
     }
 
@@ -64,6 +70,7 @@ impl<'a> WriteFrom<'a> {
             offset,
             buf,
             answer: Answer::NOT_RUN,
+            is_unaligned: false,
         }
     }
 
@@ -102,7 +109,9 @@ impl<'a> WriteFrom<'a> {
 /// # Ok(()) }
 /// ```
 pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
-    run(reads, |read| (read.file, &mut read.answer))
+    run(reads, |read| {
+        (read.file, &mut read.answer, read.is_unaligned)
+    })
 }
 
 /// Runs the writes together and blocks until all are over; the engine is that of the first file.
@@ -113,7 +122,9 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
 /// The first error in the order of `writes`. The others have been run all the same. Short writes
 /// are not errors: ask each for its result.
 pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
-    let result = run(writes, |write| (write.file, &mut write.answer));
+    let result = run(writes, |write| {
+        (write.file, &mut write.answer, write.is_unaligned)
+    });
     for write in writes {
         let span = iter::once_with(|| span_of(&write.buf));
         let handle = write.file.handle();
@@ -124,7 +135,7 @@ pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
 
 fn run<O: Prepare>(
     operations: &mut [O],
-    parts: impl Fn(&mut O) -> (&File, &mut Answer),
+    parts: impl Fn(&mut O) -> (&File, &mut Answer, bool),
 ) -> io::Result<()> {
     let Some(first) = operations.first_mut() else {
         return Ok(());
@@ -141,8 +152,11 @@ fn run<O: Prepare>(
     }
     let mut first_error = Ok(());
     for (operation, answer) in operations.iter_mut().zip(answers) {
-        let (file, place) = parts(operation);
+        let (file, place, is_unaligned) = parts(operation);
         *place = answer;
+        if is_unaligned {
+            count_unaligned(file, answer);
+        }
         if first_error.is_ok() {
             first_error = answer.decode(file).map(drop);
         }
@@ -165,19 +179,24 @@ impl Prepare for ReadInto<'_> {
     fn prepare(&mut self) -> Prepared {
         let (offset, mut wishes) = (self.offset, Wishes::NONE);
         if let Some(answer) = copied(self.file, &mut self.buf, offset) {
+            // It may have been run before, when this was not resident.
+            self.is_unaligned = false;
             return Prepared::answered(answer);
         }
         let span = span_of_mut(&mut self.buf);
-        self.file
-            .handle()
-            .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
-                Op::ReadAt {
-                    fd,
-                    span,
-                    offset,
-                    wishes,
-                }
-            })
+        let prepared =
+            self.file
+                .handle()
+                .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
+                    Op::ReadAt {
+                        fd,
+                        span,
+                        offset,
+                        wishes,
+                    }
+                });
+        self.is_unaligned = wishes.has(Wishes::UNALIGNED);
+        prepared
     }
 
     #[inline]
@@ -198,16 +217,19 @@ impl Prepare for WriteFrom<'_> {
     fn prepare(&mut self) -> Prepared {
         let (offset, mut wishes) = (self.offset, Wishes::NONE);
         let span = span_of(&self.buf);
-        self.file
-            .handle()
-            .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
-                Op::WriteAt {
-                    fd,
-                    span,
-                    offset,
-                    wishes,
-                }
-            })
+        let prepared =
+            self.file
+                .handle()
+                .transfer(span, offset, false, &mut wishes, |fd, span, wishes| {
+                    Op::WriteAt {
+                        fd,
+                        span,
+                        offset,
+                        wishes,
+                    }
+                });
+        self.is_unaligned = wishes.has(Wishes::UNALIGNED);
+        prepared
     }
 
     fn note(&self, seen: SeenOf) {

@@ -38,7 +38,8 @@ pub enum Direct {
     ///
     /// **A plain `Vec` is practically never aligned**, so that its transfers go through the page
     /// cache: give what [`File::aligned_buf`] makes, or open the file with
-    /// [`OpenOptions::any_range`].
+    /// [`OpenOptions::any_range`]. [`crate::Stats::unaligned`] counts such transfers, and for the
+    /// first one of each file [`crate::Stats::fallbacks`] says what is needed.
     Auto,
     /// Past the page cache only. Opening fails where the file system refuses, and a request that
     /// is not aligned is [`crate::Misaligned`], unless [`OpenOptions::any_range`] says otherwise.

@@ -55,6 +55,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         if let Some(answer) = copied(self.file, &mut self.buf, offset) {
             // It may have been prepared before, when this was not resident.
             self.bounced = None;
+            self.wishes = self.wishes.without(Wishes::UNALIGNED);
             return Prepared::answered(answer);
         }
         let span = span_of_mut(&mut self.buf);

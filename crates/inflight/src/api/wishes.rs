@@ -15,7 +15,8 @@ use crate::completion::{Answer, Refusal};
 use crate::error::WishRefused;
 use crate::op::{Priority, Wishes};
 
-/// Which hints a file has refused, so that they are not tried again and told once.
+/// Which hints a file has refused, so that they are not tried again, and what of its transfers has
+/// been told, which is done once.
 #[derive(Debug, Default)]
 pub(super) struct Hints(AtomicU8);
 
@@ -27,13 +28,14 @@ const TOLD_BUFFERED: u8 = 4;
 const ASKED_SCHEDULER: u8 = 8;
 const NO_SCHEDULER: u8 = 16;
 const TOLD_SCHEDULER: u8 = 32;
+const TOLD_UNALIGNED: u8 = 64;
 
 impl Hints {
     /// What is asked of the kernel; whether that is less than what was wished for is marked in
     /// `wishes`.
     pub(super) fn heard(&self, wishes: &mut Wishes, direct: bool) -> Wishes {
         let known = self.0.load(Ordering::Relaxed);
-        let asked = wishes.without(Wishes::UNHEARD);
+        let asked = wishes.asked();
         let may_have_priority = direct && known & NO_PRIORITY == 0;
         let mut heard = asked;
         if !may_have_priority {
@@ -69,6 +71,13 @@ impl Hints {
         known & NO_SCHEDULER != 0
     }
 
+    /// Whether it has still to be told that a transfer was not aligned. It has been, from here on.
+    fn is_unaligned_untold(&self) -> bool {
+        let is_told = |known| known & TOLD_UNALIGNED != 0;
+        !is_told(self.0.load(Ordering::Relaxed))
+            && !is_told(self.0.fetch_or(TOLD_UNALIGNED, Ordering::Relaxed))
+    }
+
     /// Learns that a transfer went without its hints. Returns why, if that has not been told.
     #[cold]
     fn note(&self, wishes: Wishes, answer: Answer) -> Option<&'static str> {
@@ -100,7 +109,29 @@ impl Hints {
     }
 }
 
-/// The result of a transfer with wishes. What it tells of the file's syncs has been noted.
+/// Counts a transfer that does not fit direct I/O, if it has moved something through the page
+/// cache, and tells of the first one of its file.
+#[cold]
+pub(super) fn count_unaligned(file: &File, answer: Answer) {
+    if answer.bytes() == 0 {
+        return;
+    }
+    let counters = &file.engine().shared().counters;
+    counters.unaligned();
+    if file.handle().hints().is_unaligned_untold() {
+        let needed = file.alignment().or_assumed();
+        counters.fallback(format!(
+            "a transfer of a file with Direct::Auto went through the page cache, because it is not \
+             aligned: past it, this takes buffers aligned to {} bytes, and offset and length in \
+             multiples of {} bytes; use buffers of File::aligned_buf or BufPool, or \
+             OpenOptions::any_range",
+            needed.memory_bytes, needed.offset_bytes,
+        ));
+    }
+}
+
+/// The result of a transfer with wishes or marks. What it tells of the file's syncs has been
+/// noted.
 #[cold]
 pub(super) fn settle(
     file: &File,
@@ -109,6 +140,9 @@ pub(super) fn settle(
     result: io::Result<usize>,
 ) -> io::Result<usize> {
     let handle = file.handle();
+    if wishes.has(Wishes::UNALIGNED) {
+        count_unaligned(file, answer);
+    }
     match result {
         // A sync that ran at the same time may have been told of the error instead of this one.
         Ok(_) if handle.refuses_sync_after(wishes) => {

@@ -15,10 +15,10 @@ pub enum Priority {
     Throughput,
 }
 
-/// The wishes of one transfer. The flags that the kernel has are its own bits, so that they
-/// need no translation (preadv2(2), `RWF_*`).
+/// The wishes of one transfer, and marks of what has become of it. The flags that the kernel has
+/// are its own bits, so that they need no translation (preadv2(2), `RWF_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wishes(u8);
+pub(crate) struct Wishes(u16);
 
 impl Wishes {
     pub(crate) const NONE: Self = Self(0);
@@ -34,15 +34,17 @@ impl Wishes {
     const THROUGHPUT: Self = Self(0x04);
     /// Followed by fdatasync, once all has been written.
     pub(crate) const THEN_SYNC: Self = Self(0x10);
-    /// A hint has been left out.
+    /// A mark: a hint has been left out.
     pub(crate) const UNHEARD: Self = Self(0x20);
+    /// A mark: it goes through the page cache because it does not fit direct I/O.
+    pub(crate) const UNALIGNED: Self = Self(0x100);
 
     /// By the backend, whatever is known of the file.
     pub(crate) const BY_BACKEND: Self = Self(0x40);
 
-    const RWF: u8 = Self::DSYNC.0 | Self::NO_WAIT.0 | Self::DONT_CACHE.0;
-    const PRIORITIES: u8 = Self::LATENCY.0 | Self::THROUGHPUT.0;
-    const HINTS: u8 = Self::DONT_CACHE.0 | Self::PRIORITIES;
+    const RWF: u16 = Self::DSYNC.0 | Self::NO_WAIT.0 | Self::DONT_CACHE.0;
+    const PRIORITIES: u16 = Self::LATENCY.0 | Self::THROUGHPUT.0;
+    const HINTS: u16 = Self::DONT_CACHE.0 | Self::PRIORITIES;
 
     #[inline(always)]
     pub(crate) fn is_none(self) -> bool {
@@ -67,6 +69,11 @@ impl Wishes {
 
     pub(crate) fn without(self, wish: Self) -> Self {
         Self(self.0 & !wish.0)
+    }
+
+    /// What is asked, without the marks.
+    pub(crate) fn asked(self) -> Self {
+        self.without(Self::UNHEARD).without(Self::UNALIGNED)
     }
 
     pub(crate) fn only(self, wish: Self) -> Self {
@@ -131,10 +138,18 @@ mod tests {
             (Wishes::DONT_CACHE, libc::RWF_DONTCACHE),
             (Wishes::THEN_SYNC, 0),
             (Wishes::UNHEARD, 0),
+            (Wishes::UNALIGNED, 0),
         ];
         for (wish, flag) in flags {
             assert_eq!(wish.with_priority(Priority::Latency).rwf(), flag);
         }
+    }
+
+    #[test]
+    fn what_is_asked_is_without_marks() {
+        let marks = Wishes::UNHEARD.with(Wishes::UNALIGNED);
+        assert_eq!(marks.asked(), Wishes::NONE);
+        assert_eq!(marks.with(Wishes::DSYNC).asked(), Wishes::DSYNC);
     }
 
     #[test]

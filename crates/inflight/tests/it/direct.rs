@@ -11,6 +11,7 @@ mod memory;
 mod misaligned;
 mod older;
 mod panicking;
+mod unaligned;
 
 use std::fs;
 use std::io;

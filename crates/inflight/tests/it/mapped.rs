@@ -13,7 +13,7 @@ use inflight::fs::{File, OpenOptions};
 use inflight::{BackendKind, Batch, Engine, Operation, ReadInto, read_many};
 
 use super::support::own::in_own_process;
-use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path};
+use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path, until};
 
 const BLOCK: usize = 4096;
 
@@ -291,5 +291,51 @@ fn a_task_that_only_copies_lets_the_others_have_their_turn() {
         }));
         assert!(turns.get() > 10, "{} turns", turns.get());
         assert_eq!(engine.stats().copied, 4_000);
+    });
+}
+
+#[test]
+fn what_is_copied_does_not_count_as_unaligned() {
+    on_every_backend(|engine| {
+        let content = pattern(8192);
+        let path = temp_path(&content);
+        path.as_file().sync_all().unwrap();
+        let drop_pages = || {
+            let advice = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(path.as_file(), 0, None, advice).unwrap();
+        };
+        drop_pages();
+        let options = OpenOptions::new().read(true).engine(engine);
+        // SAFETY: nobody changes the file while it is open.
+        let options = unsafe { options.mapped() }.direct(inflight::Direct::Auto);
+        let file = options.open(path.path()).unwrap();
+        if !(file.is_direct() && file.is_mapped()) {
+            return skip("copied reads", "the file is not direct and mapped");
+        }
+        // Planned while it is not resident, made when it is.
+        let mut again = file.read_at(vec![0; 100], 1);
+        let (mut buf, mut other) = ([0; 100], [0; 100]);
+        let mut many = [
+            ReadInto::new(&file, 1, &mut buf),
+            ReadInto::new(&file, 1, &mut other),
+        ];
+        let _ = again.explain();
+        read_many(&mut many).unwrap();
+        let before = engine.stats();
+        if before.copied > 0 {
+            return skip("copied reads", "the file system keeps the file in memory");
+        }
+        assert_eq!(before.unaligned, 2);
+        until("it is known to be resident", || {
+            let read = file.read_at(file.aligned_buf(4096).unwrap(), 0);
+            fs::read(path.path()).unwrap();
+            assert_eq!(read.wait().0.unwrap(), 4096);
+            engine.stats().copied > 0
+        });
+        let copied = engine.stats().copied;
+        assert_eq!(again.wait().0.unwrap(), 100);
+        read_many(&mut many).unwrap();
+        let after = engine.stats();
+        assert_eq!((after.copied - copied, after.unaligned), (3, 2));
     });
 }

@@ -49,7 +49,7 @@ impl Handle {
         wishes: Wishes,
         answer: Answer,
     ) {
-        if let (Some((bytes, ns)), true) = (answer.took(), wishes.is_none()) {
+        if let (Some((bytes, ns)), true) = (answer.took(), wishes.asked().is_none()) {
             let facts = self.facts_for(offset, spans);
             self.was_pooled(facts, true, Seen::Pooled { ns, bytes }, answer);
         }
@@ -107,5 +107,36 @@ impl Handle {
         if was_synced || was_durable {
             self.commit.note(answer);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::Engine;
+    use crate::api::open::{Direct, OpenOptions};
+
+    #[test]
+    fn a_mark_is_no_wish() -> io::Result<()> {
+        let path = tempfile::NamedTempFile::new()?;
+        let engine = Engine::new()?;
+        let options = OpenOptions::new().read(true).write(true).engine(&engine);
+        let file = options.direct(Direct::Auto).open(path.path())?;
+        let handle = file.handle();
+        if !file.is_direct() {
+            println!("skipped: temporary files are on a file system without direct I/O");
+            return Ok(());
+        }
+        let unaligned = Wishes::NONE.with(Wishes::UNALIGNED);
+        // A direct write for which a thread of the pool has waited, but not for long.
+        let (ns, bytes) = (50_000, 4096);
+        let seen = Seen::Pooled { ns, bytes };
+        handle.learned.note(handle.facts, true, seen);
+        let is_short = [Wishes::NONE, unaligned, Wishes::DSYNC];
+        let is_short = is_short.map(|wishes| handle.is_short(true, wishes));
+        assert_eq!(is_short, [true, true, false]);
+        Ok(())
     }
 }

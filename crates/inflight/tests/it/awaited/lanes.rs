@@ -39,7 +39,7 @@ fn serve(engine: &Engine) -> Result<(), SetupError> {
 
 /// Runs a future in runtimes that serve the engine, if it has rings and there is locked memory for
 /// theirs. That is not waited for, with rings that others may wait for: drivers do as well.
-pub(super) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
+pub(crate) fn in_lanes<F: Future>(engine: &Engine, mut future: impl FnMut() -> F) {
     for runtime in runtimes() {
         in_lanes_of(engine, &runtime, future());
     }
