@@ -3,6 +3,7 @@
 
 use crate::compare::Comparison;
 use crate::compare::limit::{Checked, Held, Limit};
+use crate::noun;
 use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
@@ -190,8 +191,7 @@ pub fn limits(all: &[(&Limit, Held<'_>)]) -> String {
 }
 
 fn heading(profile: &ProfileSummary) -> String {
-    let ProfileSummary { title, name, .. } = profile;
-    format!("\n### {} ({})\n\n", escaped(title), escaped(name))
+    format!("\n### {}\n\n", escaped(&noun::heading(profile)))
 }
 
 /// A table; a title that is empty belongs to the column before it.

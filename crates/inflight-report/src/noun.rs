@@ -1,4 +1,4 @@
-//! What the operations of a profile are called.
+//! What a profile and its operations are called.
 
 use crate::record::{Access, ProfileSummary, Sync};
 
@@ -14,6 +14,16 @@ pub struct Noun {
     pub many: &'static str,
     /// After `CPU/`.
     pub short: &'static str,
+}
+
+/// What a profile is called above what is told of it. A title that ends in brackets has the name in
+/// the same ones.
+pub(crate) fn heading(profile: &ProfileSummary) -> String {
+    let ProfileSummary { title, name, .. } = profile;
+    match title.strip_suffix(')') {
+        Some(open) => format!("{open}, {name})"),
+        None => format!("{title} ({name})"),
+    }
 }
 
 /// What the operations of this profile are called.

@@ -7,6 +7,7 @@ use super::paint::{Paint, Screen, clean};
 use crate::compare::limit::{Checked, Held, Limit};
 use crate::compare::{Comparison, Row, rounds_to_show};
 use crate::figures::{cpu_ns_per_op, iops};
+use crate::noun::heading;
 use crate::record::{Access, Cell, Latency, ProfileSummary, Record};
 use crate::stats::Word;
 use crate::strategy::{access_of, name, name_at_depth};
@@ -36,8 +37,7 @@ pub fn comparison(compared: &Comparison<'_>, threshold: f64, style: Style) -> St
             continue;
         }
         screen.blank();
-        let title = format!("{} ({})", profile.title, profile.name);
-        screen.prose(&title, 1, Paint::Bold);
+        screen.prose(&heading(profile), 1, Paint::Bold);
         let painted = |row: &&Row<'_>| {
             let texts = texts(row, profile.access, threshold);
             (texts.to_vec(), paint(row, threshold))

@@ -4,6 +4,7 @@ use super::Style;
 use super::grid::{self, Column};
 use super::paint::{Paint, Screen, clean};
 use crate::merged::{Merged, MergedCell};
+use crate::noun::heading;
 use crate::open;
 use crate::record::{Access, Latency};
 use crate::strategy::name;
@@ -51,8 +52,7 @@ pub fn merged(merged: &Merged, style: Style) -> String {
         }
         drawn.push(&profile.name);
         screen.blank();
-        let title = format!("{} ({})", profile.title, profile.name);
-        screen.prose(&title, 1, Paint::Bold);
+        screen.prose(&heading(profile), 1, Paint::Bold);
         let cells = merged.cells.iter();
         let cells = cells.filter(|cell| cell.profile == profile.name && !cell.iops.is_empty());
         let rows: Vec<_> = cells

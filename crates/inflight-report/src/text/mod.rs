@@ -21,6 +21,7 @@ pub(crate) use notes::{by_reason, names_in, roads};
 pub use paint::clean;
 
 use crate::figures::{full_rounds, rounds_run, screening_rounds};
+use crate::noun::heading;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Finding, Machine, ProfileSummary, Record, Regret, STOPPED, Severity};
 use crate::regret;
@@ -66,7 +67,7 @@ pub fn screen(record: &Record, style: Style) -> String {
         .collect();
     for ranking in &rankings {
         screen.blank();
-        screen.prose(&title(ranking), 1, Paint::Bold);
+        screen.prose(&heading(ranking.profile), 1, Paint::Bold);
         table::draw(&mut screen, ranking);
         notes::draw(&mut screen, ranking);
     }
@@ -81,7 +82,7 @@ pub fn screen(record: &Record, style: Style) -> String {
     for ranking in &rankings {
         screen.blank();
         if rankings.len() > 1 {
-            screen.prose(&title(ranking), 1, Paint::Bold);
+            screen.prose(&heading(ranking.profile), 1, Paint::Bold);
         }
         for line in verdict(record, ranking).lines {
             screen.statement(line.label, &line.text, Paint::Bold);
@@ -169,11 +170,6 @@ fn of_roads(record: &Record, who: &str, regrets: &[&Regret]) -> Option<String> {
             at_worst.unwrap_or_default()
         )
     })
-}
-
-fn title(ranking: &Ranking<'_>) -> String {
-    let profile = ranking.profile;
-    format!("{} ({})", profile.title, profile.name)
 }
 
 fn header(screen: &mut Screen, record: &Record) {

@@ -84,7 +84,7 @@ pub(super) fn draw(screen: &mut Screen, record: &Record, profile: &ProfileSummar
         return;
     }
     screen.blank();
-    let title = format!("{} ({}), {TITLE}", profile.title, profile.name);
+    let title = format!("{}, {TITLE}", noun::heading(profile));
     screen.prose(&title, 1, Paint::Bold);
     let rows = texts(profile, &cells);
     if rows.is_empty() {

@@ -268,3 +268,34 @@ fn a_limit_names_a_rate_as_the_flag_does() {
         assert!(error.contains(told), "{error}");
     }
 }
+
+#[test]
+fn a_title_and_a_name_share_their_brackets_wherever_they_are_told() {
+    let mut old = measured(disk(8));
+    old.profiles[0].title = "random reads, straight from the disk (direct)".to_owned();
+    for cell in old
+        .cells
+        .iter_mut()
+        .filter(|cell| cell.rate_per_s.is_none())
+    {
+        cell.latency = Some(latency(10_000));
+    }
+    let mut new = old.clone();
+    new.seed += 1;
+    let compared = Comparison::new(&old, &new);
+    let nodes = [("a", &old), ("b", &new)].map(|(name, node)| (name.to_owned(), node.clone()));
+    let merged = Merged::of(nodes).expect("they fit together");
+    let style = Style::default();
+    let told = [
+        (screen(&old, style), 2),
+        (text::comparison(&compared, 0.05, style), 1),
+        (text::merged(&merged, style), 1),
+        (markdown::record(&old), 2),
+        (markdown::comparison(&compared, 0.05), 1),
+    ];
+    for (text, titles) in told {
+        let joined = "straight from the disk (direct, direct-random-read)";
+        assert_eq!(text.matches(joined).count(), titles, "{text}");
+        assert!(!text.contains(") ("), "{text}");
+    }
+}
