@@ -22,7 +22,8 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// Records of the same plan, or merged ones; NAME is the machine's, else the file's.
+    /// Records of the same plan, NAME being the machine's, else the file's; or merged ones, whose
+    /// machines keep their names.
     #[arg(required = true, value_name = "[NAME=]FILE")]
     records: Vec<String>,
 
@@ -34,7 +35,7 @@ pub(crate) struct Flags {
 /// Merges and shows.
 pub(crate) fn merge(flags: &Flags) -> Result<u8> {
     let sources = flags.records.iter().map(|source| named(source));
-    let sources: Vec<(String, &Path)> = sources.collect();
+    let sources: Vec<(Option<&str>, &Path)> = sources.collect();
     let inputs = Inputs::of(sources.iter().map(|(_, path)| path));
     if let Some(file) = &flags.export_json {
         check_file("--export-json", file, &inputs)?;
@@ -59,24 +60,31 @@ pub(crate) fn merge(flags: &Flags) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// The name of a machine, and the file of its record.
-fn named(source: &str) -> (String, &Path) {
-    let (name, path) = match source.split_once('=') {
+/// The name of a machine, if it is given, and the file of its record.
+fn named(source: &str) -> (Option<&str>, &Path) {
+    match source.split_once('=') {
         // A file may have such a name.
-        Some((name, path)) if !Path::new(source).exists() => (Some(name), path),
-        _ => (None, source),
-    };
-    let path = Path::new(path);
-    let stem = path.file_stem().unwrap_or(path.as_os_str());
-    let name = name.map_or_else(|| stem.to_string_lossy().into_owned(), str::to_owned);
-    (name, path)
+        Some((name, path)) if !Path::new(source).exists() => (Some(name), Path::new(path)),
+        _ => (None, Path::new(source)),
+    }
 }
 
 /// The records of one argument, with the names of their machines.
-fn read(name: String, path: &Path) -> Result<Vec<(String, Record)>> {
-    Ok(match load::stored(path)? {
-        Stored::One(record) => vec![(name, *record)],
-        // Its machines have their names already.
-        Stored::Merged(merged) => merged.nodes.into_iter().collect(),
-    })
+fn read(name: Option<&str>, path: &Path) -> Result<Vec<(String, Record)>> {
+    let named_by_file = || {
+        let stem = path.file_stem().unwrap_or(path.as_os_str());
+        stem.to_string_lossy().into_owned()
+    };
+    match (load::stored(path)?, name) {
+        (Stored::One(record), name) => {
+            let name = name.map_or_else(named_by_file, str::to_owned);
+            Ok(vec![(name, *record)])
+        }
+        (Stored::Merged(merged), None) => Ok(merged.nodes.into_iter().collect()),
+        (Stored::Merged(_), Some(name)) => Err(usage(format!(
+            "{} is merged already, and its machines keep their names: leave `{name}=` out, or \
+             merge the records that it was made of under other names",
+            path.display()
+        ))),
+    }
 }

@@ -350,6 +350,23 @@ fn records_are_merged_in_any_order_and_shown() {
     assert!(stderr(&plans).contains("two records are called `loop-direct`"));
 }
 
+#[test]
+fn a_name_for_what_is_merged_already_is_refused_with_the_way_out() {
+    let directory = directory();
+    let merged = directory.path().join("merged.json");
+    let named = format!("db1={}", old().display());
+    let into = merged.to_str().unwrap();
+    let output = run(&["merge", &named, "--export-json", into], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let refused = run(&["merge", &format!("db2={into}")], &[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stdout(&refused));
+    let why = stderr(&refused);
+    assert!(why.contains("merged already"), "{why}");
+    assert!(why.contains("leave `db2=` out"), "{why}");
+    let again = run(&["merge"], &[&merged]);
+    assert_eq!(stdout(&again), stdout(&output), "{}", stderr(&again));
+}
+
 /// What a file violates of a schema that is published.
 fn violations(schema: &str, file: &Path) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
