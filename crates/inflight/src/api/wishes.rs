@@ -109,6 +109,15 @@ impl Hints {
     }
 }
 
+/// Tells of something that was given up. Not in a forked child, of a result from before: a thread
+/// that is not there may have been telling of something else, and keeps its lock.
+fn tell(file: &File, reason: String) {
+    let shared = file.engine().shared();
+    if !shared.is_forked() {
+        shared.counters.fallback(reason);
+    }
+}
+
 /// Counts a transfer that does not fit direct I/O, if it has moved something through the page
 /// cache, and tells of the first one of its file.
 #[cold]
@@ -116,17 +125,17 @@ pub(super) fn count_unaligned(file: &File, answer: Answer) {
     if answer.bytes() == 0 {
         return;
     }
-    let counters = &file.engine().shared().counters;
-    counters.unaligned();
+    file.engine().shared().counters.unaligned();
     if file.handle().hints().is_unaligned_untold() {
         let needed = file.alignment().or_assumed();
-        counters.fallback(format!(
+        let reason = format!(
             "a transfer of a file with Direct::Auto went through the page cache, because it is not \
              aligned: past it, this takes buffers aligned to {} bytes, and offset and length in \
              multiples of {} bytes; use buffers of File::aligned_buf or BufPool, or \
              OpenOptions::any_range",
             needed.memory_bytes, needed.offset_bytes,
-        ));
+        );
+        tell(file, reason);
     }
 }
 
@@ -158,10 +167,9 @@ pub(super) fn settle(
                 || wishes.has(Wishes::UNHEARD)
                 || handle.hints().is_passed_over(wishes, scheduler)
             {
-                let counters = &file.engine().shared().counters;
-                counters.hint_unheard();
+                file.engine().shared().counters.hint_unheard();
                 if let Some(reason) = handle.hints().note(wishes, answer) {
-                    counters.fallback(reason.to_owned());
+                    tell(file, reason.to_owned());
                 }
             }
             Ok(moved)

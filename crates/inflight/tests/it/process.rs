@@ -5,6 +5,7 @@
 
 mod global;
 mod pools;
+mod told;
 
 use std::cell::RefCell;
 use std::fs;
