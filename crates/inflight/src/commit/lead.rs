@@ -10,6 +10,11 @@
 //! nobody would find the file without a leader. So a task that asks meanwhile looks for the end of
 //! that flush before it waits. And whoever has led serves threads that wait by then, instead of
 //! calling the pool.
+//!
+//! Where the pool has no thread and gets none, those who wait lead each other. Whoever leads makes
+//! the flush that answers it, and offers the next one to those who wait by then: to a thread that
+//! sleeps, or else to all tasks, of which the first that is polled makes it. So nobody serves
+//! others for as long as more of them come.
 
 use std::hint;
 use std::sync::Arc;
@@ -31,9 +36,9 @@ impl Commit {
         self.leave(state);
     }
 
-    /// Gives up the lead. If anybody waits, a thread of the pool takes it. Threads that wait for
-    /// what most likely takes nothing are served here; not tasks, because whoever calls this may
-    /// hold locks that a waker wants.
+    /// Gives up the lead. If anybody waits, a thread of the pool takes it, or one of them. Threads
+    /// that wait for what most likely takes nothing are served here; not tasks, because whoever
+    /// calls this may hold locks that a waker wants.
     pub(super) fn leave(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.ends_lead() {
             return;
@@ -49,6 +54,51 @@ impl Commit {
         if self.serve(round) {
             self.pass_on(lock(&self.state));
         }
+    }
+
+    /// Has somebody else lead, if anybody waits: a thread of the pool, or if there is none, one of
+    /// those who wait. Else whoever leads without a pool would do so for as long as others come.
+    fn pass_on(self: &Arc<Self>, state: MutexGuard<'_, State>) {
+        if self.calls_the_pool(state) {
+            return;
+        }
+        let mut state = lock(&self.state);
+        if state.ends_lead() {
+            return;
+        }
+        state.lead = Lead::Free;
+        let next = state.next.as_ref();
+        let wakers = next.map_or_else(Vec::new, |round| round.offer());
+        drop(state);
+        self.wake_all(wakers.into_iter());
+    }
+
+    /// Has somebody lead: a thread of the pool, or this one if there is none, for one flush.
+    pub(super) fn have_led(self: &Arc<Self>, state: MutexGuard<'_, State>) {
+        if !self.calls_the_pool(state) {
+            self.lead_once();
+        }
+    }
+
+    /// Makes the next flush, if anybody waits for it, and passes the lead on.
+    fn lead_once(self: &Arc<Self>) {
+        if self.next_round().is_some_and(|round| self.serve(round)) {
+            self.leave(lock(&self.state));
+        }
+    }
+
+    /// For one that waits, and whose round has been offered to those who do: makes its flush,
+    /// unless somebody else is about to.
+    pub(super) fn accept(self: &Arc<Self>, seat: &Seat) -> Option<Answer> {
+        let mut state = lock(&self.state);
+        let is_next = state.next.as_ref().is_some_and(|next| seat.is_in(next));
+        if !is_next || !state.is_offered() {
+            return None;
+        }
+        state.lead = Lead::Taken;
+        drop(state);
+        self.lead_once();
+        seat.answer()
     }
 
     /// The state, where a task makes its flush at once: nobody else makes one or waits for one. If
@@ -104,13 +154,6 @@ impl Commit {
             if !leads || self.flush.is_wanted() && self.calls_the_pool(lock(&self.state)) {
                 return;
             }
-        }
-    }
-
-    /// Calls a thread of the pool to lead, or leads if there is none.
-    pub(super) fn pass_on(self: &Arc<Self>, state: MutexGuard<'_, State>) {
-        if !self.calls_the_pool(state) {
-            self.lead_on();
         }
     }
 
@@ -232,11 +275,13 @@ impl Commit {
         state.is_waking = !has_left && !are_threads;
         let taken = state.taken;
         drop(state);
-        let (served, wakers) = round.tell(answer);
+        let (served, mut wakers) = round.tell(answer);
         self.flush.count(served);
-        if !self.wake_all(&round, wakers) {
+        if !self.wake_all(wakers.drain(..).flatten()) {
             return false;
         }
+        // The memory is used again with the round.
+        round.give_back(wakers);
         let mut state = lock(&self.state);
         state.spare = Some(round);
         let leads = !has_left && state.taken == taken;
@@ -245,22 +290,15 @@ impl Commit {
         leads
     }
 
-    /// Wakes those who wait for a round. False if a waker has come back in a forked child: who
-    /// waits is in the parent, and so may be the thread that had a lock.
-    fn wake_all(&self, round: &Round, mut wakers: Vec<Option<Waker>>) -> bool {
+    /// Wakes tasks. False if a waker has come back in a forked child: who waits is in the parent,
+    /// and so may be the thread that had a lock.
+    fn wake_all(&self, wakers: impl Iterator<Item = Waker>) -> bool {
         let forks = fork::generation();
         // A waker may make this thread lead, and run wakers, while it does so already.
         let before = RUNS_WAKERS.with(|runs| runs.replace(true));
-        for waker in wakers.drain(..).flatten() {
-            self.flush.wake(waker);
-        }
+        wakers.for_each(|waker| self.flush.wake(waker));
         RUNS_WAKERS.with(|runs| runs.set(before));
-        let is_here = fork::generation() == forks;
-        if is_here {
-            // The memory is used again with the round.
-            round.give_back(wakers);
-        }
-        is_here
+        fork::generation() == forks
     }
 
     /// Makes a flush, and tells how long that took.

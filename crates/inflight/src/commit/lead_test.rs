@@ -1,6 +1,6 @@
 //! Who serves whom where flushes take nothing, and where they do not.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::task::Wake;
 use std::thread;
@@ -9,7 +9,9 @@ use super::*;
 
 thread_local! {
     /// What happens during the next flush on this thread.
-    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    pub(super) static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    /// Flushes that this thread has made.
+    pub(super) static MADE: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A file whose flushes are counted, and a pool of which only the calls are.
@@ -23,6 +25,7 @@ struct Counted {
     /// How often it is asked what is usual.
     asked: Arc<AtomicUsize>,
     is_served: Arc<AtomicBool>,
+    has_no_thread: Arc<AtomicBool>,
     patience: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
@@ -31,6 +34,7 @@ struct Counted {
 impl Flush for Counted {
     fn alone(&self, _data_only: bool) -> Answer {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        MADE.set(MADE.get() + 1);
         Answer::moved(0)
     }
 
@@ -42,6 +46,9 @@ impl Flush for Counted {
     }
 
     fn delegate(&self, _commit: &Arc<Commit>) -> bool {
+        if self.has_no_thread.load(Ordering::Relaxed) {
+            return false;
+        }
         self.delegated.fetch_add(1, Ordering::Relaxed);
         true
     }
@@ -95,8 +102,8 @@ impl Flush for Counted {
 }
 
 /// A file of which one flush is known, made by a thread of the pool.
-struct Site {
-    commit: Arc<Commit>,
+pub(super) struct Site {
+    pub(super) commit: Arc<Commit>,
     gathers: Arc<Mutex<Duration>>,
     /// For how many seconds a task looks, and how often it has asked.
     looks: Arc<AtomicU64>,
@@ -104,8 +111,10 @@ struct Site {
     /// How often it is asked what is usual.
     asked: Arc<AtomicUsize>,
     is_served: Arc<AtomicBool>,
+    /// Whether there is no thread of the pool.
+    pub(super) has_no_thread: Arc<AtomicBool>,
     /// How long a thread waits before it looks after the leader: long, unless a test says so.
-    patience: Arc<Mutex<Duration>>,
+    pub(super) patience: Arc<Mutex<Duration>>,
     flushes: Arc<AtomicUsize>,
     delegated: Arc<AtomicUsize>,
 }
@@ -119,7 +128,7 @@ impl Site {
         let (flushes, delegated) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let (gathers, looks) = (Arc::default(), Arc::default());
         let (looked, asked) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let is_served = Arc::default();
+        let (is_served, has_no_thread) = (Arc::default(), Arc::default());
         let patience = Arc::new(Mutex::new(Duration::from_secs(3600)));
         let file = Counted {
             short_for,
@@ -128,6 +137,7 @@ impl Site {
             looked: Arc::clone(&looked),
             asked: Arc::clone(&asked),
             is_served: Arc::clone(&is_served),
+            has_no_thread: Arc::clone(&has_no_thread),
             patience: Arc::clone(&patience),
             flushes: Arc::clone(&flushes),
             delegated: Arc::clone(&delegated),
@@ -140,6 +150,7 @@ impl Site {
             looked,
             asked,
             is_served,
+            has_no_thread,
             patience,
             flushes,
             delegated,
@@ -156,7 +167,7 @@ impl Site {
     }
 
     /// A thread that waits for whoever leads.
-    fn sleeper(&self) -> thread::JoinHandle<Answer> {
+    pub(super) fn sleeper(&self) -> thread::JoinHandle<Answer> {
         match self.commit.enter(true, &Nothing) {
             Turn::Wait(seat) => thread::spawn(|| seat.wait()),
             Turn::Lead => panic!("two lead"),
@@ -164,13 +175,13 @@ impl Site {
     }
 
     /// Flushes, and calls of the pool.
-    fn counts(&self) -> (usize, usize) {
+    pub(super) fn counts(&self) -> (usize, usize) {
         let count = |counted: &AtomicUsize| counted.load(Ordering::Relaxed);
         (count(&self.flushes), count(&self.delegated))
     }
 
     /// A thread leads, and `waits` is called before its flush is over.
-    fn led<R>(&self, waits: impl FnOnce() -> R) -> R {
+    pub(super) fn led<R>(&self, waits: impl FnOnce() -> R) -> R {
         let turn = self.commit.enter(true, &Nothing);
         assert!(matches!(turn, Turn::Lead), "nobody else leads");
         let waiting = waits();
@@ -194,8 +205,15 @@ impl Site {
         (this, (3, 2))
     }
 
-    fn nobody_leads(&self) -> bool {
+    pub(super) fn nobody_leads(&self) -> bool {
         !lock(&self.commit.state).is_led()
+    }
+
+    /// One without a thread of the pool.
+    pub(super) fn without_a_pool() -> Self {
+        let this = Self::new(false);
+        this.has_no_thread.store(true, Ordering::Relaxed);
+        this
     }
 
     /// One whose threads soon look whether anybody leads.
@@ -459,7 +477,7 @@ fn a_thread_that_the_pool_does_not_come_to_wakes_no_tasks() {
 }
 
 /// A waker that waits for a thread which waits for a sync.
-struct Blocks(Arc<Commit>);
+pub(super) struct Blocks(pub(super) Arc<Commit>);
 
 impl Wake for Blocks {
     fn wake(self: Arc<Self>) {

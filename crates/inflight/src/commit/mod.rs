@@ -9,14 +9,16 @@
 //! - a batch that is waited for, which has the backend make it among its other operations;
 //! - a run loop or a queue that has nothing else to do, if nobody else waits: until then it has
 //!   promised to lead ([`HostId`]);
-//! - else a thread of the engine's pool, until no sync is left.
+//! - else a thread of the engine's pool, until no sync is left;
+//! - where no such thread can be had, one of those who wait, for one flush: a thread, or a task in
+//!   its poll.
 //!
 //! Each of them gets the answer without running foreign code first. A waker that a leader runs may
 //! wait for a sync itself: it takes the lead from whoever runs wakers then. So does any thread that
 //! has waited in vain for a while, and it takes the lead that the pool was called to as well, if no
-//! thread of it has come: all of them may be away for long. A future never leads,
-//! because it can be dropped, forgotten, or in a run loop that somebody blocks, and the others
-//! would wait for it. Why all this is sound: `docs/design/group-commit.md`.
+//! thread of it has come: all of them may be away for long. Where there is a pool, a future never
+//! leads, because it can be dropped, forgotten, or in a run loop that somebody blocks, and the
+//! others would wait for it. Why all this is sound: `docs/design/group-commit.md`.
 
 mod lately;
 mod lead;
@@ -181,7 +183,8 @@ enum Lead {
     /// Nobody: no sync waits but those of a host that has promised to lead.
     #[default]
     Nobody,
-    /// Whoever takes it: the thread that comes from the pool, or one that waits.
+    /// Whoever takes it: the thread that comes from the pool, or one that waits. If none has been
+    /// called, whoever waits, a task too.
     Free,
     /// Somebody makes a flush, or is about to.
     Taken,
@@ -342,17 +345,20 @@ impl Commit {
         let waker = waker.map(clone_waker);
         let mut state = lock(&self.state);
         let seat = state.sit(self, data_only, file, waker);
-        if state.is_led() {
+        if state.is_led() && !state.is_offered() {
             self.tell_who_gathers(&state);
             return seat;
         }
-        if host.is_some() && (state.promised.is_none() || state.promised == host) {
+        if host.is_some()
+            && !state.is_offered()
+            && (state.promised.is_none() || state.promised == host)
+        {
             state.promised = host;
             return seat;
         }
         // Another one's promise is worth nothing here: it may never come back.
         state.promised = None;
-        self.pass_on(state);
+        self.have_led(state);
         seat
     }
 
@@ -386,7 +392,7 @@ impl Commit {
             false => None,
         };
         let Some(round) = round else {
-            self.pass_on(state);
+            self.have_led(state);
             return false;
         };
         state.lead = Lead::Taken;
@@ -397,14 +403,15 @@ impl Commit {
         true
     }
 
-    /// Has the pool make the flush of a round that a host has promised to lead: somebody else waits
-    /// for it.
+    /// Has the pool make the flush of a round that a host has promised to lead, because somebody
+    /// else waits for it, or that is offered to those who wait. If there is no pool, makes it here.
     fn break_promise(self: &Arc<Self>, round: &Arc<Round>) {
         let mut state = lock(&self.state);
         let is_next = |next| Arc::ptr_eq(next, round);
-        if state.promised.is_some() && state.next.as_ref().is_some_and(is_next) {
+        let is_nobodys = state.promised.is_some() || state.is_offered();
+        if is_nobodys && state.next.as_ref().is_some_and(is_next) {
             state.promised = None;
-            self.pass_on(state);
+            self.have_led(state);
         }
     }
 
@@ -424,9 +431,19 @@ impl Commit {
 }
 
 impl State {
-    /// Whether somebody leads, or is called to.
+    /// Whether somebody leads, or is to.
     fn is_led(&self) -> bool {
-        self.lead != Lead::Nobody
+        match self.lead {
+            Lead::Nobody => false,
+            Lead::Taken => true,
+            // All of those to whom it is offered may have left.
+            Lead::Free => self.is_called || self.waiting() > 0,
+        }
+    }
+
+    /// Whether those who wait are to lead, because there is no thread of the pool.
+    fn is_offered(&self) -> bool {
+        self.lead == Lead::Free && !self.is_called
     }
 
     /// Takes the lead that somebody is called to, unless somebody else has taken it.
@@ -483,6 +500,10 @@ impl std::fmt::Debug for Commit {
         f.debug_struct("Commit").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "alone_test.rs"]
+mod without_a_pool;
 
 #[cfg(all(test, not(loom)))]
 #[path = "lead_test.rs"]

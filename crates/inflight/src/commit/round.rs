@@ -35,6 +35,10 @@ struct Members {
     asleep: usize,
     /// One of those that sleep looks after the leader.
     is_watched: bool,
+    /// One of those who wait is to make the flush: nobody has looked since they were told so.
+    is_offered: bool,
+    /// Tasks have been woken for that, and their wakers are not here until they are polled.
+    is_of_tasks: bool,
     wakers: Vec<Option<Waker>>,
     /// Keeps the descriptor open until the flush is over.
     kept: Option<Kept>,
@@ -96,7 +100,8 @@ impl Round {
 
     /// Whether nobody but threads waits for the answer.
     pub(super) fn is_of_threads(&self) -> bool {
-        lock(&self.members).wakers.iter().all(Option::is_none)
+        let members = lock(&self.members);
+        !members.is_of_tasks && members.wakers.iter().all(Option::is_none)
     }
 
     /// Begins the flush: whether it is of data only, and what it needs. `None` if all have left.
@@ -118,6 +123,22 @@ impl Round {
         (waiting, wakers)
     }
 
+    /// Has one of those who wait make the flush: a thread that sleeps, or if none does, the first
+    /// task that is polled. Those are to be woken, all of them: some may never be polled again.
+    pub(super) fn offer(&self) -> Vec<Waker> {
+        let mut members = lock(&self.members);
+        members.is_offered = true;
+        if members.asleep > 0 {
+            drop(members);
+            self.told.notify_one();
+            return Vec::new();
+        }
+        let wakers = members.wakers.iter_mut();
+        let wakers: Vec<_> = wakers.filter_map(Option::take).collect();
+        members.is_of_tasks |= !wakers.is_empty();
+        wakers
+    }
+
     /// Takes back the memory of the wakers it has told, to be used again.
     pub(super) fn give_back(&self, wakers: Vec<Option<Waker>>) {
         lock(&self.members).wakers = wakers;
@@ -137,7 +158,8 @@ impl Seat {
         }
     }
 
-    /// Has the pool make the flush that a host has promised, if it still has to be made.
+    /// Has the pool make the flush that a host has promised, if it still has to be made, or that
+    /// those who wait are to make. Where there is no pool it is made here.
     pub(crate) fn leave_to_the_pool(&self) {
         if let Some(commit) = self.round.commit.upgrade() {
             commit.break_promise(&self.round);
@@ -170,11 +192,12 @@ impl Seat {
         };
         drop(members);
         drop(unneeded);
-        if answer.is_none() {
-            // Whoever is woken now need not be of the host that began this.
-            self.leave_to_the_pool();
+        if answer.is_some() {
+            return answer;
         }
-        answer
+        // Whoever is woken now need not be of the host that began this.
+        self.leave_to_the_pool();
+        self.answer()
     }
 
     /// Whether it is one of these.
@@ -194,6 +217,14 @@ impl Seat {
         loop {
             if let Some(answer) = members.answer {
                 return answer;
+            }
+            if std::mem::take(&mut members.is_offered) {
+                drop(members);
+                if let Some(answer) = commit.as_ref().and_then(|commit| commit.accept(&self)) {
+                    return answer;
+                }
+                members = lock(&self.round.members);
+                continue;
             }
             let time = patience.filter(|_| !members.is_watched);
             members.asleep += 1;

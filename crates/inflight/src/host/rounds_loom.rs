@@ -61,6 +61,12 @@ impl Client {
         self.check(asked, answer);
     }
 
+    /// A thread that comes back.
+    fn wait_twice(&self) {
+        self.wait();
+        self.wait();
+    }
+
     /// A thread that has waited for long as soon as it waits.
     fn wait_hastily(&self) {
         let asked = self.asks();
@@ -181,6 +187,11 @@ impl Client {
         }
     }
 
+    /// A future that is never polled again.
+    fn forget(&self) {
+        std::mem::forget(self.join(Waker::noop()));
+    }
+
     /// A future that is dropped.
     fn leave(&self) {
         let (asked, seat) = self.join(Waker::noop());
@@ -205,8 +216,8 @@ impl Wake for Syncs {
     }
 }
 
-/// Runs the two at the same time, with the thread of the pool as a third. When all is over nobody
-/// leads, and nobody is left.
+/// Runs the two at the same time, with the thread of the pool as a third, or the leader they find.
+/// When all is over nobody leads, and nobody is left.
 fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     let yard = Arc::new(Yard {
         site,
@@ -227,8 +238,16 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
     if site.is_shared {
         client.share_once();
     }
+    let leader = site.has_leader.then(|| {
+        assert!(matches!(client.commit.enter(true, &Nothing), Turn::Lead));
+        let commit = Arc::clone(&client.commit);
+        thread::spawn(move || {
+            commit.alone(true);
+            commit.over();
+        })
+    });
     let of_the_pool = Arc::clone(&yard);
-    let pool = thread::spawn(move || {
+    let serves = move || {
         loop {
             let mut given = of_the_pool.given();
             while given.leads.is_empty() && !given.is_closed {
@@ -240,14 +259,19 @@ fn run(site: Site, first: fn(&Client), second: fn(&Client)) -> usize {
             drop(given);
             commit.lead();
         }
-    });
+    };
+    let third = leader.unwrap_or_else(|| thread::spawn(serves));
     let other = client.clone();
     let other = thread::spawn(move || second(&other));
     first(&client);
     other.join().expect("no panic");
     yard.given().is_closed = true;
     yard.told.notify_one();
-    pool.join().expect("no panic");
+    third.join().expect("no panic");
+    if site.has_leader {
+        // One that is not polled may be the last one that the lead has been offered to.
+        client.wait();
+    }
     // Nobody waits where nobody leads.
     assert!(matches!(client.commit.enter(true, &Nothing), Turn::Lead));
     yard.flushes.load(Ordering::Relaxed)
@@ -310,6 +334,40 @@ fn without_a_pool_whoever_asks_leads() {
     explore("without_a_pool_whoever_asks_leads", 3, move || {
         run(site, Client::wait_awake, Client::wait);
     });
+}
+
+/// Those who wait lead each other, where no thread of the pool does.
+///
+/// Fails if a lead that is offered is not taken by a thread that has not slept yet, or by a task
+/// that is polled (deadlock), if who takes it does not look whether it is still there (two flushes
+/// at a time), if a host promises what has been offered (two flushes at a time), or if the lead
+/// stays offered when all have left (somebody still leads).
+#[test]
+fn without_a_pool_those_who_wait_lead_each_other() {
+    let pairs: [(&str, Does, Does); 7] = [
+        ("threads", Client::wait, Client::wait_twice),
+        ("tasks", Client::wait_awake, Client::wait_awake),
+        ("who leaves and a task", Client::leave, Client::wait_awake),
+        ("who leaves and a thread", Client::leave, Client::wait_twice),
+        ("who is not polled", Client::forget, Client::wait_awake),
+        ("a host", Client::promise_and_ask, Client::wait),
+        (
+            "a host and who leaves",
+            |host| host.promise(true),
+            Client::leave,
+        ),
+    ];
+    for (who, first, second) in pairs {
+        let name = format!("without_a_pool_those_who_wait_lead_each_other, {who}");
+        explore(&name, 2, move || {
+            let site = Site {
+                has_no_thread: true,
+                has_leader: true,
+                ..Site::default()
+            };
+            run(site, first, second);
+        });
+    }
 }
 
 /// A future that is dropped at any time keeps nobody waiting.

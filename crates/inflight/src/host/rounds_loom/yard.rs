@@ -17,6 +17,8 @@ use crate::completion::Answer;
 pub(super) struct Site {
     /// There is no thread of the pool, and none can be started.
     pub(super) has_no_thread: bool,
+    /// Another thread leads when they come, for its own sync. There is no thread of the pool then.
+    pub(super) has_leader: bool,
     /// Something else always waits for the thread of the pool.
     pub(super) is_busy: bool,
     /// Every flush fails.
