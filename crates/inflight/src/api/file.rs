@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::close::Close;
 use super::engine::Engine;
-use super::handle::{Handle, Opened};
+use super::handle::{Access, Handle, Opened};
 use super::open::OpenOptions;
 use super::transfer::{ReadAt, WriteAt};
 use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync, Truncate};
@@ -495,6 +495,12 @@ impl File {
     pub(super) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
+
+    /// Who explains the answer to an operation.
+    #[inline]
+    pub(super) fn asked(&self, access: Access) -> Asked<'_> {
+        Asked(self, access)
+    }
 }
 
 impl AsFd for File {
@@ -509,21 +515,24 @@ impl AsRawFd for File {
     }
 }
 
-impl Explain for &File {
+/// A file, and what an operation needs it to be open for.
+pub(super) struct Asked<'f>(&'f File, Access);
+
+impl Explain for Asked<'_> {
     fn misaligned(&self) -> Misaligned {
-        self.handle.alignment().or_assumed()
+        self.0.handle.alignment().or_assumed()
     }
     fn sync_failed(&self) -> SyncFailed {
-        self.handle.sync_failed()
+        self.0.handle.sync_failed()
     }
     fn setup(&self) -> SetupError {
-        (&self.engine).setup()
+        (&self.0.engine).setup()
     }
     fn no_thread(&self) -> NoThread {
-        (&self.engine).no_thread()
+        (&self.0.engine).no_thread()
     }
     fn wrong_access(&self, errno: i32) -> Option<WrongAccess> {
-        self.handle.wrong_access(errno)
+        self.0.handle.wrong_access(self.1, errno)
     }
 }
 

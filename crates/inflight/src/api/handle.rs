@@ -97,6 +97,15 @@ pub(super) struct Opened {
     pub(super) any_range: AnyRange,
 }
 
+/// What an operation needs its file to be open for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Access {
+    Read,
+    Write,
+    /// It may be open for either.
+    Any,
+}
+
 impl Handle {
     pub(super) fn new(opened: Opened, shared: &Shared) -> Self {
         let device = opened.below.and_then(|number| shared.devices.of(number));
@@ -186,12 +195,13 @@ impl Handle {
         }
     }
 
-    /// What the file is not open for, where the kernel says so by this errno.
+    /// What the file is not open for, if that is what this errno of the kernel means where so much
+    /// was asked for. Of what it is open for, whoever serves the file may say the same.
     #[cold]
-    pub(super) fn wrong_access(&self, errno: i32) -> Option<WrongAccess> {
-        let is_write = match self.access {
-            libc::O_RDONLY => true,
-            libc::O_WRONLY => false,
+    pub(super) fn wrong_access(&self, asked: Access, errno: i32) -> Option<WrongAccess> {
+        let is_write = match (self.access, asked) {
+            (libc::O_RDONLY, Access::Write) => true,
+            (libc::O_WRONLY, Access::Read) => false,
             _ => return None,
         };
         Some(WrongAccess { is_write, errno })

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 
 use super::engine::Engine;
 use super::file::File;
+use super::handle::Access;
 use super::transfer::copied;
 use super::wishes::count_unaligned;
 use crate::buf::{span_of, span_of_mut};
@@ -53,7 +54,7 @@ impl<'a> ReadInto<'a> {
     ///
     /// As [`File::read_at`]; also before it was run.
     pub fn result(&self) -> io::Result<usize> {
-        self.answer.decode(self.file)
+        self.answer.decode(self.file.asked(Access::Read))
     }
 
     /// The buffer; what was read is at its start.
@@ -80,7 +81,7 @@ impl<'a> WriteFrom<'a> {
     ///
     /// As [`File::write_at`]; also before it was run.
     pub fn result(&self) -> io::Result<usize> {
-        self.answer.decode(self.file)
+        self.answer.decode(self.file.asked(Access::Write))
     }
 }
 
@@ -109,7 +110,7 @@ impl<'a> WriteFrom<'a> {
 /// # Ok(()) }
 /// ```
 pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
-    run(reads, |read| {
+    run(reads, Access::Read, |read| {
         (read.file, &mut read.answer, read.is_unaligned)
     })
 }
@@ -122,7 +123,7 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
 /// The first error in the order of `writes`. The others have been run all the same. Short writes
 /// are not errors: ask each for its result.
 pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
-    let result = run(writes, |write| {
+    let result = run(writes, Access::Write, |write| {
         (write.file, &mut write.answer, write.is_unaligned)
     });
     for write in writes {
@@ -135,6 +136,7 @@ pub fn write_many(writes: &mut [WriteFrom<'_>]) -> io::Result<()> {
 
 fn run<O: Prepare>(
     operations: &mut [O],
+    access: Access,
     parts: impl Fn(&mut O) -> (&File, &mut Answer, bool),
 ) -> io::Result<()> {
     let Some(first) = operations.first_mut() else {
@@ -158,7 +160,7 @@ fn run<O: Prepare>(
             count_unaligned(file, answer);
         }
         if first_error.is_ok() {
-            first_error = answer.decode(file).map(drop);
+            first_error = answer.decode(file.asked(access)).map(drop);
         }
     }
     first_error

@@ -8,6 +8,7 @@ use super::bounce::Bounced;
 use super::durable::{Durable, plan_durable};
 use super::engine::Engine;
 use super::file::File;
+use super::handle::Access;
 use super::operation::Sealed;
 use super::wishes::settle;
 use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
@@ -140,7 +141,7 @@ impl<B: IoBufMut> Prepare for ReadAt<'_, B> {
         }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_filled(&mut buf, answer) };
-        let result = answer.decode(file);
+        let result = answer.decode(file.asked(Access::Read));
         let mut result = full(result, exact, room, io::ErrorKind::UnexpectedEof);
         if !wishes.is_none() {
             result = settle(file, wishes, answer, result);
@@ -232,7 +233,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         let handle = self.file.handle();
         handle.wrote(self.offset, spans, self.wishes, answer);
         let len = self.buf.len();
-        let result = answer.decode(self.file);
+        let result = answer.decode(self.file.asked(Access::Write));
         let mut result = full(result, self.all, len, io::ErrorKind::WriteZero);
         if !self.wishes.is_none() {
             result = settle(self.file, self.wishes, answer, result);

@@ -11,7 +11,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::calls::{Call, forked};
 use super::engine::Engine;
 use super::file::{Alignment, File};
-use super::handle::Handle;
+use super::handle::{Access, Handle};
 use super::operation::Sealed;
 use crate::completion::{Answer, Refusal};
 use crate::error::BadRange;
@@ -84,11 +84,13 @@ fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
     }
     // ftruncate(2), EINTR: it was interrupted, and setting the length again does no harm.
     let set = retry_on_intr(|| ftruncate(handle, len));
-    set.map_err(|cause| match (cause, handle.wrong_access(libc::EINVAL)) {
-        // ftruncate(2), EINVAL: it is not open for writing, or no regular file.
-        (Errno::INVAL, Some(wrong)) if wrong.is_write => wrong.into(),
-        _ => io::Error::from(cause),
-    })?;
+    set.map_err(
+        |cause| match (cause, handle.wrong_access(Access::Write, libc::EINVAL)) {
+            // ftruncate(2), EINVAL: it is not open for writing, or no regular file.
+            (Errno::INVAL, Some(wrong)) => wrong.into(),
+            _ => io::Error::from(cause),
+        },
+    )?;
     handle.end().is_now(len);
     Ok(())
 }
@@ -197,7 +199,7 @@ impl Prepare for Sync<'_> {
             true => Answer::refused(Refusal::SyncFailed),
             false => answer,
         };
-        answer.decode(self.file).map(drop)
+        answer.decode(self.file.asked(Access::Any)).map(drop)
     }
 }
 
@@ -234,7 +236,7 @@ impl Prepare for Allocate<'_> {
         if answer.errno().is_none() && !keeps_size {
             self.file.handle().end().reaches(self.offset + self.len);
         }
-        answer.decode(self.file).map(drop)
+        answer.decode(self.file.asked(Access::Write)).map(drop)
     }
 }
 
@@ -249,7 +251,7 @@ impl Prepare for ReadMetadata<'_> {
 
     #[allow(unsafe_code)]
     fn finish(self, answer: Answer) -> Self::Output {
-        answer.decode(self.file)?;
+        answer.decode(self.file.asked(Access::Any))?;
         // SAFETY: `Out` was zeroed when it was made, and the kernel has filled it.
         let statx = unsafe { *self.out.0.assume_init_ref() };
         Ok(Metadata::from_statx(&statx))

@@ -7,6 +7,7 @@ use std::os::fd::RawFd;
 use super::durable::{Durable, plan_durable};
 use super::engine::Engine;
 use super::file::File;
+use super::handle::Access;
 use super::operation::Sealed;
 use super::transfer::full;
 use super::wishes::settle;
@@ -145,7 +146,7 @@ impl<B: IoBufMut> Prepare for ReadVectoredAt<'_, B> {
         }
         // SAFETY: hosts finish an operation with the answer to its own request, once.
         let room = unsafe { note_all_filled(&mut self.bufs, answer) };
-        let result = answer.decode(self.file);
+        let result = answer.decode(self.file.asked(Access::Read));
         let result = full(result, self.exact, room, io::ErrorKind::UnexpectedEof);
         let result = settle(self.file, self.wishes, answer, result);
         (result, self.bufs)
@@ -211,7 +212,7 @@ impl<B: IoBuf> Prepare for WriteVectoredAt<'_, B> {
         let spans = self.bufs.iter().map(span_of);
         let handle = self.file.handle();
         handle.wrote(self.offset, spans, self.wishes, answer);
-        let result = answer.decode(self.file);
+        let result = answer.decode(self.file.asked(Access::Write));
         let len = total(&self.bufs);
         let result = full(result, self.all, len, io::ErrorKind::WriteZero);
         let result = settle(self.file, self.wishes, answer, result);

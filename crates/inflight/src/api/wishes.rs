@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::explain::scheduler_of;
 use super::file::File;
+use super::handle::Access;
 use super::kept::Tells;
 use super::transfer::{ReadAt, WriteAt};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
@@ -155,7 +156,7 @@ pub(super) fn settle(
     match result {
         // A sync that ran at the same time may have been told of the error instead of this one.
         Ok(_) if handle.refuses_sync_after(wishes) => {
-            Answer::refused(Refusal::SyncFailed).decode(file)
+            Answer::refused(Refusal::SyncFailed).decode(file.asked(Access::Write))
         }
         Ok(moved) => {
             // A process whose system calls are filtered may be ended for looking.

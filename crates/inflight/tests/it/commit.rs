@@ -6,6 +6,7 @@ mod durable;
 mod promises;
 mod rounds;
 mod short;
+mod told;
 mod waits;
 
 use std::future::Future;

@@ -47,6 +47,8 @@ struct State {
     held_from: Option<u64>,
     /// The errno of flushes.
     fails: Option<i32>,
+    /// The errno of reads.
+    fails_reads: Option<i32>,
     /// The errno of writes.
     fails_writes: Option<i32>,
     /// The errno of writes that are to be durable by themselves.
@@ -100,6 +102,11 @@ impl Disk {
     /// Flushes that end from now on fail.
     pub(super) fn fail(&self, errno: Option<i32>) {
         self.change(|state| state.fails = errno);
+    }
+
+    /// Reads that come from now on fail.
+    pub(super) fn fail_reads(&self, errno: Option<i32>) {
+        self.change(|state| state.fails_reads = errno);
     }
 
     /// Writes that come from now on fail.
@@ -233,6 +240,9 @@ impl Filesystem for Disk {
         reply: ReplyData,
     ) {
         let state = self.lock();
+        if let Some(errno) = state.fails_reads {
+            return reply.error(Errno::from_i32(errno));
+        }
         let from = usize::try_from(offset).expect("it is a place in memory");
         let bytes = state.written.get(from..).unwrap_or_default();
         let size = usize::try_from(size).expect("usize has 32 bits or more");
@@ -323,6 +333,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         ended: 0,
         held_from: None,
         fails: None,
+        fails_reads: None,
         fails_writes: None,
         fails_through: None,
         fails_after: Duration::ZERO,
