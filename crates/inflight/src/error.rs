@@ -52,7 +52,8 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The kernel refuses io_uring to this process (`EPERM`), or does not know it (`ENOSYS`).
+    /// The kernel refuses io_uring to this process (`EPERM`), or does not know it (`ENOSYS`), or
+    /// not what this library asks it first (`EINVAL`; Linux 5.1 to 5.5).
     Forbidden {
         /// The kernel's answer.
         cause: Arc<io::Error>,
@@ -97,7 +98,7 @@ pub enum RefusedBy {
     Sysctl(u32),
     /// A seccomp filter is installed, and the sysctl does not forbid it.
     Seccomp,
-    /// The kernel was built without io_uring, or is older than 5.1.
+    /// The kernel was built without io_uring, or is older than 5.6.
     Kernel,
     /// Something else: a security module, or a sandbox that hides its reason.
     Unknown,
@@ -108,7 +109,7 @@ impl fmt::Display for RefusedBy {
         match self {
             Self::Sysctl(value) => write!(f, "the sysctl kernel.io_uring_disabled={value}"),
             Self::Seccomp => write!(f, "a seccomp filter, as container runtimes install it"),
-            Self::Kernel => write!(f, "a kernel without io_uring"),
+            Self::Kernel => write!(f, "a kernel without io_uring, or older than 5.6"),
             Self::Unknown => write!(f, "a security module or sandbox"),
         }
     }
@@ -332,7 +333,8 @@ impl Error for NoPositions {}
 
 /// The file was not opened for this: it is open for reading only and was to be changed, or for
 /// writing only and was to be read. Nothing was done. The error is of the kind `InvalidInput`
-/// (the permissions of the file are not what refuses).
+/// (the permissions of the file are not what refuses). Where the file is open for what was asked,
+/// `EBADF` is somebody else's answer, as of a program that serves the file, and told as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongAccess {
     /// Whether it would have to be open for writing; else for reading.

@@ -203,6 +203,32 @@ fn a_filter_that_allows_only_the_setup_is_noticed_when_the_engine_is_made() {
 }
 
 #[test]
+fn a_kernel_that_does_not_know_how_it_is_asked_is_called_too_old() {
+    let test = "a_kernel_that_does_not_know_how_it_is_asked_is_called_too_old";
+    if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {
+        return;
+    }
+    in_own_process(module_path!(), test, None, || {
+        // What Linux 5.1 to 5.5 answers to IORING_REGISTER_PROBE.
+        refuse(&[REGISTER], libc::EINVAL);
+        let demand = || Engine::builder().backend(BackendKind::Uring).build();
+        let demanded = with_memory(demand, |made| {
+            matches!(made, Err(SetupError::Memory { .. }))
+        });
+        let refusal = demanded.expect_err("it cannot be had");
+        let SetupError::Forbidden { cause, by } = &refusal else {
+            panic!("{refusal:?}");
+        };
+        let errno = cause.raw_os_error();
+        assert_eq!((*by, errno), (RefusedBy::Kernel, Some(libc::EINVAL)));
+        let told = refusal.to_string();
+        let parts = ["older than 5.6", "from 5.6 on"];
+        assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        everything_works(&engine_with_memory());
+    });
+}
+
+#[test]
 fn a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over() {
     let test = "a_filter_that_comes_after_the_ring_was_used_makes_plain_calls_take_over";
     if !rings_may_be_tried(test) || uring_or_skip(test).is_none() {

@@ -149,9 +149,15 @@ fn climb_down(entries: u32, ladder: &[&[Flag]]) -> io::Result<Opened> {
 pub(crate) fn features(opened: &mut Opened) -> Result<Features, SetupError> {
     let Opened { ring, deferred } = opened;
     let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(explain)?;
+    let asked = ring.submitter().register_probe(&mut probe);
+    asked.map_err(|cause| match cause.raw_os_error() {
+        // io_uring_register(2), IORING_REGISTER_PROBE: since Linux 5.6, unknown before.
+        Some(libc::EINVAL) => SetupError::Forbidden {
+            cause: Arc::new(cause),
+            by: RefusedBy::Kernel,
+        },
+        _ => explain(cause),
+    })?;
     push_nop(ring)?;
     loop {
         match ring.submit_and_wait(1) {
