@@ -194,6 +194,11 @@ impl<T> Future for Call<'_, T> {
 }
 
 impl<T> Call<'_, T> {
+    /// Whether it is still to be begun.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Fresh(..))
+    }
+
     /// Lets go of the call, wherever it is.
     fn end(&mut self) {
         let Stage::Given(engine, desk, number) = std::mem::replace(&mut self.stage, Stage::Over)

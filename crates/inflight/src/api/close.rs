@@ -87,6 +87,11 @@ enum Stage {
 }
 
 impl Closing {
+    /// Whether it is still to be begun.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Fresh(_))
+    }
+
     fn new(handle: Arc<Handle>, engine: Engine) -> Self {
         Self {
             engine,

@@ -196,6 +196,13 @@ impl<O: Detach> Pending<O> {
     }
 }
 
+impl<O: Detach> Pending<O> {
+    /// Whether it, or its next step, is still to be begun.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Fresh)
+    }
+}
+
 impl<O: Detach> Drop for Pending<O> {
     #[inline]
     fn drop(&mut self) {
@@ -278,6 +285,11 @@ impl<O: Detach> PendingBatch<O> {
     /// None if there is no operation.
     pub(super) fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
+    }
+
+    /// Whether all of it is still to be begun.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.begun == 0 && !self.operations.is_empty()
     }
 
     pub(super) fn new(engine: Option<Engine>, operations: Vec<O>) -> Self {

@@ -106,11 +106,20 @@ pub trait Limited: IntoFuture<IntoFuture: Unpin + fmt::Debug> + Sized {
     /// Whose timers are used. Where there is no engine, the first poll is the last.
     #[doc(hidden)]
     fn timed_by(future: &Self::IntoFuture) -> Option<&Engine>;
+
+    /// Whether it is still to be begun. One that has been polled all the same has given way to
+    /// other tasks, and has woken its own.
+    #[doc(hidden)]
+    fn is_fresh(future: &Self::IntoFuture) -> bool;
 }
 
 impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
     fn timed_by(pending: &Pending<O>) -> Option<&Engine> {
         Some(pending.engine())
+    }
+
+    fn is_fresh(pending: &Pending<O>) -> bool {
+        pending.is_fresh()
     }
 }
 
@@ -160,7 +169,10 @@ impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
 pub trait Awaited: Limited {
     /// Waits no longer than so long, counted from when it is first polled.
     ///
-    /// What is in flight on a file cannot be cancelled, so it goes on: see [`Late`].
+    /// What is in flight on a file cannot be cancelled, so it goes on: see [`Late`]. It is tried
+    /// before it is called late, also where the time is over before its turn comes (as of a task
+    /// that lets others run, because much was answered at once): what needs no waiting is in time.
+    /// So it is with the first operations of a batch; the others may not have been begun.
     fn timeout(self, at_most: Duration) -> Timeout<Self> {
         Timeout::new(self.into_future(), At::After(at_most))
     }
@@ -193,6 +205,10 @@ macro_rules! limited {
             #[allow(clippy::needless_lifetimes, reason = "some futures have another one")]
             fn timed_by<'a>($this: &'a $future) -> Option<&'a Engine> {
                 $engine
+            }
+
+            fn is_fresh(future: &$future) -> bool {
+                future.is_fresh()
             }
         }
     )*};
@@ -231,7 +247,7 @@ impl<O: Awaited> Future for Timeout<O> {
             .as_mut()
             .expect("a future is not polled after it is ready");
         // Each time: what is to be made may be made at a later poll, and have several steps.
-        if let Poll::Ready(output) = without_being_away(|| Pin::new(pending).poll(cx)) {
+        if let Poll::Ready(output) = without_being_away(|| Pin::new(&mut *pending).poll(cx)) {
             this.pending = None;
             this.timer.cancel();
             return Poll::Ready(Ok(output));
@@ -245,6 +261,11 @@ impl<O: Awaited> Future for Timeout<O> {
             return Poll::Pending;
         };
         this.at = At::Instant(at);
+        if O::is_fresh(pending) {
+            // It has given way to others, and is tried once before it is called late: what is in
+            // the page cache would have been in time.
+            return Poll::Pending;
+        }
         match this.timer.poll(at, cx) {
             Poll::Pending => Poll::Pending,
             // Without a timer the deadline is not kept, which is better than no operation; the
@@ -357,6 +378,9 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::Operation;
+    use crate::fs::OpenOptions;
+    use crate::host::at_once::count_at_once;
     use crate::host::local::is_in_time;
 
     /// Never ready; tells at each poll whether it knows of its limit.
@@ -376,6 +400,10 @@ mod tests {
         fn timed_by(future: &Self) -> Option<&Engine> {
             Some(future.0)
         }
+
+        fn is_fresh(_: &Self) -> bool {
+            false
+        }
     }
 
     #[test]
@@ -386,5 +414,39 @@ mod tests {
         (0..3).for_each(|_| assert!(Pin::new(&mut timeout).poll(&mut context).is_pending()));
         let knew = timeout.pending.as_ref().map(|knows| knows.1.as_slice());
         assert_eq!((knew, is_in_time()), (Some([true; 3].as_slice()), false));
+    }
+
+    /// What two polls say: whether it was in time, once it is ready.
+    fn polled<O: Awaited>(timed: impl Fn() -> Timeout<O>) -> [Option<bool>; 2] {
+        // Much has been answered at once, so the next one gives way.
+        count_at_once(1 << 30);
+        let mut timeout = timed();
+        [(); 2].map(|()| {
+            let polled = Pin::new(&mut timeout).poll(&mut Context::from_waker(Waker::noop()));
+            match polled {
+                Poll::Ready(told) => Some(told.is_ok()),
+                Poll::Pending => None,
+            }
+        })
+    }
+
+    #[test]
+    fn what_gives_way_is_tried_once_before_it_is_late() {
+        let engine = Engine::new().unwrap();
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(path.path(), [7; 512]).unwrap();
+        let options = || OpenOptions::new().read(true).engine(&engine);
+        let file = options().open(path.path()).unwrap();
+        file.read_at(vec![0; 512], 0).wait().0.unwrap();
+        let in_time = [None, Some(true)];
+        let read = || file.read_at(vec![0; 512], 0);
+        assert_eq!(polled(|| read().timeout(Duration::ZERO)), in_time);
+        let batch = || Batch::from_iter([read(), read()]);
+        assert_eq!(polled(|| batch().timeout(Duration::ZERO)), in_time);
+        let close = || options().open(path.path()).unwrap().close();
+        assert_eq!(polled(|| close().timeout(Duration::ZERO)), in_time);
+        // What is not answered at once is late then.
+        let nop = || engine.nop().timeout(Duration::ZERO);
+        assert_eq!(polled(nop), [None, Some(false)]);
     }
 }
