@@ -28,7 +28,8 @@
 //!   borrowed buffers; [`Engine::queue`] keeps a bounded number in flight and hands out results
 //!   as they come.
 //! - Every operation and every batch can be awaited, on any runtime or in the run loop of
-//!   [`local`]; with a limit in time, see [`Awaited`].
+//!   [`local`]; with a limit in time, see [`Awaited`]. Of a batch that is late, what has come can
+//!   be had by itself ([`Late::into_results`]).
 //! - [`BufPool`] has buffers that a ring knows in advance; threads take them, tasks wait for them.
 //! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
 //!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.

@@ -85,6 +85,10 @@ impl<O: Operation> Batch<O> {
     /// Errors are in the results of single operations; one that fails does not keep the others
     /// from being run. A batch of one operation takes the way that it would take alone; see
     /// [`Operation::wait`].
+    ///
+    /// There is no limit in time, since buffers may be borrowed. For one, await the batch with
+    /// [`Awaited::deadline`](crate::Awaited::deadline), on a thread without a runtime by any
+    /// `block_on`; [`Late::into_results`](crate::Late::into_results) then has what came in time.
     pub fn wait(&mut self) -> Results<'_, O> {
         let Self {
             engine,

@@ -46,6 +46,8 @@ pub struct Pending<O: Detach> {
     operation: MaybeUninit<O>,
     /// Keeps the descriptor from being closed and used anew, also when this future is forgotten.
     handle: Option<Arc<Handle>>,
+    /// The engine that has it, if it comes from a batch: that need not be the operation's own.
+    batched_on: Option<Engine>,
     stage: Stage,
     yielded: Yielded,
 }
@@ -65,12 +67,13 @@ impl<O: Detach> Pending<O> {
         Self {
             operation: MaybeUninit::new(operation),
             handle: None,
+            batched_on: None,
             stage: Stage::Fresh,
             yielded: Yielded::default(),
         }
     }
 
-    /// The operation's engine; only while the stage is not `Over`.
+    /// The engine that runs it; only while the stage is not `Over`.
     ///
     /// # Panics
     ///
@@ -82,7 +85,9 @@ impl<O: Detach> Pending<O> {
         );
         // SAFETY: it is initialised until the stage is `Over`, and nobody but this module makes
         // it so.
-        unsafe { self.operation.assume_init_ref() }.engine()
+        engine_of(&self.batched_on, unsafe {
+            self.operation.assume_init_ref()
+        })
     }
 
     /// The operation, which owns what it names; only while the stage is `Fresh`.
@@ -98,6 +103,15 @@ impl<O: Detach> Pending<O> {
         let output = self.take().finish(answer);
         drop(handle);
         output
+    }
+}
+
+/// The engine that runs an operation.
+#[inline(always)]
+fn engine_of<'a, O: Detach + 'a>(batched_on: &'a Option<Engine>, operation: &O) -> &'a Engine {
+    match batched_on {
+        None => operation.engine(),
+        Some(engine) => engine,
     }
 }
 
@@ -165,7 +179,7 @@ impl<O: Detach> Pending<O> {
                 // SAFETY: it is initialised while it is in flight; the engine is not what the
                 // kernel fills.
                 let operation = unsafe { this.operation.assume_init_ref() };
-                let shared = operation.engine().shared();
+                let shared = engine_of(&this.batched_on, operation).shared();
                 match flight.poll(shared, cx.waker()) {
                     Some(answer) => Poll::Ready(answer),
                     None => Poll::Pending,
@@ -175,7 +189,7 @@ impl<O: Detach> Pending<O> {
             Stage::Fresh => {
                 // SAFETY: it is initialised until the stage is `Over`.
                 let operation = unsafe { this.operation.assume_init_mut() };
-                let shared = operation.engine().shared();
+                let shared = engine_of(&this.batched_on, operation).shared();
                 // SAFETY: from here to the answer, the operation is touched only to ask for its
                 // engine. It owns the memory, or leaves it to `abandon` when this is dropped; when
                 // this is forgotten, so are memory and handle.
@@ -220,8 +234,10 @@ impl<O: Detach> Pending<O> {
             Stage::Over => {}
             Stage::Fresh => drop(self.take()),
             Stage::InFlight(flight) => {
+                let batched_on = self.batched_on.take();
                 // SAFETY: it is initialised until the stage is `Over`.
-                let engine = unsafe { self.operation.assume_init_ref() }.engine();
+                let operation = unsafe { self.operation.assume_init_ref() };
+                let engine = engine_of(&batched_on, operation);
                 self.leave_flight(engine.shared(), flight);
             }
         }
@@ -264,7 +280,9 @@ impl<O: Detach> Pending<O> {
 ///
 /// # Cancellation
 ///
-/// As for [`Pending`], for each operation.
+/// As for [`Pending`], for each operation: all of them are left, also those that are over, whose
+/// results go with it; but a failed sync among them is remembered. With a limit in time what has
+/// come can be had ([`Late::into_results`](crate::Late::into_results)).
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PendingBatch<O: Detach> {
     /// The engine that has them all, which need not be that of each; absent if there are none.
@@ -406,14 +424,17 @@ impl<O: Detach> Future for PendingBatch<O> {
     }
 }
 
-/// Operations that are over, and their answers. Nobody takes the results of those that are left
+/// Operations, and their answers if they are over. Nobody takes the results of those that are left
 /// when a buffer panics; a failed sync is remembered all the same.
 struct Unfinished<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach>(I);
 
 impl<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach> Drop for Unfinished<I, O> {
     fn drop(&mut self) {
         for (mut pending, answer) in self.0.by_ref() {
-            contain(|| drop(pending.finish(answer)));
+            contain(|| match answer {
+                Answer::NOT_RUN => drop(pending),
+                _ => drop(pending.finish(answer)),
+            });
         }
     }
 }
@@ -471,6 +492,29 @@ impl<O: Detach> PendingBatch<O> {
         let answers = &self.answers;
         let is_left = |&number: &usize| answers[number] == Answer::NOT_RUN;
         self.left.extend(looked_at.into_iter().filter(is_left));
+    }
+
+    /// What those that are over yield, and the others as they are, in the order pushed.
+    pub(super) fn into_results(mut self) -> Vec<Result<O::Output, Pending<O>>> {
+        let cx = Context::from_waker(Waker::noop());
+        // Only the last one has been looked at each time. Whoever awaits one of them tells whom to
+        // wake.
+        while let Some(number) = self.left.pop() {
+            self.advance(number, &cx);
+        }
+        for (pending, answer) in self.operations.iter_mut().zip(&self.answers) {
+            if *answer == Answer::NOT_RUN {
+                pending.batched_on.clone_from(&self.engine);
+            }
+        }
+        let mut left = Unfinished(self.operations.drain(..).zip(self.answers.drain(..)));
+        let results = left.0.by_ref();
+        results
+            .map(|(mut pending, answer)| match answer {
+                Answer::NOT_RUN => Err(pending),
+                _ => Ok(pending.finish(answer)),
+            })
+            .collect()
     }
 
     /// Gives the last operation up. False if there is none.

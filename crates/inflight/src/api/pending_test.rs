@@ -267,6 +267,18 @@ async fn leave<B: Buf>(engine: &Engine, file: &File) {
     drop(write);
     let reads = (0..4).map(|_| read()).collect::<Batch<_>>();
     poll_once(reads.into_future()).await;
+    let reads = (0..4).map(|_| read()).collect::<Batch<_>>();
+    if let Err(late) = reads.timeout(Duration::ZERO).await {
+        let mut apart = late.into_results();
+        drop(apart.pop());
+        for result in apart {
+            let (result, _) = match result {
+                Ok(in_time) => in_time,
+                Err(late) => late.await,
+            };
+            assert!(result.expect("it can be read") <= 8);
+        }
+    }
     match read().timeout(Duration::ZERO).await {
         Ok((result, _)) => drop(result.expect("it can be read")),
         Err(late) => drop(late),

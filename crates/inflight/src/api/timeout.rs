@@ -80,6 +80,58 @@ impl<O: Awaited> IntoFuture for Late<O> {
     }
 }
 
+impl<B, O> Late<B>
+where
+    B: Awaited<IntoFuture = PendingBatch<O>>,
+    O: Detach + IntoFuture<IntoFuture = Pending<O>>,
+{
+    /// Takes a late batch apart: what each operation yields that is over by now, and each of the
+    /// others by itself, late. In the order pushed.
+    ///
+    /// An operation that is over has its result here, an error as well: a sync that has failed is
+    /// told. A durable write
+    /// ([`dsync`](crate::fs::WriteAt::dsync), [`then_sync`](crate::fs::WriteAt::then_sync)) is over
+    /// when it is durable, and late until then. One that is late can be awaited, and yields its
+    /// result and its buffer then.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// # inflight::local::run(async {
+    /// use std::time::{Duration, Instant};
+    /// use inflight::{Awaited, Batch, fs::File};
+    ///
+    /// # let path = std::env::current_exe()?;
+    /// let file = File::open(path)?;
+    /// let blocks: Batch<_> = (0..8).map(|n| file.read_at(vec![0; 512], 512 * n)).collect();
+    /// let results = match blocks.deadline(Instant::now() + Duration::from_millis(5)).await {
+    ///     Ok(all) => all.into_iter().map(Ok).collect(),
+    ///     Err(late) => late.into_results(),
+    /// };
+    /// for (n, result) in results.into_iter().enumerate() {
+    ///     match result {
+    ///         Ok((result, _buf)) => println!("block {n}: {} bytes", result?),
+    ///         // Its buffer is left behind.
+    ///         Err(late) => println!("block {n}: {late}"),
+    ///     }
+    /// }
+    /// # Ok(()) })?
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// Those that are late go on, each by itself. Dropping one is dropping the future of the
+    /// operation ([`Pending`]): its buffer is kept until the kernel is done with it, and a write
+    /// or sync has happened, or happens, or never will. A result that is dropped is no longer
+    /// there, but a failed sync among them is remembered for its file
+    /// ([`SyncFailed`](crate::SyncFailed)), as when the late batch is dropped whole.
+    pub fn into_results(self) -> Vec<Result<<Pending<O> as Future>::Output, Late<O>>> {
+        let results = without_being_away(|| self.0.into_results());
+        let alone = |result: Result<_, _>| result.map_err(Late);
+        results.into_iter().map(alone).collect()
+    }
+}
+
 impl<O: Awaited> fmt::Debug for Late<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Late").field(&self.0).finish()
@@ -188,9 +240,8 @@ pub trait Awaited: Limited {
     /// of the engine, or by how much is asked for at a time. A disk of 10,000 reads a second serves
     /// 50 within 5 ms.
     ///
-    /// Of a batch that is late nothing can be had until all of it is over, also what was in time:
-    /// a [`Late`] batch is awaited whole, or left with all its buffers. Where some results in time
-    /// are worth something without the others, give each operation the deadline.
+    /// Of a batch that is late, what came in time can be had without the rest:
+    /// [`Late::into_results`].
     fn deadline(self, at: Instant) -> Timeout<Self> {
         Timeout::new(self.into_future(), At::Instant(at))
     }

@@ -13,6 +13,7 @@ mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]
 pub(crate) mod lanes;
+mod late;
 #[cfg(feature = "faulty")]
 mod left;
 mod loops;

@@ -1,7 +1,7 @@
 //! Group commit: who is served by which flush, and what is left after a power cut.
 
 mod cuts;
-mod disk;
+pub(crate) mod disk;
 mod durable;
 mod promises;
 mod rounds;

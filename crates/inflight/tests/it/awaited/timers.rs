@@ -1,14 +1,17 @@
 //! Timeouts that fire, and timers that move or are cancelled.
 
+use std::future::IntoFuture;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::fs::WriteAt;
-use inflight::{Awaited, Batch, BufPool, local};
+use inflight::{Awaited, Batch, BufPool, Engine, local};
 
-use super::hands::{Counter, Done, counting, drained, in_flight, on_both_hosts};
+use super::hands::{Counter, Done, Loud, counting, drained, in_flight, on_both_hosts};
 use super::hands::{poll_once, poll_with, telling, until_turned};
 use crate::support::{on_every_backend, open, temp_path};
 
@@ -83,6 +86,63 @@ fn a_late_batch_can_be_awaited_after_all_or_left_behind() {
         assert!(in_time.into_iter().all(|(result, _)| result.is_ok()));
         let empty: Batch<WriteAt<'_, Vec<u8>>> = Batch::new();
         assert!(empty.timeout(LONG).await.expect("it was over").is_empty());
+    });
+}
+
+/// Also in another engine than the operations' own.
+#[test]
+fn a_late_batch_that_is_taken_apart_stays_where_it_is_run() {
+    on_both_hosts(async |engine, gate| {
+        let other = Engine::new().unwrap();
+        let path = temp_path(b"");
+        let there = open(&other, path.path());
+        let pool = BufPool::new(3, PAGE).unwrap();
+        let mut batch = Batch::on(engine);
+        for n in 0..3 {
+            batch.push(there.write_at(pool.take().unwrap(), n * PAGE as u64));
+        }
+        let late = batch.timeout(SOON).await.expect_err("the gate is closed");
+        in_flight(engine, 3).await;
+        let [left, awaited, again] = late.into_results().try_into().expect("there are three");
+        drop(left.expect_err("the gate is closed"));
+        let again = again.expect_err("the gate is closed").into_future();
+        let again = again.timeout(SOON).await.expect_err("the gate is closed");
+        assert_eq!(pool.available(), 0, "the memory is the device's");
+        gate.open();
+        let (result, _) = awaited.expect_err("the gate is closed").await;
+        assert_eq!(result.unwrap(), PAGE);
+        assert_eq!(again.await.0.unwrap(), PAGE);
+        until_turned("the buffers are back", || pool.available() == 3).await;
+        assert_eq!(other.stats().operations, 0);
+    });
+}
+
+#[test]
+fn a_buffer_that_panics_when_a_late_batch_is_taken_apart_frees_no_other() {
+    on_both_hosts(async |engine, gate| {
+        let other = Engine::new().unwrap();
+        let path = temp_path(b"");
+        let there = open(&other, path.path());
+        let freed = Arc::new(Counter::default());
+        let buf = || {
+            let freed = Arc::clone(&freed);
+            Loud::new(move || freed.wake())
+        };
+        let bad = buf();
+        let keeps_its_length = Arc::clone(&bad.keeps_its_length);
+        let mut batch = Batch::on(engine);
+        batch.push(there.write_at(buf(), 0));
+        batch.push(there.write_at(bad, u64::MAX));
+        batch.push(there.write_at(buf(), 8));
+        let late = batch.timeout(SOON).await.err();
+        let late = late.expect("the gate is closed");
+        in_flight(engine, 2).await;
+        keeps_its_length.store(true, Ordering::SeqCst);
+        let apart = catch_unwind(AssertUnwindSafe(|| late.into_results()));
+        assert!(apart.is_err(), "it proves nothing");
+        assert_eq!(freed.count(), 1, "a buffer was freed in flight");
+        gate.open();
+        until_turned("the buffers are freed", || freed.count() == 3).await;
     });
 }
 
@@ -166,7 +226,7 @@ fn a_timer_goes_off_wherever_it_is() {
         assert!(poll_once(&mut sleep).is_pending());
         engine.run(sleep).unwrap().unwrap();
         // In the loop of another engine.
-        let other = inflight::Engine::new().unwrap();
+        let other = Engine::new().unwrap();
         other.run(engine.sleep(SOON)).unwrap().unwrap();
         local::run(local::sleep(SOON).unwrap()).unwrap().unwrap();
     });

@@ -18,14 +18,14 @@ use fuser::{
 use crate::support::{FOREVER, FuseMount, fuse_attributes};
 
 /// What a disk writes as a whole.
-pub(super) const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
 /// Sectors of the disk.
-pub(super) const SECTORS: usize = 256;
+pub(crate) const SECTORS: usize = 256;
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Disk(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Disk(Arc<(Mutex<State>, Condvar)>);
 
 struct State {
     /// What a reader would see.
@@ -45,6 +45,8 @@ struct State {
     of_data: u64,
     /// From this one on, flushes do not end.
     held_from: Option<u64>,
+    /// From this place on, in bytes, reads do not end.
+    reads_held_from: Option<usize>,
     /// The errno of flushes.
     fails: Option<i32>,
     /// The errno of reads.
@@ -86,21 +88,28 @@ impl Disk {
     }
 
     /// Flushes that are made from now on do not end until they are let go.
-    pub(super) fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.change(|state| state.held_from = Some(state.begun + 1));
     }
 
-    pub(super) fn let_go(&self) {
-        self.change(|state| state.held_from = None);
+    /// Reads from this sector on do not end until they are let go. More than three at a time would
+    /// hold up everything.
+    pub(crate) fn hold_reads_from(&self, sector: usize) {
+        self.change(|state| state.reads_held_from = Some(sector * SECTOR));
+    }
+
+    /// Lets everything end.
+    pub(crate) fn let_go(&self) {
+        self.change(|state| (state.held_from, state.reads_held_from) = (None, None));
     }
 
     /// Lets the first one that is held end, and none behind it.
-    pub(super) fn let_one_go(&self) {
+    pub(crate) fn let_one_go(&self) {
         self.change(|state| state.held_from = state.held_from.map(|first| first + 1));
     }
 
     /// Flushes that end from now on fail.
-    pub(super) fn fail(&self, errno: Option<i32>) {
+    pub(crate) fn fail(&self, errno: Option<i32>) {
         self.change(|state| state.fails = errno);
     }
 
@@ -110,49 +119,54 @@ impl Disk {
     }
 
     /// Writes that come from now on fail.
-    pub(super) fn fail_writes(&self, errno: Option<i32>) {
+    pub(crate) fn fail_writes(&self, errno: Option<i32>) {
         self.change(|state| state.fails_writes = errno);
     }
 
     /// Writes that come from now on fail if they are to be durable by themselves.
-    pub(super) fn fail_through(&self, errno: Option<i32>) {
+    pub(crate) fn fail_through(&self, errno: Option<i32>) {
         self.change(|state| state.fails_through = errno);
     }
 
     /// The same, and take so long to fail.
-    pub(super) fn fail_through_after(&self, errno: i32, after: Duration) {
+    pub(crate) fn fail_through_after(&self, errno: i32, after: Duration) {
         self.change(|state| (state.fails_through, state.fails_after) = (Some(errno), after));
     }
 
     /// Flushes that have begun.
-    pub(super) fn flushes(&self) -> u64 {
+    pub(crate) fn flushes(&self) -> u64 {
         self.lock().begun
     }
 
+    /// Flushes that are over.
+    pub(crate) fn flushes_over(&self) -> u64 {
+        self.lock().ended
+    }
+
     /// The thread that has asked for the last one.
-    pub(super) fn flusher(&self) -> u32 {
+    pub(crate) fn flusher(&self) -> u32 {
         self.lock().flusher
     }
 
     /// Flushes of data only that have begun.
-    pub(super) fn flushes_of_data(&self) -> u64 {
+    pub(crate) fn flushes_of_data(&self) -> u64 {
         self.lock().of_data
     }
 
     /// Waits until so many flushes have begun.
-    pub(super) fn wait_for_flushes(&self, count: u64) {
+    pub(crate) fn wait_for_flushes(&self, count: u64) {
         self.wait_until(|state| state.begun >= count);
     }
 
     /// Waits until so many more operations are over.
-    pub(super) fn wait_for_operations(&self, count: u64) {
+    pub(crate) fn wait_for_operations(&self, count: u64) {
         let until = self.lock().operations + count;
         self.wait_until(|state| state.operations >= until);
     }
 
     /// What a power cut leaves now: all that is durable, and of the rest whole sectors as chance
     /// will have it.
-    pub(super) fn cut(&self, mut chance: impl FnMut() -> bool) -> Vec<u8> {
+    pub(crate) fn cut(&self, mut chance: impl FnMut() -> bool) -> Vec<u8> {
         let state = self.lock();
         let mut left = state.durable.clone();
         for (at, _) in (0..SECTORS).zip(&state.dirty).filter(|(_, dirty)| **dirty) {
@@ -239,11 +253,14 @@ impl Filesystem for Disk {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let state = self.lock();
+        let from = usize::try_from(offset).expect("it is a place in memory");
+        let is_let_go = |state: &State| state.reads_held_from.is_none_or(|first| from < first);
+        let Some(state) = self.wait_for(is_let_go) else {
+            return reply.error(Errno::ETIMEDOUT);
+        };
         if let Some(errno) = state.fails_reads {
             return reply.error(Errno::from_i32(errno));
         }
-        let from = usize::try_from(offset).expect("it is a place in memory");
         let bytes = state.written.get(from..).unwrap_or_default();
         let size = usize::try_from(size).expect("usize has 32 bits or more");
         reply.data(&bytes[..size.min(bytes.len())]);
@@ -302,14 +319,14 @@ impl Filesystem for Disk {
 }
 
 /// A disk that is mounted.
-pub(super) struct Mounted {
-    pub(super) disk: Disk,
+pub(crate) struct Mounted {
+    pub(crate) disk: Disk,
     mount: FuseMount,
 }
 
 impl Mounted {
     /// The file with this number.
-    pub(super) fn path(&self, number: u64) -> PathBuf {
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
         self.mount.path(&number.to_string())
     }
 }
@@ -321,7 +338,7 @@ impl Drop for Mounted {
 }
 
 /// Mounts a disk, or says why that cannot be done here.
-pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
+pub(crate) fn mounted_or_skip(name: &str) -> Option<Mounted> {
     let state = State {
         written: vec![0; SECTORS * SECTOR],
         durable: vec![0; SECTORS * SECTOR],
@@ -332,6 +349,7 @@ pub(super) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         begun: 0,
         ended: 0,
         held_from: None,
+        reads_held_from: None,
         fails: None,
         fails_reads: None,
         fails_writes: None,
