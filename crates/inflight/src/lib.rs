@@ -71,6 +71,48 @@
 //! awaited may be dropped at any moment: the library keeps buffer and file until the kernel is done
 //! with them ([`Pending`]). No memory is given back before that.
 //!
+//! # Operations in flight beside their file
+//!
+//! An operation borrows its file, so a struct cannot have both. It shares the file instead, and
+//! keeps what is in flight as a future that owns its part:
+//!
+//! ```
+//! # fn main() -> std::io::Result<()> {
+//! # inflight::local::run(async {
+//! use std::{future::Future, io, pin::Pin, sync::Arc};
+//! use inflight::fs::File;
+//!
+//! type InFlight = Pin<Box<dyn Future<Output = io::Result<Vec<u8>>> + Send>>;
+//!
+//! struct Reader {
+//!     file: Arc<File>,
+//!     /// The block that is asked for ahead.
+//!     ahead: Option<InFlight>,
+//! }
+//!
+//! impl Reader {
+//!     fn ask(&mut self, offset: u64) {
+//!         let file = Arc::clone(&self.file);
+//!         self.ahead = Some(Box::pin(async move {
+//!             let (result, block) = file.read_exact_at(vec![0; 512], offset).await;
+//!             result.map(|_| block)
+//!         }));
+//!     }
+//! }
+//!
+//! # let path = std::env::current_exe()?;
+//! let file = Arc::new(File::open(path)?);
+//! let mut reader = Reader { file, ahead: None };
+//! reader.ask(0);
+//! let block = reader.ahead.take().expect("it was asked for").await?;
+//! assert_eq!(block.len(), 512);
+//! # Ok(()) })?
+//! # }
+//! ```
+//!
+//! It is in flight from its first poll on, so a task of its own begins it at once. A
+//! [queue](Engine::queue) is lent, so what uses one is a function that has the file.
+//!
 //! # When the process is ended
 //!
 //! If the kernel loses completions, or a ring cannot be entered any more with operations in flight

@@ -92,7 +92,9 @@ where
     /// told. A durable write
     /// ([`dsync`](crate::fs::WriteAt::dsync), [`then_sync`](crate::fs::WriteAt::then_sync)) is over
     /// when it is durable, and late until then. One that is late can be awaited, and yields its
-    /// result and its buffer then.
+    /// result and its buffer then. What takes several steps (a write that is kept by a sync behind
+    /// it, one of any range) begins the next one when the operation pushed last comes, or here:
+    /// behind one that hangs it may be late though its device was not.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
