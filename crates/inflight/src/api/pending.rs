@@ -90,6 +90,11 @@ impl<O: Detach> Pending<O> {
         })
     }
 
+    /// Whether it, or its next step, is still to be begun.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self.stage, Stage::Fresh)
+    }
+
     /// The operation, which owns what it names; only while the stage is `Fresh`.
     fn take(&mut self) -> O {
         debug_assert!(matches!(self.stage, Stage::Fresh));
@@ -207,13 +212,6 @@ impl<O: Detach> Pending<O> {
             }
             Stage::Over => panic!("a future is not polled after it is ready"),
         }
-    }
-}
-
-impl<O: Detach> Pending<O> {
-    /// Whether it, or its next step, is still to be begun.
-    pub(super) fn is_fresh(&self) -> bool {
-        matches!(self.stage, Stage::Fresh)
     }
 }
 
