@@ -248,6 +248,16 @@ impl BufPool {
         self.arena.free.lock().map_or(0, |free| free.numbers.len())
     }
 
+    /// Number of those who wait for a buffer ([`BufPool::take_when_free`]) and have not been handed
+    /// one: how far the pool is too small at this moment. As long as it is not 0,
+    /// [`BufPool::available`] is.
+    pub fn waiting(&self) -> usize {
+        self.arena
+            .free
+            .lock()
+            .map_or(0, |free| free.takers.waiting())
+    }
+
     /// Bytes in each buffer.
     pub fn buf_len(&self) -> usize {
         self.arena.buf_len
@@ -259,6 +269,7 @@ impl fmt::Debug for BufPool {
         f.debug_struct("BufPool")
             .field("buf_len", &self.buf_len())
             .field("available", &self.available())
+            .field("waiting", &self.waiting())
             .finish()
     }
 }

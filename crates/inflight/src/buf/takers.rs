@@ -28,6 +28,11 @@ impl Takers {
         }
     }
 
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Adds one, as the last.
     pub(super) fn join(&mut self, waker: Waker) -> Turn {
         self.turns += 1;

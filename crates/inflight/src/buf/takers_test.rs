@@ -88,8 +88,10 @@ fn who_waits_is_served_in_order_and_not_overtaken() {
     let woken = |takers: &[Taker]| takers.iter().map(Taker::woken).collect::<Vec<_>>();
     // Polled again, one keeps its turn.
     assert!(takers[0].poll().is_none());
+    assert_eq!((pool.waiting(), pool.available()), (4, 0));
     drop(bufs.pop());
     assert_eq!(woken(&takers), [1, 0, 0, 0]);
+    assert_eq!(pool.waiting(), 3, "who has been handed one waits no more");
     drop(bufs.pop());
     assert_eq!(woken(&takers), [1, 1, 0, 0]);
     // They have not come for them, but nobody else gets them.
@@ -116,6 +118,7 @@ fn one_that_is_dropped_when_it_was_woken_passes_the_buffer_on() {
     let [one, two, three, mut four] = [(); 4].map(|()| Taker::waiting(&pool));
     // One that was not yet woken is passed over.
     drop(two);
+    assert_eq!(pool.waiting(), 3);
     drop(bufs.pop());
     assert_eq!((one.woken(), three.woken(), four.woken()), (1, 0, 0));
     drop(one);
