@@ -1,13 +1,13 @@
 //! Aligned memory for direct I/O.
 #![allow(unsafe_code)]
 
-use std::alloc::{self, Layout};
+use std::alloc::Layout;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 use std::slice;
 
+use super::memory::Memory;
 use super::{IoBuf, IoBufMut};
 
 /// Zeroed bytes at an aligned address, as direct I/O needs them.
@@ -16,6 +16,11 @@ use super::{IoBuf, IoBufMut};
 ///
 /// Transfers are as long as the buffer, which can be made shorter and longer again with
 /// [`AlignedBuf::set_len`]: a part of it is written without a copy.
+///
+/// From 16 KiB on the memory is of huge pages, where the kernel has them (`madvise` or `always` in
+/// `/sys/kernel/mm/transparent_hugepage/enabled`): a direct transfer is then described to the
+/// device in one piece or a few instead of one for each page. Below 2 MiB several buffers share
+/// such a page, which is in memory as long as one of them is.
 ///
 /// ```
 /// use inflight::{AlignedBuf, Operation};
@@ -34,17 +39,10 @@ use super::{IoBuf, IoBufMut};
 /// # Ok(()) }
 /// ```
 pub struct AlignedBuf {
-    start: NonNull<u8>,
-    /// Of the whole memory.
-    layout: Layout,
-    /// At most the size of the layout.
+    memory: Memory,
+    /// At most the size of the memory.
     len: usize,
 }
-
-// SAFETY: the memory is owned alone, as that of a `Box<[u8]>`.
-unsafe impl Send for AlignedBuf {}
-// SAFETY: a shared reference only reads.
-unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     /// `len` zeroed bytes at a multiple of `align_bytes`.
@@ -54,22 +52,20 @@ impl AlignedBuf {
     /// `InvalidInput` if the alignment is not a power of two or the sum overflows;
     /// `OutOfMemory` if the allocator refuses.
     pub fn new(len: usize, align_bytes: usize) -> io::Result<Self> {
-        // An allocation of no bytes is not allowed; one byte nobody sees is.
-        let layout = Layout::from_size_align(len.max(1), align_bytes).map_err(|_| {
-            let what = format!("{len} bytes aligned to {align_bytes} cannot be laid out");
-            io::Error::new(io::ErrorKind::InvalidInput, what)
-        })?;
-        // SAFETY: the layout has at least one byte.
-        let start = unsafe { alloc::alloc_zeroed(layout) };
-        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        let layout = Layout::from_size_align(len, align_bytes).expect("smaller than the one above");
-        Ok(Self { start, layout, len })
+        let memory = Memory::zeroed(laid_out(len, align_bytes)?)?;
+        Ok(Self { memory, len })
+    }
+
+    /// As [`AlignedBuf::new`], but no part of a page that others have parts of.
+    pub(super) fn alone(len: usize, align_bytes: usize) -> io::Result<Self> {
+        let memory = Memory::zeroed_alone(laid_out(len, align_bytes)?)?;
+        Ok(Self { memory, len })
     }
 
     /// Bytes that the buffer can have: those it was made with.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.layout.size()
+        self.memory.layout().size()
     }
 
     /// Makes the buffer so many bytes long. What it held beyond stays there, and is seen again
@@ -90,17 +86,15 @@ impl AlignedBuf {
 
     /// The alignment in bytes.
     pub fn align_bytes(&self) -> usize {
-        self.layout.align()
+        self.memory.layout().align()
     }
 }
 
-impl Drop for AlignedBuf {
-    fn drop(&mut self) {
-        let allocated = Layout::from_size_align(self.layout.size().max(1), self.layout.align())
-            .expect("the layout of the allocation");
-        // SAFETY: allocated in `new` with this very layout, and not freed before.
-        unsafe { alloc::dealloc(self.start.as_ptr(), allocated) }
-    }
+fn laid_out(len: usize, align_bytes: usize) -> io::Result<Layout> {
+    Layout::from_size_align(len, align_bytes).map_err(|_| {
+        let what = format!("{len} bytes aligned to {align_bytes} cannot be laid out");
+        io::Error::new(io::ErrorKind::InvalidInput, what)
+    })
 }
 
 impl Deref for AlignedBuf {
@@ -108,14 +102,14 @@ impl Deref for AlignedBuf {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: `start` points to at least that many initialised bytes, owned by `self`.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts(self.memory.start().as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.memory.start().as_ptr(), self.len) }
     }
 }
 
@@ -135,7 +129,7 @@ impl fmt::Debug for AlignedBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AlignedBuf")
             .field("len", &self.len)
-            .field("align_bytes", &self.layout.align())
+            .field("align_bytes", &self.memory.layout().align())
             .finish()
     }
 }
@@ -143,7 +137,7 @@ impl fmt::Debug for AlignedBuf {
 // SAFETY: the memory is on the heap, never moves, and is owned alone.
 unsafe impl IoBuf for AlignedBuf {
     fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
+        self.memory.start().as_ptr()
     }
     fn len(&self) -> usize {
         self.len
@@ -153,7 +147,7 @@ unsafe impl IoBuf for AlignedBuf {
 // SAFETY: as above.
 unsafe impl IoBufMut for AlignedBuf {
     fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.start.as_ptr()
+        self.memory.start().as_ptr()
     }
 }
 

@@ -10,7 +10,9 @@ mod bounce;
 #[cfg(feature = "bytes")]
 mod bytes;
 mod mapping;
+mod memory;
 mod registered;
+mod sheets;
 mod spare;
 mod takers;
 #[cfg(all(test, not(loom)))]

@@ -134,6 +134,10 @@ impl Drop for Alive {
 /// A thread takes one if there is one ([`BufPool::take`]), a task waits for one
 /// ([`BufPool::take_when_free`]).
 ///
+/// The memory is of huge pages where that of an [`AlignedBuf`] of the size of the pool is, unless
+/// its buffers have one page each and less than 1 MiB in all. A ring is charged with all of a huge
+/// page that it knows a part of.
+///
 /// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
 /// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next operation or ends.
 ///
@@ -191,10 +195,15 @@ impl BufPool {
             let what = format!("a pool of {count} buffers of {buf_len} bytes has no valid size");
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
+        // Of a buffer of one page there is nothing to be had in one piece.
+        let memory = match buf_len <= Self::ALIGN_BYTES {
+            true => AlignedBuf::alone(total, Self::ALIGN_BYTES)?,
+            false => AlignedBuf::new(total, Self::ALIGN_BYTES)?,
+        };
         let arena = Arena {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             alive: Arc::new(Alive(())),
-            memory: AlignedBuf::new(total, Self::ALIGN_BYTES)?,
+            memory,
             buf_len,
             free: Lock::new(Free {
                 numbers: (0..count).rev().collect(),

@@ -1,5 +1,7 @@
-//! Every kind of buffer; pools of registered ones are in [`pools`], those that grow in [`spare`].
+//! Every kind of buffer; pools of registered ones are in [`pools`], those that grow in [`spare`],
+//! and where the memory comes from in [`huge`].
 
+mod huge;
 mod pools;
 mod spare;
 

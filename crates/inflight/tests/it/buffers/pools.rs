@@ -18,7 +18,7 @@ use super::{BLOCK, assert_carried, file_past_the_cache};
 use crate::denied::limits::locked_memory_is_scarce;
 use crate::support::own::in_own_process;
 use crate::support::{
-    chill, on_every_backend, patience, pattern, read_write, skip, temp_path,
+    chill, on_every_backend, patience, pattern, read_write, skip, temp_path, until,
     uring_of_depth_or_skip, uring_or_skip,
 };
 
@@ -334,6 +334,8 @@ fn the_rings_of_all_threads_share_one_registration() {
         if !kernel_can_clone() {
             return skip(NAME, "this kernel cannot clone registrations");
         }
+        // The rings by which that was tried let go of their page when a worker gets to it.
+        until("nothing is pinned", || pinned_kib() == 0);
         let (_path, file) = file_past_the_cache(engine);
         file.write_all_at(pattern(2 * BLOCK), 0).wait().0.unwrap();
         let pool = BufPool::new(8, 1 << 20).unwrap();
