@@ -41,7 +41,8 @@ pub(crate) fn reread(
     if segment == 0 {
         return Ok(None);
     }
-    let (mut random, mut arena) = (Rand64::new(u128::from(seed)), Arena::new(1, BLOCK_BYTES));
+    let mut random = Rand64::new(u128::from(seed));
+    let mut arena = Arena::new(1, BLOCK_BYTES).map_err(io::Error::other)?;
     let length = usize::try_from(BLOCK_BYTES).map_err(io::Error::other)?;
     let mut read = |block: &u64| -> io::Result<u64> {
         let begin_ns = clock.now_ns();

@@ -6,8 +6,8 @@ use anyhow::Result;
 use inflight_report::unsteady::{DRIFTED, LEFT_OUT, UNSETTLED};
 
 use super::{
-    cgroup, clock, device, direct_io, file_system, governor, halt, io_uring, iopoll, kernel,
-    memlock, numa, queue, read_ahead, scheduler, space, write_cache,
+    cgroup, clock, device, direct_io, file_system, governor, halt, huge_pages, io_uring, iopoll,
+    kernel, memlock, numa, queue, read_ahead, scheduler, space, write_cache,
 };
 use crate::exit::usage;
 use crate::findings::{CACHE_BELOW, TIMING};
@@ -88,6 +88,7 @@ const TOPICS: &[&[Topic]] = &[
     cgroup::TOPICS,
     governor::TOPICS,
     halt::TOPICS,
+    huge_pages::TOPICS,
     clock::TOPICS,
     numa::TOPICS,
     OF_RUNS,

@@ -18,6 +18,7 @@ mod direct_io;
 mod file_system;
 mod governor;
 mod halt;
+mod huge_pages;
 mod io_uring;
 mod iopoll;
 mod kernel;
@@ -83,6 +84,7 @@ const CHEAP: &[Check] = &[
     cgroup::check,
     governor::check,
     halt::check,
+    huge_pages::check,
     clock::check,
     numa::check,
 ];

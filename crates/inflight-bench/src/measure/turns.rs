@@ -380,7 +380,8 @@ mod tests {
             scope(|scope| {
                 for task in tasks {
                     scope.spawn(|| {
-                        run_to_end(task.run_steps(Cut::of(&job.work), Noted));
+                        let block = Cut::of(&job.work).unwrap();
+                        run_to_end(task.run_steps(block, Noted));
                     });
                 }
             });

@@ -1,50 +1,46 @@
 //! Page-aligned memory for blocks: direct I/O demands it, so all get it.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::ptr::NonNull;
+use anyhow::{Context, Result};
+use inflight::{AlignedBuf, IoBufMut};
 
 use crate::work::{Work, noise};
 
 const PAGE_BYTES: usize = 4096;
 
-/// Buffers of equal size in one piece of memory, one per slot.
+/// Buffers of equal size in one piece of memory, one per slot. It is the library's, so that all
+/// have the same: what is large is of huge pages.
 pub(crate) struct Arena {
-    start: NonNull<u8>,
-    layout: Layout,
+    memory: AlignedBuf,
+    /// Of the memory.
+    start: *mut u8,
     block_bytes: u32,
 }
 
-// SAFETY: the memory belongs to this value alone, like that of a `Box<[u8]>`.
+// SAFETY: `start` points into the memory, which belongs to this value alone.
 unsafe impl Send for Arena {}
 
 impl Arena {
     /// Memory for `slots` blocks, touched, so that no page fault falls into the measurement.
-    pub(crate) fn new(slots: u32, block_bytes: u32) -> Self {
-        let bytes = usize::try_from(u64::from(slots.max(1)) * u64::from(block_bytes.max(1)))
-            .expect("the buffers fit into memory");
-        let layout = Layout::from_size_align(bytes, PAGE_BYTES).expect("a valid layout");
-        // SAFETY: the layout's size is not zero: both factors are at least one.
-        let start = unsafe { alloc(layout) };
-        let Some(start) = NonNull::new(start) else {
-            handle_alloc_error(layout)
-        };
-        // SAFETY: the memory was just allocated with this size and nobody else knows it.
-        unsafe { start.as_ptr().write_bytes(1, bytes) };
-        Self {
-            start,
-            layout,
+    pub(crate) fn new(slots: u32, block_bytes: u32) -> Result<Self> {
+        let bytes = u64::from(slots.max(1)) * u64::from(block_bytes.max(1));
+        let mut memory = AlignedBuf::new(usize::try_from(bytes)?, PAGE_BYTES)
+            .with_context(|| no_memory(slots, block_bytes))?;
+        memory.fill(1);
+        Ok(Self {
+            start: memory.as_mut_ptr(),
+            memory,
             block_bytes,
-        }
+        })
     }
 
     /// Memory for the blocks of a lane; noisy where it will be written from.
-    pub(crate) fn of(work: &Work, slots: u32) -> Self {
-        let mut arena = Self::new(slots, work.block_bytes);
+    pub(crate) fn of(work: &Work, slots: u32) -> Result<Self> {
+        let mut arena = Self::new(slots, work.block_bytes)?;
         if work.access.writes() {
             (0..slots.max(1)).for_each(|slot| arena.fill(slot));
         }
-        arena
+        Ok(arena)
     }
 
     /// Noise, so that what is written cannot be compressed.
@@ -69,26 +65,28 @@ impl Arena {
         let offset = u64::from(slot) * u64::from(self.block_bytes);
         let offset = usize::try_from(offset).expect("inside the arena");
         assert!(
-            offset < self.layout.size(),
+            offset < self.memory.len(),
             "slot {slot} is outside the arena"
         );
-        self.start.as_ptr().wrapping_add(offset)
+        self.start.wrapping_add(offset)
     }
 
     /// The whole arena, for registration.
     pub(crate) fn iovec(&self) -> libc::iovec {
         libc::iovec {
-            iov_base: self.start.as_ptr().cast(),
-            iov_len: self.layout.size(),
+            iov_base: self.start.cast(),
+            iov_len: self.memory.len(),
         }
     }
 }
 
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and released only here.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
-    }
+/// Why the blocks of a cell cannot be had, and what helps.
+pub(super) fn no_memory(slots: u32, block_bytes: u32) -> String {
+    let mib = (u64::from(slots) * u64::from(block_bytes)).div_ceil(1 << 20);
+    format!(
+        "there is no memory for the blocks in flight ({slots} of {block_bytes} bytes, {mib} MiB): \
+         ask for fewer (--depth) or smaller ones (--block-size), or raise the limit (ulimit -v)"
+    )
 }
 
 #[cfg(test)]
@@ -97,7 +95,7 @@ mod tests {
 
     #[test]
     fn slots_are_aligned_and_apart() {
-        let mut arena = Arena::new(3, 4096);
+        let mut arena = Arena::new(3, 4096).unwrap();
         assert_eq!(arena.slot(0).addr() % PAGE_BYTES, 0);
         assert_eq!(arena.slot(2).addr() - arena.slot(0).addr(), 8192);
         assert_eq!(arena.block(2, 100).len(), 100);
@@ -109,6 +107,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "outside the arena")]
     fn a_slot_outside_is_refused() {
-        Arena::new(2, 512).slot(2);
+        Arena::new(2, 512).unwrap().slot(2);
     }
 }

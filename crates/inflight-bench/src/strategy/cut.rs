@@ -1,6 +1,8 @@
 //! Memory of one block that can be cut to the length of a step, as a program has it that reads
 //! ranges of different lengths.
 
+use anyhow::Result;
+
 use super::arena::Arena;
 use super::tasks::Block;
 use crate::work::Work;
@@ -13,11 +15,11 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// As long as the longest step.
-    pub(crate) fn of(work: &Work) -> Self {
-        Self {
-            arena: Arena::of(work, 1),
-            length: usize::try_from(work.block_bytes).expect("u32 fits into usize"),
-        }
+    pub(crate) fn of(work: &Work) -> Result<Self> {
+        Ok(Self {
+            arena: Arena::of(work, 1)?,
+            length: usize::try_from(work.block_bytes)?,
+        })
     }
 }
 
@@ -39,7 +41,7 @@ mod tests {
     #[test]
     fn a_block_is_as_long_as_the_step() {
         let profile = load(&["cold-range-read".to_owned()]).unwrap().remove(0);
-        let mut cut = Cut::of(&profile.work(1 << 30));
+        let mut cut = Cut::of(&profile.work(1 << 30)).unwrap();
         assert_eq!(cut.bytes().len(), 262_144);
         cut.cut(8192);
         assert_eq!(cut.bytes().len(), 8192);

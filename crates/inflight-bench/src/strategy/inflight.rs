@@ -13,6 +13,7 @@ use ::inflight::{
 };
 use anyhow::{Context, Result};
 
+use super::arena::no_memory;
 use super::one_by_one::{OneByOne, Perform};
 use super::pread::Pread;
 use super::road::{self, Host};
@@ -132,8 +133,14 @@ pub(super) fn with_files(
         work: job.work.clone(),
         host: Host::of_depth(job.depth),
     };
-    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
+    let pool = pool_of(job.depth, job.work.block_bytes)?;
     by_kind(job, &means, pool_blocks(&pool, job.work)?, body)
+}
+
+/// Registered memory for the blocks of a cell.
+pub(super) fn pool_of(depth: u32, block_bytes: u32) -> Result<BufPool> {
+    BufPool::new(depth, usize::try_from(block_bytes)?)
+        .with_context(|| no_memory(depth, block_bytes))
 }
 
 /// As many buffers as the pool has; noisy where they will be written from.

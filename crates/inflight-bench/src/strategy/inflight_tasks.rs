@@ -13,11 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::inflight::fs::File;
-use ::inflight::{BackendKind, BufPool, Engine, PoolBuf, Stats, local};
+use ::inflight::{BackendKind, Engine, PoolBuf, Stats, local};
 use ::tokio::runtime::{Builder, Runtime};
 use anyhow::Result;
 
-use super::inflight::{asks_for_calls, open_all, pool_blocks};
+use super::inflight::{asks_for_calls, open_all, pool_blocks, pool_of};
 use super::road::{self, Host};
 use super::tasks::{Performs, StepJob, StepStrategy, Task};
 use super::tokio::finish;
@@ -107,7 +107,7 @@ fn in_a_run_loop(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
 
 /// A block for each task, from a registered pool.
 fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
-    let pool = BufPool::new(job.depth, usize::try_from(job.work.block_bytes)?)?;
+    let pool = pool_of(job.depth, job.work.block_bytes)?;
     pool_blocks(&pool, &job.work)
 }
 

@@ -72,7 +72,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let mut lane = Aio {
         context: Queue::new(job.depth)?,
         fds: job.fds.to_vec(),
-        slots: Slots::new(job),
+        slots: Slots::new(job)?,
         requests: vec![Request::default(); depth],
         queued: Vec::with_capacity(depth),
         list: Vec::with_capacity(depth),

@@ -71,7 +71,7 @@ fn populated(work: &Work) -> bool {
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     check_lengths(job)?;
     let maps = shared(job).context("a file cannot be mapped")?;
-    let block = Arena::of(job.work, 1);
+    let block = Arena::of(job.work, 1)?;
     OneByOne::new(job, Copy { maps, block }).lend(job, body)
 }
 

@@ -40,7 +40,7 @@ impl Strategy for OneFlush {
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let mut lane = OneFlushLane {
-        call: Call::of(job),
+        call: Call::of(job)?,
         ops: Ops::new(job.work, &job.share, job.seed),
         depth: job.depth,
     };

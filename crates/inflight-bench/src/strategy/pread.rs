@@ -28,7 +28,7 @@ impl Strategy for Pread {
 }
 
 pub(crate) fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
-    OneByOne::new(job, Call::of(job)).lend(job, body)
+    OneByOne::new(job, Call::of(job)?).lend(job, body)
 }
 
 /// Steps by plain system calls, with one block of memory.
@@ -38,11 +38,11 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn of(job: &Job<'_>) -> Self {
-        Self {
+    pub(super) fn of(job: &Job<'_>) -> Result<Self> {
+        Ok(Self {
             fds: job.fds.to_vec(),
-            block: Arena::of(job.work, 1),
-        }
+            block: Arena::of(job.work, 1)?,
+        })
     }
 }
 

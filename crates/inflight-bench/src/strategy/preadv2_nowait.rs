@@ -45,7 +45,7 @@ impl Strategy for Preadv2Nowait {
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     let attempt = Attempt {
         fds: job.fds.to_vec(),
-        block: Arena::of(job.work, 1),
+        block: Arena::of(job.work, 1)?,
         waited: 0,
         refused: false,
     };

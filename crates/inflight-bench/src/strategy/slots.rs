@@ -55,7 +55,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(job: &Job<'_>) -> Self {
+    pub(crate) fn new(job: &Job<'_>) -> Result<Self> {
         let ops = Ops::new(job.work, &job.share, job.seed);
         let unused = Step {
             kind: Kind::Sync,
@@ -63,8 +63,8 @@ impl Slots {
             offset: 0,
             length: 0,
         };
-        Self {
-            arena: Arena::of(job.work, job.depth),
+        Ok(Self {
+            arena: Arena::of(job.work, job.depth)?,
             began_ns: (0..job.depth).map(|_| 0).collect(),
             steps: (0..job.depth).map(|_| unused).collect(),
             ops,
@@ -75,7 +75,7 @@ impl Slots {
             until_timed: 0,
             timed: 0,
             began_timed: false,
-        }
+        })
     }
 
     /// Times one operation in so many from now on.
@@ -248,7 +248,7 @@ mod tests {
         };
         let mut meter = Meter::new(job.clock);
         meter.record(Duration::from_secs(1));
-        let mut slots = Slots::new(&job);
+        let mut slots = Slots::new(&job).unwrap();
         assert_eq!(slots.sample_every(every), every);
         let mut due: Vec<u32> = (0..depth).collect();
         for slot in 0..depth {

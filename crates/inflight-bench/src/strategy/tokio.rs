@@ -42,11 +42,12 @@ fn run(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
         .build()
         .context("the runtime cannot be started")?;
     let files = Arc::new(job.open()?);
-    let working = |task: Task| {
+    let blocks: Result<Vec<_>> = tasks.iter().map(|_| Cut::of(&job.work)).collect();
+    let working = |(task, block): (Task, Cut)| {
         let files = Arc::clone(&files);
-        task.run_steps(Cut::of(&job.work), OnThreads(files))
+        task.run_steps(block, OnThreads(files))
     };
-    finish(&runtime, tasks.into_iter().map(working))?;
+    finish(&runtime, tasks.into_iter().zip(blocks?).map(working))?;
     Ok(modes(&[
         ("worker-threads", &workers.to_string()),
         ("blocking-threads", &format!("at most {BLOCKING_THREADS}")),

@@ -44,7 +44,7 @@ pub(crate) fn run(
     let mut lane = Plain {
         ring,
         files: job.fds.iter().copied().map(types::Fd).collect(),
-        slots: Some(Slots::new(job)),
+        slots: Some(Slots::new(job)?),
         in_flight: 0,
         calls,
         effective,
@@ -226,7 +226,7 @@ mod tests {
             depth: 3,
             ..Job::of(&work)
         };
-        let mut slots = Slots::new(&job);
+        let mut slots = Slots::new(&job).unwrap();
         let (submitter, mut queue, mut completions) = ring.split();
         push(&mut queue, &files, 0, &slots.begin(0, 0));
         push(&mut queue, &files, 1, &slots.begin(1, 0));

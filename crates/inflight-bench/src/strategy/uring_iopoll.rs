@@ -89,7 +89,7 @@ fn first_bytes(job: &Job<'_>) -> u32 {
 
 /// Reads the beginning of the first block, and returns the kernel's answer.
 fn first_read(ring: &mut IoUring, job: &Job<'_>) -> Result<i32> {
-    let block = Arena::of(job.work, 1);
+    let block = Arena::of(job.work, 1)?;
     let fd = *job.fds.first().context("a file")?;
     let read = opcode::Read::new(types::Fd(fd), block.slot(0), first_bytes(job)).build();
     // SAFETY: the block outlives the read: what comes next waits for its completion, or, if even

@@ -147,7 +147,7 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
 /// Lends a lane whose owner waits like this.
 pub(super) fn with_ring(job: &Job<'_>, waits: Waits, body: Body<'_>) -> Result<()> {
     let (mut ring, flags) = open_ring(|| set_up(job.depth, waits))?;
-    let slots = Slots::new(job);
+    let slots = Slots::new(job)?;
     let (mut submitter, submission, completion) = ring.split();
     let yes_or = |result: io::Result<()>| match result {
         Ok(()) => "yes".to_owned(),

@@ -3,6 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::process::Command;
 
 use inflight_report::Record;
 
@@ -72,6 +73,37 @@ fn a_disk_is_not_filled() {
         told.contains("900 TiB") && told.contains("are free"),
         "{told}"
     );
+    assert!(scratch_files(directory.path()).is_empty());
+}
+
+#[test]
+fn blocks_that_there_is_no_memory_for_are_told_and_the_other_cells_go_on() {
+    let directory = directory();
+    let args = "--profile direct-large-read --block-size 4m --size 64m --depth 1,512 --rounds 1 \
+                --cell-time 5 --strategy pread,uring,libaio,tokio,inflight,inflight-async \
+                --export-json -";
+    // Below what 512 blocks take, above what everything else does.
+    let program = format!(
+        "ulimit -v 1500000; exec {} bench {} {args}",
+        env!("CARGO_BIN_EXE_inflight"),
+        directory.path().display()
+    );
+    let mut command = Command::new("sh");
+    let output = command.arg("-c").arg(program).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let reason = |depth: u32| {
+        let of_depth = record.cells.iter().filter(move |cell| cell.depth == depth);
+        of_depth.map(|cell| (&cell.strategy, cell.skipped.as_ref().map(|it| &it.reason)))
+    };
+    let told: Vec<_> = reason(1).filter_map(|(_, reason)| reason).collect();
+    assert!(told.is_empty(), "{told:?}");
+    for (strategy, reason) in reason(512) {
+        let reason = reason.unwrap_or_else(|| panic!("{strategy} had memory"));
+        let is_told = reason.contains("no memory for the blocks") && reason.contains("--depth");
+        assert!(is_told, "{strategy}: {reason}");
+    }
+    assert_eq!(reason(512).count(), 5, "one pread has one in flight");
     assert!(scratch_files(directory.path()).is_empty());
 }
 
