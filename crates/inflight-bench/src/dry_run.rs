@@ -15,7 +15,7 @@ use crate::plan::{Plan, PlannedProfile};
 use crate::profile::{PageCache, Profile};
 use crate::show;
 use crate::size::human;
-use crate::strategy::{fio_access, fio_lengths, fio_path, fio_together};
+use crate::strategy::{HUGE_PAGES, fio_access, fio_lengths, fio_memory, fio_path, fio_together};
 use crate::target::{self, Place};
 use crate::timetable;
 use crate::work::Work;
@@ -156,6 +156,12 @@ fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) ->
     let access = access.filter(|flag| flag != "--readonly");
     lines.extend(access.map(|flag| flag.trim_start_matches('-').to_owned()));
     lines.push(fio_lengths(&work).unwrap_or_else(|| format!("bs={}", work.block_bytes)));
+    if let Some(aligned) = fio_memory(&work) {
+        lines.push(format!(
+            "; of huge pages, if {HUGE_PAGES} is among GLIBC_TUNABLES"
+        ));
+        lines.push(aligned);
+    }
     lines.push(format!("iodepth={depth}"));
     lines.extend(fio_together(depth, work.batched));
     lines.push(format!("direct={}", u8::from(profile.direct())));

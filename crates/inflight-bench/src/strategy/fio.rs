@@ -6,6 +6,8 @@
 //! what there is, as the other strategies do: left to itself it makes a system call for each
 //! operation (`docs/design/fio.md`).
 
+use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -132,6 +134,7 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
     let output = Command::new(job.fio)
         .args(arguments(job, engine)?)
         .args(more)
+        .env(TUNABLES, huge_pages(env::var_os(TUNABLES)))
         .stdin(Stdio::null())
         // Ctrl-C on the terminal is for this program: the current cell is to finish.
         .process_group(0)
@@ -152,6 +155,23 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
     }
     let parsed = fio_output::parse(&text)?;
     Ok(stretch(job, engine, &parsed, start_ns))
+}
+
+/// Where the C library is told how to have memory: its manual, "Tunables".
+const TUNABLES: &str = "GLIBC_TUNABLES";
+
+/// That it is to ask for huge pages, as all here do whose blocks have more than a page
+/// (`docs/design/memory.md`).
+pub(crate) const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+
+/// That, beside what it was told before.
+fn huge_pages(before: Option<OsString>) -> OsString {
+    let mut told = before.unwrap_or_default();
+    if !told.is_empty() {
+        told.push(":");
+    }
+    told.push(HUGE_PAGES);
+    told
 }
 
 /// A path as fio takes it, which splits file names at colons (fio(1), filename).
@@ -186,7 +206,8 @@ fn arguments(job: &Job<'_>, engine: Engine) -> Result<Vec<String>> {
         "--output-format=json+".to_owned(),
     ];
     let said = together(job.depth, work.batched).into_iter();
-    let said = said.chain(lengths(work)).map(|said| format!("--{said}"));
+    let said = said.chain(lengths(work)).chain(memory(work));
+    let said = said.map(|said| format!("--{said}"));
     arguments.extend(said);
     arguments.extend(access(work));
     Ok(arguments)
@@ -203,6 +224,12 @@ pub(crate) fn together(depth: u32, batched: bool) -> Vec<String> {
         said.push(format!("iodepth_batch_complete_min={depth}"));
     }
     said
+}
+
+/// That blocks of more than a page begin where a huge page does, in fio's words; it has them where
+/// [`TUNABLES`] says so.
+pub(crate) fn memory(work: &Work) -> Option<String> {
+    (work.block_bytes > 4096).then(|| format!("iomem_align={}", 2 << 20))
 }
 
 /// How long the operations are, in fio's words; nothing where fio would have other lengths.
@@ -296,6 +323,19 @@ mod tests {
         };
         let unfit = URING.unfit(&profile).is_some();
         (!unfit).then(|| arguments(&job, Engine::Uring).unwrap())
+    }
+
+    #[test]
+    fn blocks_of_several_pages_are_of_huge_ones_as_here() {
+        let aligned = "--iomem_align=2097152".to_owned();
+        assert!(told("direct-range-read").unwrap().contains(&aligned));
+        assert!(!told("direct-random-read").unwrap().contains(&aligned));
+        assert_eq!(huge_pages(None), HUGE_PAGES);
+        let before = Some("glibc.rtld.nns=8".into());
+        assert_eq!(
+            huge_pages(before),
+            "glibc.rtld.nns=8:glibc.malloc.hugetlb=1"
+        );
     }
 
     #[test]

@@ -57,8 +57,8 @@ use crate::profile::Profile;
 use crate::work::{Share, Work};
 
 pub(crate) use fio::{
-    CHECKS as FIO_CHECKS, access as fio_access, check as check_fio, lengths as fio_lengths,
-    path as fio_path, together as fio_together,
+    CHECKS as FIO_CHECKS, HUGE_PAGES, access as fio_access, check as check_fio,
+    lengths as fio_lengths, memory as fio_memory, path as fio_path, together as fio_together,
 };
 use tasks::{Runtime, TaskStrategy};
 
