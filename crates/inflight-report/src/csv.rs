@@ -8,6 +8,7 @@ use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{Cell, Record};
 use crate::stats::compare;
+use crate::text::clean;
 
 const TITLES: [&str; 28] = [
     "profile",
@@ -89,8 +90,8 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
         }
     };
     [
-        cell.profile.clone(),
-        cell.strategy.clone(),
+        clean(&cell.profile),
+        clean(&cell.strategy),
         cell.depth.to_string(),
         cell.threads.to_string(),
         ranking.profile.block_size_bytes.to_string(),
@@ -113,7 +114,7 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
         figure(disk_share(cell, ranking.profile)),
         failed(errors),
         failed(short),
-        why.unwrap_or_default(),
+        clean(&why.unwrap_or_default()),
         figure(cell.rate_per_s.map(|rate| rate as f64)),
         figure(kept.map(|kept| kept.done)),
         figure(kept.map(|kept| kept.backlog)),

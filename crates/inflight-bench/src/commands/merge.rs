@@ -1,5 +1,7 @@
 //! `inflight merge [NAME=]FILE..`: records of many machines in one.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -25,7 +27,7 @@ pub(crate) struct Flags {
     /// Records of the same plan, NAME being the machine's, else the file's; or merged ones, whose
     /// machines keep their names.
     #[arg(required = true, value_name = "[NAME=]FILE")]
-    records: Vec<String>,
+    records: Vec<OsString>,
 
     /// Write the merged record to FILE as JSON; `-` writes it to stdout instead of the text.
     #[arg(long, value_name = "FILE")]
@@ -35,14 +37,14 @@ pub(crate) struct Flags {
 /// Merges and shows.
 pub(crate) fn merge(flags: &Flags) -> Result<u8> {
     let sources = flags.records.iter().map(|source| named(source));
-    let sources: Vec<(Option<&str>, &Path)> = sources.collect();
+    let sources: Vec<(Option<String>, &Path)> = sources.collect();
     let inputs = Inputs::of(sources.iter().map(|(_, path)| path));
     if let Some(file) = &flags.export_json {
         check_file("--export-json", file, &inputs)?;
     }
     let mut records = Vec::new();
     for (name, path) in sources {
-        records.extend(read(name, path)?);
+        records.extend(read(name.as_deref(), path)?);
     }
     let merged = Merged::of(records).map_err(|why| match why {
         MergeError::DifferentPlans(..)
@@ -60,11 +62,15 @@ pub(crate) fn merge(flags: &Flags) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// The name of a machine, if it is given, and the file of its record.
-fn named(source: &str) -> (Option<&str>, &Path) {
-    match source.split_once('=') {
+/// The name of a machine, if it is given, and the file of its record, whose name may be no text.
+fn named(source: &OsStr) -> (Option<String>, &Path) {
+    let mut parts = source.as_bytes().splitn(2, |byte| *byte == b'=');
+    match (parts.next(), parts.next()) {
         // A file may have such a name.
-        Some((name, path)) if !Path::new(source).exists() => (Some(name), Path::new(path)),
+        (Some(name), Some(path)) if !Path::new(source).exists() => {
+            let name = String::from_utf8_lossy(name).into_owned();
+            (Some(name), Path::new(OsStr::from_bytes(path)))
+        }
         _ => (None, Path::new(source)),
     }
 }

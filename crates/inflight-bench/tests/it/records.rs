@@ -1,9 +1,12 @@
 //! Commands that read records: the ones kept in `docs/measurements`, and fresh ones.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use inflight_report::Record;
+use inflight_report::merged::Merged;
 
 use crate::support::{bench, directory, inflight, stderr};
 
@@ -348,6 +351,25 @@ fn records_are_merged_in_any_order_and_shown() {
     let plans = run(&["merge"], &[&old(), &new()]);
     assert_eq!(plans.status.code(), Some(2), "{}", stderr(&plans));
     assert!(stderr(&plans).contains("two records are called `loop-direct`"));
+}
+
+#[test]
+fn a_record_is_merged_whose_file_name_is_no_text() {
+    let directory = directory();
+    let first = changed(directory.path(), "first.json", |_| ());
+    let second = changed(directory.path(), "second.json", |record| record.seed += 1);
+    let odd = |name: &[u8]| directory.path().join(OsStr::from_bytes(name));
+    let (plain, named) = (odd(b"first-\xff.json"), odd(b"second-\xff.json"));
+    std::fs::rename(first, &plain).unwrap();
+    std::fs::rename(second, &named).unwrap();
+    let mut second = OsString::from("db2=");
+    second.push(&named);
+    let merge = ["merge", "--export-json", "-"];
+    let output = run(&merge, &[&plain, Path::new(&second)]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let merged: Merged = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&String> = merged.nodes.keys().collect();
+    assert_eq!(names, ["db2", "first-\u{fffd}"]);
 }
 
 #[test]

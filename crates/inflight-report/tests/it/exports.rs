@@ -44,6 +44,17 @@ fn every_cell_is_a_row_with_plain_numbers() {
 }
 
 #[test]
+fn text_of_a_record_cannot_control_the_terminal() {
+    let mut record = disk(8);
+    skip(&mut record, &["uring-tuned"], "none\u{1b}]0;title\u{7}");
+    record.cells[0].strategy.push_str("\u{1b}[31m");
+    let text = csv::cells(&record);
+    let controls = text.chars().filter(|letter| letter.is_control());
+    assert!(controls.eq(text.chars().filter(|letter| *letter == '\n')));
+    assert!(text.contains("none ]0;title "), "{text}");
+}
+
+#[test]
 fn the_share_of_writes_is_what_the_device_took() {
     let mut record = disk(8);
     record.profiles[0].access = Access::RandomWrite;
