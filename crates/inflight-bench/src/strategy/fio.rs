@@ -5,6 +5,7 @@
 //! nothing is to be written, and leaves the page cache alone. It hands over and collects together
 //! what there is, as the other strategies do: left to itself it makes a system call for each
 //! operation (`docs/design/fio.md`).
+#![allow(unsafe_code)]
 
 use std::env;
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use inflight_report::record::{Access, Sync};
+use rustix::process;
 
 use super::blocked::check_allowed;
 use super::fio_output::{self, Output};
@@ -131,15 +133,17 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
         check_allowed()?;
     }
     let start_ns = job.clock.now_ns();
-    let output = Command::new(job.fio)
+    let mut command = Command::new(job.fio);
+    command
         .args(arguments(job, engine)?)
         .args(more)
         .env(TUNABLES, huge_pages(env::var_os(TUNABLES)))
         .stdin(Stdio::null())
         // Ctrl-C on the terminal is for this program: the current cell is to finish.
-        .process_group(0)
-        .output()
-        .map_err(|error| not_started(job.fio, &error))?;
+        .process_group(0);
+    ends_with_this_thread(&mut command);
+    let output = command.output();
+    let output = output.map_err(|error| not_started(job.fio, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
@@ -155,6 +159,22 @@ pub(crate) fn run(job: &Job<'_>, engine: Engine, more: &[&str]) -> Result<Stretc
     }
     let parsed = fio_output::parse(&text)?;
     Ok(stretch(job, engine, &parsed, start_ns))
+}
+
+/// Has the kernel kill the program when this thread ends, however it ends: prctl(2),
+/// `PR_SET_PDEATHSIG`. Its children are not, so fio is asked for threads instead.
+fn ends_with_this_thread(command: &mut Command) {
+    let this = process::getpid();
+    let before = move || {
+        process::set_parent_process_death_signal(Some(process::Signal::KILL))?;
+        match process::getppid() == Some(this) {
+            true => Ok(()),
+            // It has ended before the kernel was asked.
+            false => Err(io::ErrorKind::Interrupted.into()),
+        }
+    };
+    // SAFETY: two system calls, and no memory is allocated.
+    unsafe { command.pre_exec(before) };
 }
 
 /// Where the C library is told how to have memory: its manual, "Tunables".
@@ -186,6 +206,7 @@ fn arguments(job: &Job<'_>, engine: Engine) -> Result<Vec<String>> {
     let work = job.work;
     let mut arguments = vec![
         "--name=inflight".to_owned(),
+        "--thread=1".to_owned(),
         format!("--ioengine={}", engine.modes()["ioengine"]),
         format!("--iodepth={}", job.depth),
         format!("--direct={}", u8::from(job.direct)),

@@ -1,10 +1,13 @@
 //! Signals at random moments leave no file behind, whatever the command is doing.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use oorandom::Rand64;
 
-use crate::support::{Running, bench, directory, scratch_files};
+use crate::support::{Running, bench, directory, scratch_files, until};
 
 /// Enough to see a gross mistake in every check; `INFLIGHT_INTERRUPTS` asks for more.
 const USUAL_RUNS: u32 = 10;
@@ -84,4 +87,34 @@ fn a_signal_at_any_moment_leaves_no_file() {
         }
     }
     println!("{runs} runs: {partial} with partial results, {at_once} without");
+}
+
+/// A program that is called as fio is, says its number, and does not end.
+const NEVER_ENDS: &str = "#!/bin/sh
+case \"$1\" in --version) echo fio-3.33; exit;; esac
+echo $$ > \"$0.running\"
+exec sleep 600
+";
+
+#[test]
+fn fio_ends_with_a_command_that_is_killed() {
+    let directory = directory();
+    let fio = directory.path().join("fio");
+    std::fs::write(&fio, NEVER_ENDS).unwrap();
+    std::fs::set_permissions(&fio, Permissions::from_mode(0o755)).unwrap();
+    let args = ["--size", "4m", "--rounds", "1", "--depth", "1"];
+    let mut command = bench(directory.path(), &args);
+    command.arg(format!("--fio={}", fio.display()));
+    command.args(["--strategy", "fio-psync"]);
+    let running = Running::start(&mut command);
+    let said = directory.path().join("fio.running");
+    let number = || std::fs::read_to_string(&said).unwrap_or_default();
+    until("fio was started", || number().ends_with('\n'));
+    let stat = PathBuf::from("/proc").join(number().trim()).join("stat");
+    // Its new parent may take its time to bury it.
+    let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+    assert!(runs());
+    running.signal(libc::SIGKILL);
+    drop(running.end());
+    until("fio is gone", || !runs());
 }

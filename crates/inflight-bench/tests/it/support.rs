@@ -100,6 +100,15 @@ pub(crate) fn scratch_files(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "still not: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A running command whose stderr is followed.
 pub(crate) struct Running {
     child: Child,
