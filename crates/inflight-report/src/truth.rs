@@ -26,6 +26,10 @@ const LEAST_WRITTEN: f64 = 0.5;
 /// More failed or short operations than this share, and the rate means something else.
 const MOST_FAILED: f64 = 0.001;
 
+/// With fewer operations than so many times those at the edges of rounds, a tenth of the bytes may
+/// be missing for this alone.
+const FEW: u64 = 10;
+
 /// File systems that have no device below them.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 
@@ -56,8 +60,30 @@ pub fn out_of_ranking(cell: &Cell, profile: &ProfileSummary, target: &Target) ->
         return None;
     }
     failed(cell)
-        .or_else(|| not_read(cell, profile, target))
-        .or_else(|| not_written(written_share(cell)?, profile))
+        .or_else(|| is_memory(cell, profile, target))
+        .or_else(|| unfit_share(cell, profile))
+}
+
+/// Why the share of the device does not fit a profile, as far as that can be told.
+fn unfit_share(cell: &Cell, profile: &ProfileSummary) -> Option<String> {
+    let why = not_read(cell, profile).or_else(|| not_written(written_share(cell)?, profile))?;
+    // What is in flight when a round begins or ends may be counted in it and served outside.
+    let at_the_edges = u64::from(cell.depth).saturating_mul(cell.rounds.len() as u64);
+    Some(match ops(cell) < at_the_edges.saturating_mul(FEW) {
+        true => "too few operations to tell who served them: longer cells have more (--cell-time)"
+            .to_owned(),
+        false => why,
+    })
+}
+
+fn is_memory(cell: &Cell, profile: &ProfileSummary, target: &Target) -> Option<String> {
+    device_share(cell)?;
+    (profile.direct && in_memory(target)).then(|| {
+        format!(
+            "this is memory, not a disk: {} has no device below it",
+            target.fs
+        )
+    })
 }
 
 fn operations(count: u64) -> String {
@@ -84,7 +110,7 @@ fn failed(cell: &Cell) -> Option<String> {
 }
 
 /// Why what was read does not fit a profile.
-fn not_read(cell: &Cell, profile: &ProfileSummary, target: &Target) -> Option<String> {
+fn not_read(cell: &Cell, profile: &ProfileSummary) -> Option<String> {
     // The sentences have no figure of their own cell, so that cells with one reason share a line.
     let share = device_share(cell)?;
     let (fewest, most) = reads(cell, profile);
@@ -97,12 +123,7 @@ fn not_read(cell: &Cell, profile: &ProfileSummary, target: &Target) -> Option<St
         true => "the bytes that were read",
         false => "the bytes",
     };
-    if profile.direct && in_memory(target) {
-        Some(format!(
-            "this is memory, not a disk: {} has no device below it",
-            target.fs
-        ))
-    } else if !profile.access.reads() || most <= 0.0 {
+    if !profile.access.reads() || most <= 0.0 {
         None
     } else if profile.direct && share < least_direct {
         Some(format!(

@@ -41,6 +41,22 @@ fn a_direct_cell_that_memory_served_does_not_count() {
 }
 
 #[test]
+fn of_few_operations_it_is_not_told_who_served_them() {
+    let mut record = disk(2);
+    serve(&mut record, 50);
+    // At the edges of its two rounds, one in flight makes two.
+    let mut of = |ops: u64| {
+        let cell = find(&mut record, "pread", 1);
+        cell.rounds.iter_mut().for_each(|round| round.ops = ops);
+        why(&mut record, "pread", &direct()).unwrap()
+    };
+    assert!(of(9).starts_with("too few operations"), "{}", of(9));
+    assert!(of(10).contains("page cache"), "{}", of(10));
+    serve(&mut record, 100);
+    assert_eq!(why(&mut record, "pread", &direct()), None);
+}
+
+#[test]
 fn a_cached_cell_that_the_disk_served_does_not_count() {
     let mut record = disk(2);
     serve(&mut record, 11);
