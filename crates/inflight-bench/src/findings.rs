@@ -209,7 +209,8 @@ fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
 fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
     let device = facts.target.stack.first()?;
     let requests = device.nr_requests?;
-    let affects = facts.of_cells(|cell, profile| profile.direct && cell.depth > requests);
+    let is_deeper = |cell: &Cell| cell.depth > requests && cell.skipped.is_none();
+    let affects = facts.of_cells(|cell, profile| profile.direct && is_deeper(cell));
     (!affects.is_empty()).then(|| Finding {
         id: "depth-above-nr-requests".to_owned(),
         severity: Severity::Hint,

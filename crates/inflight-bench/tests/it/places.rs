@@ -189,7 +189,13 @@ fn polling_that_is_refused_by_each_operation_is_not_measured() {
 #[test]
 fn a_queue_longer_than_the_disk_takes_is_told() {
     let directory = directory();
-    let which = ["--profile", "direct-random-read", "--strategy", "uring"];
+    // Tasks take no part in batches.
+    let which = [
+        "--profile",
+        "direct-range-read",
+        "--strategy",
+        "uring,inflight-local",
+    ];
     let short = ["--rounds", "1", "--cell-time", "100", "--size", "16m"];
     let found = |depth: &str| {
         let args = [&short[..], &which, &["--depth", depth]].concat();
@@ -210,6 +216,10 @@ fn a_queue_longer_than_the_disk_takes_is_told() {
     assert!(within.findings.iter().all(|finding| finding.id != id));
     let told = finding(&beyond, id);
     assert!(told.what.contains(&taken.to_string()), "{told:?}");
+    let ran = beyond.cells.iter().filter(|cell| cell.skipped.is_none());
+    let ran: Vec<&String> = ran.map(|cell| &cell.id).collect();
+    assert!(ran.len() < beyond.cells.len());
+    assert_eq!(told.affects.iter().collect::<Vec<_>>(), ran);
 }
 
 #[test]
