@@ -18,6 +18,9 @@ use tempfile::TempDir;
 
 use crate::support::{FILE, attributes, directory, record};
 
+/// What others do on the processor may hide a habit: that it is seen once of so many is enough.
+const ATTEMPTS_MAX: usize = 8;
+
 const SIZE_BYTES: u64 = 16 << 20;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -30,6 +33,8 @@ enum Habit {
     Keeps,
     /// Every now and then it does nothing at all for a while.
     Stalls,
+    /// Each read takes it longer than the one before.
+    Tires,
     /// None: it is fast, and has the page cache before it, as disks do.
     None,
 }
@@ -38,12 +43,17 @@ enum Habit {
 const SLOW: Duration = Duration::from_micros(500);
 const STALL: Duration = Duration::from_millis(60);
 const BETWEEN_STALLS: Duration = Duration::from_millis(300);
+/// Much longer than a thread waits for its turn on a busy machine, as a rule.
+const FRESH: Duration = Duration::from_millis(4);
+/// After so many reads a disk that tires takes twice as long, then three times, and so on.
+const TIRED_BY: f64 = 12.0;
 
 /// A directory with one file, `data`.
 struct Disk {
     habit: Habit,
     kept: Mutex<HashSet<u64>>,
     last_stall: Mutex<Instant>,
+    reads: AtomicU32,
     flushes: Arc<AtomicU32>,
 }
 
@@ -64,6 +74,10 @@ impl Disk {
                     sleep(STALL);
                     *last = Instant::now();
                 }
+            }
+            Habit::Tires => {
+                let before = self.reads.fetch_add(1, Ordering::Relaxed);
+                sleep(FRESH.mul_f64(1.0 + f64::from(before) / TIRED_BY));
             }
             Habit::None => {}
         }
@@ -133,6 +147,7 @@ impl Mounted {
             habit,
             kept: Mutex::default(),
             last_stall: Mutex::new(Instant::now()),
+            reads: AtomicU32::new(0),
         };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("habit".to_owned())];
@@ -149,9 +164,14 @@ impl Mounted {
         }
     }
 
-    /// Measures the file with one thread.
+    /// Measures the file with one thread, in two rounds.
     fn measure(&self, args: &[&str]) -> Record {
-        let usual = ["--strategy", "pread", "--depth", "1", "--rounds", "2"];
+        self.measure_in(2, args)
+    }
+
+    fn measure_in(&self, rounds: u32, args: &[&str]) -> Record {
+        let rounds = rounds.to_string();
+        let usual = ["--strategy", "pread", "--depth", "1", "--rounds", &rounds];
         let file = self.directory.path().join("data");
         record(&file, &[&usual[..], args].concat()).1
     }
@@ -205,9 +225,6 @@ fn stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one() {
         return;
     };
     let time = ["--cell-time", "1200", "--profile", "direct-random-read"];
-    let closed = disk.measure(&time);
-    let open = disk.measure(&[&time[..], &["--rate", "500"]].concat());
-    disk.end();
     let late = |record: &Record| {
         let latency = record.cells[0].latency.as_ref().unwrap();
         let latencies = histogram::decode(&latency.hist_v2_b64).unwrap();
@@ -216,12 +233,42 @@ fn stalls_of_a_disk_are_in_the_tail_of_an_open_loop_and_not_of_a_closed_one() {
     };
     // A closed loop has one operation in flight that sees a stall, whatever else would have come;
     // of an open one half of what was due meanwhile, 15 here, is later than half of it. Counted and
-    // not by percentile: how many there are besides depends on how busy the machine is.
-    let (closed, open) = (late(&closed), late(&open));
-    assert!(
-        open >= 4 * closed.max(1),
-        "{closed} late in a closed loop, {open} in an open one"
-    );
+    // not by percentile: how many there are besides depends on how busy the machine is. If it is
+    // busier in the closed loops than in the open ones, they are measured again.
+    let mut seen = Vec::new();
+    let are_told = (0..ATTEMPTS_MAX).any(|_| {
+        let closed = late(&disk.measure(&time));
+        let open = late(&disk.measure(&[&time[..], &["--rate", "500"]].concat()));
+        seen.push((closed, open));
+        open >= 4 * closed.max(1)
+    });
+    disk.end();
+    assert!(are_told, "late in closed loops, and in open ones: {seen:?}");
+}
+
+#[test]
+fn a_disk_that_gets_slower_and_slower_is_found_to_drift() {
+    let test = "a_disk_that_gets_slower_and_slower_is_found_to_drift";
+    let args = ["--cell-time", "400", "--profile", "direct-random-read"];
+    let mut seen = Vec::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(disk) = Mounted::new(test, Habit::Tires) else {
+            return;
+        };
+        let record = disk.measure_in(8, &args);
+        disk.end();
+        let rounds = record.cells[0].rounds.iter();
+        seen.push(rounds.map(|round| round.ops).collect::<Vec<_>>());
+        let mut findings = record.findings.iter();
+        let Some(found) = findings.find(|found| found.id == "drifted") else {
+            // The machine may have stood still in one of the first rounds.
+            continue;
+        };
+        assert!(found.what.contains("slower"), "{found:?}, {seen:?}");
+        assert_eq!(found.affects, ["direct-random-read/pread/1"]);
+        return;
+    }
+    panic!("it is not found: {seen:?}");
 }
 
 #[test]

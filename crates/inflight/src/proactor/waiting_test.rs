@@ -1,7 +1,9 @@
 //! A wait looks when it is told to, tells what has come of it, and sleeps after one in vain.
 
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -43,8 +45,17 @@ struct Came {
     reaped: u64,
 }
 
-/// Reads a byte of a pipe into which another thread writes it after a while. Whoever decides has
-/// every wait look for so long, and who waits for this one.
+/// Whether a thread, named by its folder in /proc, sleeps until something comes.
+fn is_asleep(thread: &Path) -> bool {
+    let stat = fs::read_to_string(thread.join("stat")).expect("it has not ended");
+    // proc_pid_stat(5): the name before the state may be any.
+    let (_, state) = stat.rsplit_once(") ").expect("it has a name");
+    state.starts_with('S')
+}
+
+/// Reads a byte of a pipe into which another thread writes it: after a while if it is looked for
+/// for long, and else when the look is over and this thread sleeps. Whoever decides has every wait
+/// look for so long, and who waits for this one.
 fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Option<Came>> {
     let Ok(opened) = probe::open(8) else {
         println!("skipped: no ring here");
@@ -71,8 +82,13 @@ fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Optio
     });
     // SAFETY: the byte is there, and not looked at, until the answer has come.
     unsafe { proactor.push(0, &request) };
+    let is_looked_for = this.or(looks_for) == LONG;
+    let this_thread = Path::new("/proc").join(fs::read_link("/proc/thread-self")?);
     let writes = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
+        while !is_looked_for && !is_asleep(&this_thread) {
+            thread::yield_now();
+        }
         writer.write_all(b"x")
     });
     let (answer, has_seen) = proactor.turn_for_one(this);
@@ -89,7 +105,7 @@ fn read(looks_for: Option<Duration>, this: Option<Duration>) -> io::Result<Optio
     }))
 }
 
-const LONG: Option<Duration> = Some(Duration::from_secs(10));
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const SHORT: Option<Duration> = Some(Duration::from_micros(50));
 
 #[test]

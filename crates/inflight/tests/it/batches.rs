@@ -3,13 +3,12 @@
 use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
 
 use inflight::{AnyOp, Batch, Engine, Nop};
 
 use crate::support::{
-    chill, on_every_backend, on_every_backend_of, pattern, read_write, temp_file, temp_path,
-    uring_of_depth_or_skip, uring_or_skip,
+    chill, on_every_backend, on_every_backend_of, patience, pattern, read_write, temp_file,
+    temp_path, uring_of_depth_or_skip, uring_or_skip,
 };
 
 /// A permutation of `0..count`, which is a power of two.
@@ -362,7 +361,7 @@ fn what_is_done_while_others_are_handed_over_is_waited_for_once() {
         on_every_backend(reads_between_writes);
         done.send(()).expect("somebody waits");
     });
-    let answer = told.recv_timeout(Duration::from_secs(100));
+    let answer = told.recv_timeout(2 * patience());
     assert_ne!(
         answer,
         Err(RecvTimeoutError::Timeout),

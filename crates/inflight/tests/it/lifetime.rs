@@ -19,13 +19,15 @@ use std::sync::Arc;
 #[cfg(feature = "faulty")]
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "faulty")]
+use inflight::SetupError;
 use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
 use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
 use crate::support::{Named, Random, pattern, say, share_of, temp_path, uring_of_depth_or_skip};
 #[cfg(feature = "faulty")]
-use crate::support::{directory, skip};
+use crate::support::{directory, skip, with_memory};
 use yard::{Buf, PAGE, Planned, Yard};
 
 const FILE_PAGES: u64 = 2048;
@@ -231,7 +233,7 @@ const BIG_READS: u32 = 64;
 /// Leaves a queue with big reads at the device. Returns the late writes so far.
 #[cfg(feature = "faulty")]
 fn leave_big_reads(engine: &Engine, yard: &Arc<Yard>, file: &File, sound: &Engine) -> u64 {
-    let left = engine.queue(BIG_READS, |queue| {
+    let leave = |queue: &mut Queue<'_, '_, _>| {
         for number in 0..u64::from(BIG_READS) {
             // With little locked memory, a ring may have fewer places.
             if queue.is_full() {
@@ -245,8 +247,10 @@ fn leave_big_reads(engine: &Engine, yard: &Arc<Yard>, file: &File, sound: &Engin
         let first = queue.next().expect("some are in flight");
         assert_eq!(first.1.0.expect("the file can be read"), BIG);
         (pushed, queue.len())
-    });
-    let (pushed, left) = left.expect("nothing is demanded");
+    };
+    // An engine that demands a ring has no queue on a thread without one.
+    let left = with_memory(|| engine.queue(BIG_READS, leave), Result::is_err);
+    let (pushed, left) = left.expect("there is a ring");
     assert!(left > pushed / 4, "{left} of {pushed}");
     settle(sound, file);
     settle(sound, file);
@@ -275,7 +279,9 @@ fn a_queue_that_does_not_drain_is_caught_by_the_same_check() {
     let builder = Engine::builder().backend(BackendKind::Uring);
     // SAFETY: the memory of the yard is leaked, so it stays mapped, and it is looked at only.
     let builder = unsafe { builder.plant_undrained() };
-    let defective = builder.build().unwrap();
+    let make = || builder.clone().build();
+    let defective = with_memory(make, |made| matches!(made, Err(SetupError::Memory { .. })));
+    let defective = defective.unwrap();
     // On a busy machine most reads are over before this thread has its turn.
     let (begun, mut attempt) = (Instant::now(), 0);
     while begun.elapsed() < Duration::from_secs(120) {

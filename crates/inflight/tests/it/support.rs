@@ -204,15 +204,15 @@ pub(crate) fn uring_of_depth_or_skip(name: &str, depth: u32) -> Option<Engine> {
 /// What is made, once locked memory is no longer what it `lacks`: with little of it, the rings of
 /// other tests may have all of it for a while.
 pub(crate) fn with_memory<T>(mut make: impl FnMut() -> T, lacks: impl Fn(&T) -> bool) -> T {
-    for _ in 0..200 {
+    let begun = Instant::now();
+    loop {
         let made = make();
-        if !lacks(&made) {
+        if !lacks(&made) || begun.elapsed() > patience() {
             return made;
         }
         drop(made);
         thread::sleep(Duration::from_millis(50));
     }
-    make()
 }
 
 /// An engine of which nothing is demanded, as [`with_memory`].

@@ -71,7 +71,7 @@ const TASKS: usize = 48;
 const WINDOW: usize = 2048;
 
 /// A round without progress for this long has hung.
-const HUNG_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(60);
 
 /// Of so many operations in a thousand the future has to be left in flight, at least.
 const BEGUN_MIN: u64 = 50;
@@ -315,8 +315,10 @@ impl Found {
 
     /// Waits for what is in flight and looks at what is left.
     fn settle(&mut self, engine: &Engine, yard: &Yard) {
-        let left = engine.drain(Duration::from_secs(30));
-        let until = Instant::now() + Duration::from_secs(2);
+        // Both are over long before the round counts as hung: memory that a planted defect has lost
+        // never comes back.
+        let left = engine.drain(HUNG_AFTER / 2);
+        let until = Instant::now() + HUNG_AFTER / 6;
         let live = || yard.live().saturating_sub(self.fates.forgotten_bufs);
         // A driver tells of its figures, and lets go of what was left, a moment after that.
         while (engine.stats().in_flight > 0 || live() > 0) && Instant::now() < until {

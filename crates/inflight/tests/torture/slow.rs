@@ -19,7 +19,7 @@ use inflight::{BackendKind, Engine, Pending};
 use tempfile::NamedTempFile;
 
 use crate::files::open;
-use crate::round::{alone, directory, say};
+use crate::round::{HUNG_AFTER, alone, directory, say};
 use crate::yard::{Ghost, PAGE, Yard};
 
 /// Reads in flight when the futures are dropped.
@@ -27,6 +27,9 @@ const READS: usize = 64;
 
 /// Reads that the disk answers in a second.
 const PER_SECOND: u64 = 48;
+
+/// How often it is tried: where the machine stands still, the disk is done before it is looked at.
+const TRIES_MAX: usize = 10;
 
 const GROUPS: &str = "/sys/fs/cgroup/blkio";
 
@@ -100,6 +103,8 @@ fn cold_file(engine: &Engine) -> (NamedTempFile, File) {
 fn start_and_drop(file: &File, yard: &Arc<Yard>) -> Vec<Ghost> {
     let mut ghosts = Vec::new();
     let mut reads = Vec::new();
+    let engine = file.engine();
+    let over_before = engine.stats().operations;
     for number in 0..READS {
         let buf = yard.take(PAGE);
         ghosts.push(buf.ghost());
@@ -111,17 +116,18 @@ fn start_and_drop(file: &File, yard: &Arc<Yard>) -> Vec<Ghost> {
     // The first few may be here at once.
     reads.retain_mut(&mut is_pending);
     // A driver hands over what it is told of; what it has not taken would only be taken back.
-    let until = Instant::now() + Duration::from_secs(1);
-    while in_flight(file.engine()) < READS as u64 * 3 / 4 && Instant::now() < until {
+    let handed_over = || {
+        let stats = engine.stats();
+        stats.in_flight + stats.operations - over_before
+    };
+    let until = Instant::now() + HUNG_AFTER;
+    while handed_over() < READS as u64 * 3 / 4 {
+        assert!(Instant::now() < until, "{:?}", engine.stats());
         thread::sleep(Duration::from_millis(1));
     }
     reads.retain_mut(is_pending);
     drop(reads);
     ghosts
-}
-
-fn in_flight(engine: &Engine) -> u64 {
-    engine.stats().in_flight
 }
 
 /// What was seen of one engine.
@@ -144,9 +150,9 @@ fn leave_reads(engine: &Engine, planted: bool) -> Seen {
     if planted {
         ghosts.into_iter().for_each(|ghost| yard.plant(ghost));
     }
-    assert_eq!(engine.drain(Duration::from_secs(20)), 0);
+    assert_eq!(engine.drain(HUNG_AFTER), 0);
     let ms = begun.elapsed().as_millis();
-    let until = Instant::now() + Duration::from_secs(2);
+    let until = Instant::now() + HUNG_AFTER;
     while yard.live() > 0 && Instant::now() < until {
         thread::sleep(Duration::from_millis(1));
     }
@@ -184,17 +190,22 @@ fn a_slow_disk_keeps_what_it_fills() {
         Ok(slow) => slow,
         Err(reason) => return say(&format!("skipped: {name}: {reason}")),
     };
-    let sound = leave_reads(&engine, false);
-    assert_eq!(sound.late, 0, "{sound:?}");
-    assert!(
-        sound.kept >= READS as u64 / 2,
-        "it proved nothing: {sound:?}"
-    );
-    let planted = leave_reads(&engine, true);
-    assert!(
-        planted.late > 0,
-        "the planted defect was not found: {planted:?}"
-    );
+    let tried = |planted, is_enough: fn(&Seen) -> bool| {
+        let mut seen = Vec::new();
+        for _ in 0..TRIES_MAX {
+            let found = leave_reads(&engine, planted);
+            assert!(planted || found.late == 0, "{found:?}");
+            if is_enough(&found) {
+                return Ok(found);
+            }
+            seen.push(found);
+        }
+        Err(seen)
+    };
+    let sound = tried(false, |found| found.kept >= READS as u64 / 2);
+    let sound = sound.unwrap_or_else(|seen| panic!("it proved nothing: {seen:?}"));
+    let planted = tried(true, |found| found.late > 0);
+    let planted = planted.unwrap_or_else(|seen| panic!("the defect was not found: {seen:?}"));
     drop(slow);
     say(&format!(
         "torture: a slow disk: {} buffers kept, {} late writes in {} ms; \

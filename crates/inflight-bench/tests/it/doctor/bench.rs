@@ -6,7 +6,7 @@ use inflight_report::Record;
 use inflight_report::record::Severity;
 
 use super::groups::Group;
-use crate::support::{Running, bench, directory};
+use crate::support::{bench, directory};
 
 const SMALL: &[&str] = &[
     "--size",
@@ -80,54 +80,6 @@ fn the_text_points_at_the_explanation() {
         text.contains("inflight doctor --explain cgroup-cpu"),
         "{text}"
     );
-}
-
-#[test]
-fn a_disk_that_gets_slower_and_slower_is_found_to_drift() {
-    let Some(group) = Group::new("bench-drift", "blkio") else {
-        return;
-    };
-    let directory = directory();
-    let args = [
-        "--size",
-        "16m",
-        "--rounds",
-        "8",
-        "--cell-time",
-        "300",
-        "--depth",
-        "1",
-    ];
-    let which = ["--strategy", "pread", "--profile", "direct-random-read"];
-    let json = ["--export-json", "-"];
-    let command = bench(directory.path(), &[&args[..], &which, &json].concat());
-    let plan = record(&group, directory.path(), &json);
-    let Some(disk) = plan.target.stack.first() else {
-        println!("skipped: the build directory is on no block device");
-        return;
-    };
-    let node = std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).unwrap();
-    let limit = |reads: u32| {
-        let limit = format!("{} {reads}", node.trim());
-        group.set("blkio.throttle.read_iops_device", &limit);
-    };
-    limit(2_000);
-    let mut running = Running::start(&mut group.enter(&command));
-    for round in 1..8 {
-        running.wait_for(&format!("round {round}/8"));
-        limit(2_000 - round * 200);
-    }
-    let output = running.end();
-    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
-    let rates: Vec<u64> = record.cells[0]
-        .rounds
-        .iter()
-        .map(|round| round.ops)
-        .collect();
-    let found = record.findings.iter().find(|found| found.id == "drifted");
-    let found = found.unwrap_or_else(|| panic!("{rates:?}"));
-    assert!(found.what.contains("slower"), "{found:?}");
-    assert_eq!(found.affects, ["direct-random-read/pread/1"]);
 }
 
 #[test]

@@ -30,7 +30,11 @@ pub(super) fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Pol
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Ends the process unless it is dropped in time: a loop that hangs has its thread.
+/// After so many times the patience that there is with a single wait a test hangs.
+const WATCHED_FOR: u32 = 5;
+
+/// Ends the process unless it is dropped in time: a loop that hangs has its thread. A whole test is
+/// watched, which takes many times as long as usual where each call that yields waits for others.
 pub(super) struct Watchdog {
     _alive: Sender<()>,
 }
@@ -40,7 +44,7 @@ impl Watchdog {
         let (alive, ends) = channel();
         let test = thread::current().name().unwrap_or("a test").to_owned();
         thread::spawn(move || {
-            if ends.recv_timeout(patience()) == Err(RecvTimeoutError::Timeout) {
+            if ends.recv_timeout(WATCHED_FOR * patience()) == Err(RecvTimeoutError::Timeout) {
                 crate::support::say(&format!("{test} hangs"));
                 std::process::abort();
             }

@@ -7,7 +7,6 @@ use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use inflight::fs::File;
 use inflight::{BackendKind, BufPool, Engine, SetupError, local};
@@ -17,7 +16,7 @@ use super::hands::{Read, begun, check, drained, poll_once};
 use super::refused::is_forked;
 use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
-    direct_file_or_skip, given_up, on_every_backend, pattern, skip, temp_file,
+    direct_file_or_skip, given_up, on_every_backend, pattern, skip, temp_file, until,
     uring_of_depth_or_skip, uring_or_skip, with_memory,
 };
 
@@ -388,15 +387,11 @@ fn a_forked_child_leaves_the_lanes_of_its_parent_alone() {
     });
 }
 
-/// Waits until no driver thread is left, which is bounded.
-pub(super) fn drivers_end() -> bool {
-    (0..1000).any(|_| {
-        let left = threads_named("inflight-driver");
-        if left > 0 {
-            thread::sleep(Duration::from_millis(10));
-        }
-        left == 0
-    })
+/// Waits until no driver thread is left.
+pub(super) fn drivers_end() {
+    until("no driver is left", || {
+        threads_named("inflight-driver") == 0
+    });
 }
 
 #[test]
@@ -479,7 +474,7 @@ fn a_driver_that_has_taken_a_lane_over_ends_with_its_runtime() {
         assert_eq!(threads_named("inflight-driver"), 1);
         single.block_on(tokio::task::yield_now());
         drop(single);
-        assert!(drivers_end(), "a driver is left");
+        drivers_end();
     });
 }
 

@@ -154,7 +154,7 @@ fn a_future_of_an_outer_loop_is_answered_on_another_thread_meanwhile() {
                 let (say, hear) = smol::channel::bounded(1);
                 let run = move || {
                     // The inner loop sleeps by then, or does not, and has the answer, or has not.
-                    (0..round * 10).for_each(|_| thread::yield_now());
+                    (0..round).for_each(|_| thread::yield_now());
                     let result = pollster::block_on(nop);
                     say.send_blocking(result).expect("the inner loop runs");
                 };

@@ -23,6 +23,8 @@ const PAGE: usize = 4096;
 const TASKS: u64 = 32;
 const EACH: u64 = 200;
 const SOON: Duration = Duration::from_millis(20);
+/// One second in which nothing wakes up, out of so many, is enough.
+const QUIET_SECONDS_MAX: usize = 20;
 
 fn engines(name: &str) -> Vec<Engine> {
     let threads = Engine::builder().backend(BackendKind::Threads).threads(2);
@@ -284,19 +286,26 @@ fn an_idle_engine_does_not_wake_up() {
                     stop
                 })
                 .collect();
-            // A timer that was cancelled may still have woken a driver once.
-            thread::sleep(10 * SOON);
-            let before = switches();
-            thread::sleep(Duration::from_secs(1));
-            let after = switches();
-            let drivers = after
+            // A timer that was cancelled may still have woken a driver once; and a thread of a
+            // busy machine goes to sleep late, or is held up on its way there. Who wakes up again
+            // and again does so in every second.
+            let mut seen = Vec::new();
+            let is_quiet = (0..QUIET_SECONDS_MAX).any(|_| {
+                let before = switches();
+                thread::sleep(Duration::from_secs(1));
+                let after = switches();
+                let is_same = before == after;
+                seen = vec![before, after];
+                is_same
+            });
+            let drivers = seen[1]
                 .keys()
                 .filter(|name| name.starts_with("inflight-driver"));
-            assert!(drivers.count() >= 2, "it proves nothing: {after:?}");
+            assert!(drivers.count() >= 2, "it proves nothing: {seen:?}");
             for stop in stops {
                 stop.send(()).unwrap();
             }
-            assert_eq!(before, after, "something has woken up");
+            assert!(is_quiet, "something wakes up: {seen:?}");
         });
     });
 }

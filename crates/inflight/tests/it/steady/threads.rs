@@ -3,14 +3,13 @@
 use std::fs;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Engine, Operation};
 
 use super::allocations::live_bytes;
 use crate::support::own::in_own_process;
-use crate::support::{chill, on_every_backend, pattern, temp_file, temp_path};
+use crate::support::{chill, on_every_backend, pattern, temp_file, temp_path, until};
 
 const THREADS: u64 = 64;
 const ROUNDS: u64 = 20;
@@ -147,15 +146,8 @@ fn leave_nothing_behind() {
             "in round {round}"
         );
         // A thread that has been joined is still listed until the kernel is through with it.
-        let begun = Instant::now();
-        while held() != before && begun.elapsed() < Duration::from_secs(10) {
-            thread::yield_now();
-        }
-        assert_eq!(
-            held(),
-            before,
-            "descriptors, threads and rings after round {round}"
-        );
+        let what = format!("as before round {round}: descriptors, threads and rings");
+        until(&what, || held() == before);
         live.push(live_bytes());
     }
     // The first rounds fill what is kept for ever, of the standard library as well.

@@ -68,7 +68,7 @@ pub(crate) fn is_rerun() -> bool {
 
 /// After so many a process that hangs is ended; longer than any takes on a slow machine.
 pub(crate) fn alarm_seconds() -> u32 {
-    u32::try_from(2 * patience().as_secs()).expect("some minutes")
+    u32::try_from(5 * patience().as_secs()).expect("some minutes")
 }
 
 /// Ends this process after so many seconds.
