@@ -309,6 +309,8 @@ pub(crate) fn road(op: &Op, facts: Facts, learned: &Learned, grows: impl Fn() ->
             road => road,
         },
         Op::ReadVectoredAt { .. } => match learned.road(facts, false, false) {
+            // Nothing is known of it, and a ring may wait as in `wished_road`.
+            Road::Ask if facts.served => Road::Pool,
             // They do not show what a device is, nor is one that is direct shared for being on
             // memory.
             Road::Ask | Road::Memory => Road::Backend,
@@ -333,13 +335,20 @@ fn wished_road(op: &Op, facts: Facts) -> Road {
         || facts.durable_writes && is_write
         || wishes.has(Wishes::DSYNC)
         || wishes.has(Wishes::THEN_SYNC);
+    // A ring takes a file that cannot be asked not to wait, but can be polled, for one that does
+    // not wait (`io_file_supports_nowait` in `io_uring/rw.c`): one of FUSE says that it is always
+    // ready, and who enters the ring waits for whoever serves it.
+    let waits_in_a_ring = facts.served && !wishes.has(Wishes::BY_BACKEND);
     match (reaches_device, is_write) {
         // As without wishes: in the ring each would have a flush of its own.
         (true, true) if !facts.direct => Road::Pool,
+        (true, _) if waits_in_a_ring => Road::Pool,
         (true, _) => Road::Backend,
         // It has been promised not to wait.
         (false, _) if wishes.has(Wishes::NO_WAIT) => Road::Now,
         (false, true) => Road::Plain,
+        // It may pass the page cache all the same (`FOPEN_DIRECT_IO` of FUSE).
+        (false, false) if waits_in_a_ring => Road::Pool,
         (false, false) => Road::Backend,
     }
 }

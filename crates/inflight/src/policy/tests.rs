@@ -537,6 +537,12 @@ fn wishes_are_granted_where_nobody_guesses() {
         assert_eq!(road(BUFFERED), expected, "{wishes:?}");
         assert_eq!(road(DIRECT), Road::Backend, "{wishes:?}");
         assert_eq!(road(durable(BUFFERED)), Road::Pool, "{wishes:?}");
+        let [buffered, direct] = [BUFFERED, DIRECT].map(|facts| Facts {
+            served: true,
+            ..facts
+        });
+        assert_eq!(road(buffered), expected, "{wishes:?}");
+        assert_eq!(road(direct), Road::Pool, "{wishes:?}");
     }
 }
 

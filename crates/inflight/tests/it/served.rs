@@ -11,8 +11,8 @@ use fuser::{
     FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr,
     ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use inflight::Engine;
 use inflight::fs::{File, OpenOptions};
+use inflight::{Direct, Engine};
 
 use crate::support::{
     FOREVER, FuseMount, fuse_attributes, on_every_faultless_backend, temp_file,
@@ -152,6 +152,10 @@ impl Mounted {
 
     fn open(&self, engine: &Engine, name: &str) -> File {
         let options = OpenOptions::new().read(true).write(true);
+        let options = options.direct(match name == "direct" {
+            true => Direct::Required,
+            false => Direct::Off,
+        });
         let file = options.engine(engine).open(self.path(name));
         file.expect("everything can be opened there")
     }
@@ -274,6 +278,33 @@ fn who_awaits_a_write_does_not_wait_for_whoever_serves_the_file() {
         async |file: Arc<File>, at: u64| {
             let (result, _) = file.write_at(vec![7; BLOCK], at * BLOCK as u64).await;
             assert_eq!(result.unwrap(), BLOCK);
+        },
+    );
+}
+
+/// Who enters a ring for such a file may have to wait there.
+#[test]
+fn who_awaits_a_list_past_the_page_cache_does_not_wait_either() {
+    awaited(
+        "lists, FUSE and direct I/O",
+        "direct",
+        async |file: Arc<File>, at: u64| {
+            let bufs = [(); 2].map(|()| file.aligned_buf(BLOCK).expect("there is memory"));
+            let read = file.read_vectored_at(bufs.into(), at * BLOCK as u64);
+            assert_eq!(read.await.0.unwrap(), 2 * BLOCK);
+        },
+    );
+}
+
+#[test]
+fn who_awaits_a_write_with_a_wish_past_the_page_cache_does_not_wait_either() {
+    awaited(
+        "wishes, FUSE and direct I/O",
+        "direct",
+        async |file: Arc<File>, at: u64| {
+            let buf = file.aligned_buf(BLOCK).expect("there is memory");
+            let write = file.write_at(buf, at * BLOCK as u64).then_sync();
+            assert_eq!(write.await.0.unwrap(), BLOCK);
         },
     );
 }
