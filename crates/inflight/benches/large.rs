@@ -6,15 +6,16 @@
 //! Nothing is asserted: the figures go to `docs/measurements`.
 #![allow(missing_docs, clippy::unwrap_used, unsafe_code)]
 
+mod in_turn;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::hint::black_box;
 use std::slice;
 use std::thread;
-use std::time::Instant;
 
+use in_turn::in_turn;
 use inflight::AlignedBuf;
 
-const ROUNDS: usize = 31;
 const PAGE: usize = 4096;
 
 /// Memory as [`AlignedBuf`] has it, of the allocator.
@@ -77,36 +78,13 @@ fn on_threads(threads: usize, run: &(dyn Fn() + Sync)) {
     });
 }
 
-fn compare(what: &str, count: usize, mut a: impl FnMut(), mut b: impl FnMut()) {
-    let time = |run: &mut dyn FnMut()| {
-        let start = Instant::now();
-        run();
-        start.elapsed().as_nanos() as f64 / 1000.0 / count as f64
-    };
-    time(&mut a);
-    time(&mut b);
-    let round = |round: usize| match round % 2 {
-        0 => (time(&mut a), time(&mut b)),
-        _ => {
-            let b = time(&mut b);
-            (time(&mut a), b)
-        }
-    };
-    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS).map(round).collect();
-    rounds.sort_by(|x, y| (x.0 / x.1).total_cmp(&(y.0 / y.1)));
-    let ratio = |at: usize| rounds[at].0 / rounds[at].1;
-    let median = |of: fn(&(f64, f64)) -> f64| {
-        let mut times: Vec<f64> = rounds.iter().map(of).collect();
-        times.sort_by(f64::total_cmp);
-        times[ROUNDS / 2]
-    };
+fn compare(what: &str, count: usize, a: impl FnMut(), b: impl FnMut()) {
+    let times = in_turn(count, a, b);
+    let [low, middle, high] = times.ratio;
     println!(
-        "{what:34} {:8.2} us, allocator {:8.2} us, ratio {:.2} ({:.2} to {:.2})",
-        median(|round| round.0),
-        median(|round| round.1),
-        ratio(ROUNDS / 2),
-        ratio(ROUNDS / 4),
-        ratio(ROUNDS - 1 - ROUNDS / 4),
+        "{what:34} {:8.2} us, allocator {:8.2} us, ratio {middle:.2} ({low:.2} to {high:.2})",
+        times.a_ns / 1000.0,
+        times.b_ns / 1000.0,
     );
 }
 

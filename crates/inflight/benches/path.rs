@@ -7,55 +7,27 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bare;
+mod in_turn;
 
 use std::fs::File as StdFile;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::Instant;
 
+use in_turn::in_turn;
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, BufPool, Engine, Operation};
 
-const ROUNDS: usize = 31;
 const BATCH: usize = 32;
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 
-/// Runs `a` and `b` in turns and prints the ratio of their times for one operation.
-fn compare(what: &str, ops: usize, mut a: impl FnMut(), mut b: impl FnMut()) {
-    let time = |run: &mut dyn FnMut()| {
-        let start = Instant::now();
-        run();
-        start.elapsed().as_nanos() as f64 / ops as f64
-    };
-    time(&mut a);
-    time(&mut b);
-    let mut rounds: Vec<(f64, f64)> = (0..ROUNDS)
-        .map(|round| {
-            if round % 2 == 0 {
-                let a = time(&mut a);
-                (a, time(&mut b))
-            } else {
-                let b = time(&mut b);
-                (time(&mut a), b)
-            }
-        })
-        .collect();
-    rounds.sort_by(|x, y| (x.0 / x.1).total_cmp(&(y.0 / y.1)));
-    let ratio = |at: usize| rounds[at].0 / rounds[at].1;
-    let (quarter, half) = (ROUNDS / 4, ROUNDS / 2);
-    let median = |of: fn(&(f64, f64)) -> f64| {
-        let mut times: Vec<f64> = rounds.iter().map(of).collect();
-        times.sort_by(f64::total_cmp);
-        times[half]
-    };
+/// Runs `a` and `b` in turn and prints the ratio of their times for one operation.
+fn compare(what: &str, ops: usize, a: impl FnMut(), b: impl FnMut()) {
+    let times = in_turn(ops, a, b);
+    let [low, middle, high] = times.ratio;
     println!(
-        "{what:38} {:7.1} ns, bare {:7.1} ns, ratio {:.3} ({:.3} to {:.3})",
-        median(|round| round.0),
-        median(|round| round.1),
-        ratio(half),
-        ratio(quarter),
-        ratio(ROUNDS - 1 - quarter),
+        "{what:38} {:7.1} ns, bare {:7.1} ns, ratio {middle:.3} ({low:.3} to {high:.3})",
+        times.a_ns, times.b_ns,
     );
 }
 
