@@ -138,8 +138,9 @@ impl Drop for Alive {
 /// its buffers have one page each and less than 1 MiB in all. A ring is charged with all of a huge
 /// page that it knows a part of.
 ///
-/// The memory of a dropped pool is freed at once, but the kernel keeps its pages, and their charge
-/// against RLIMIT_MEMLOCK, until each thread that used the pool runs its next operation or ends.
+/// The memory of a dropped pool is free for others at once, but the kernel keeps its pages, and
+/// their charge against RLIMIT_MEMLOCK, until each thread that used the pool runs its next
+/// operation or ends.
 ///
 /// A forked child has the buffers that were free, and none at all if another thread was about to
 /// take one or to give one back at that moment; then those that the child drops do not come back.
