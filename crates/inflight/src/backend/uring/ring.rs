@@ -1,7 +1,8 @@
 //! A ring and its owner's side: push, enter, reap.
 #![allow(unsafe_code)]
 
-use std::hint;
+mod looking;
+
 use std::io;
 #[cfg(feature = "tokio")]
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use io_uring::types::{self, Timespec};
 use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue, opcode};
@@ -24,16 +25,12 @@ use super::register::Arenas;
 use super::yields::Yields;
 use crate::backend::alarm::{Event, wait_readable};
 use crate::backend::returns;
-use crate::backend::threads::execute::to_usize;
 use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
 
 /// How long the kernel is given to find memory for requests.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
-
-/// How often a thread that looks for completions does so before it asks what time it is.
-const LOOKS: u32 = 16;
 
 /// What the ring sends back for the alarm. No slot has this number.
 const ALARM: u64 = u64::MAX;
@@ -313,45 +310,6 @@ impl Uring {
     #[inline]
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
-    }
-
-    /// Hands what is queued to the kernel, and looks until `at_least` completions are there or the
-    /// time is over. True if they are.
-    ///
-    /// The kernel says by a flag that an enter would bring some (io_uring_setup(2),
-    /// `IORING_SETUP_TASKRUN_FLAG`), so none is needed to find out; see [`Yields`] for those that
-    /// there are.
-    ///
-    /// # Errors
-    ///
-    /// As [`Uring::enter`].
-    pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, EnterFailed> {
-        if !self.listens {
-            self.listen();
-        }
-        if !self.ring.submission().is_empty() {
-            self.enter(0)?;
-        }
-        let begun = Instant::now();
-        let mut has_entered = false;
-        let mut looked = Duration::ZERO;
-        loop {
-            for _ in 0..LOOKS {
-                if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
-                    // Another thread's is not made by an enter of this one.
-                    has_entered = true;
-                    self.enter_now(0, 0, None)?;
-                }
-                if self.ring.completion().len() >= to_usize(at_least) {
-                    return Ok(true);
-                }
-                hint::spin_loop();
-            }
-            looked = self.yields.go_on(looked, || begun.elapsed());
-            if looked >= at_most {
-                return Ok(false);
-            }
-        }
     }
 
     /// What an enter that the kernel has refused means.

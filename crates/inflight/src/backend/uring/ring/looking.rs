@@ -1,0 +1,51 @@
+//! How completions are looked for without sleeping.
+
+use std::hint;
+use std::time::{Duration, Instant};
+
+use super::{EnterFailed, Uring};
+use crate::backend::threads::execute::to_usize;
+
+/// How often a thread that looks for completions does so before it asks what time it is.
+const LOOKS: u32 = 16;
+
+impl Uring {
+    /// Hands what is queued to the kernel, and looks until `at_least` completions are there or the
+    /// time is over. True if they are.
+    ///
+    /// The kernel says by a flag that an enter would bring some (io_uring_setup(2),
+    /// `IORING_SETUP_TASKRUN_FLAG`), so none is needed to find out; see [`Yields`] for those that
+    /// there are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::enter`].
+    pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, EnterFailed> {
+        if !self.listens {
+            self.listen();
+        }
+        if !self.ring.submission().is_empty() {
+            self.enter(0)?;
+        }
+        let begun = Instant::now();
+        let mut has_entered = false;
+        let mut looked = Duration::ZERO;
+        loop {
+            for _ in 0..LOOKS {
+                if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
+                    // Another thread's is not made by an enter of this one.
+                    has_entered = true;
+                    self.enter_now(0, 0, None)?;
+                }
+                if self.ring.completion().len() >= to_usize(at_least) {
+                    return Ok(true);
+                }
+                hint::spin_loop();
+            }
+            looked = self.yields.go_on(looked, || begun.elapsed());
+            if looked >= at_most {
+                return Ok(false);
+            }
+        }
+    }
+}
