@@ -157,7 +157,7 @@ pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
 pub use api::open::Direct;
 pub use api::operation::{Nop, Operation};
 pub use api::pending::{Pending, PendingBatch};
-pub use api::queue::Queue;
+pub use api::queue::{Queue, TimedOut};
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;

@@ -1,7 +1,12 @@
 //! Operations one after the other, with a bounded number in flight.
 
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
 use super::operation::Operation;
-use crate::host::flights::Flights;
+use crate::host::flights::{Flights, Limit};
 
 /// A bounded number of operations in flight, lent by [`crate::Engine::queue`].
 ///
@@ -27,14 +32,95 @@ impl<O: Operation> Queue<'_, '_, O> {
     /// nothing is in flight. From 16 in flight on it waits for several, which saves wake-ups; what
     /// completes while the others hang comes at most 20 ms late. Not so if it hangs itself: it
     /// makes what is for a pool whose threads are late, and waits for syncs in the order in which
-    /// they were asked for.
+    /// they were asked for. [`Queue::next_timeout`] does neither.
     #[expect(
         clippy::should_implement_trait,
         reason = "a queue can go on after it was empty"
     )]
     #[inline]
     pub fn next(&mut self) -> Option<(u64, O::Output)> {
-        self.flights.next()
+        self.flights.next(Limit::None)
+    }
+
+    /// The next result in the order of completion, if it is there: it waits for none. `None` when
+    /// nothing is over by now, or nothing in flight, which [`Queue::is_empty`] tells apart.
+    ///
+    /// What has been pushed is handed to the kernel first, as by [`Queue::next`]; with nothing to
+    /// be handed over there is no system call, unless the kernel says that it has completions for
+    /// who enters it. For all else, and where it may hang, see [`Queue::next_timeout`].
+    #[inline]
+    pub fn try_next(&mut self) -> Option<(u64, O::Output)> {
+        self.flights.next(Limit::Now)
+    }
+
+    /// The next result in the order of completion, waiting for one no longer than `timeout`;
+    /// `Ok(None)` when nothing is in flight. A limit of zero is that of [`Queue::try_next`], and
+    /// [`Duration::MAX`] is none.
+    ///
+    /// This thread is back in time though a device hangs, or whoever serves a file: it makes no
+    /// call that a thread of the pool can make, and no flush, whatever would be best without a
+    /// limit. Copies of what the page cache has are made, by calls that do not wait.
+    ///
+    /// It may hang all the same
+    /// - in [`Queue::push`], which has no limit: what the policy has a plain call make is made
+    ///   there, as long as the last ones of the file did not wait ([`explain`] tells the way);
+    /// - where no thread can be had: then this one makes what is for a thread, one operation at a
+    ///   time, and flushes;
+    /// - when the ring, or what stands for it, cannot be entered any more, which is among the
+    ///   fallbacks of [`Stats`](crate::Stats): this thread makes what has not reached the kernel,
+    ///   and until the queue ends all that it begins;
+    /// - on the backend `aio`, in handing over direct transfers of a file that cannot be asked not
+    ///   to wait but has been found to start them only (`io_submit(2)`), as on an overlay;
+    /// - if handing over waits in the kernel: for memory, or for a place in the queue of a device
+    ///   that has none left.
+    ///
+    /// [`explain`]: crate::fs::ReadAt::explain
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`] when nothing was over in time.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is cancelled: what is late stays in flight, with its buffer, and comes from a later
+    /// call, a plain [`Queue::next`] for instance, which is as if there had been no limit before.
+    /// The end of the queue waits for all of it, without a limit.
+    ///
+    /// # Source
+    ///
+    /// io_uring_enter(2), `IORING_ENTER_EXT_ARG`; before Linux 5.11, and for what is not in a ring,
+    /// poll(2) and condition variables.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use std::time::Duration;
+    /// use inflight::{Engine, TimedOut, fs::File};
+    ///
+    /// # let path = std::env::current_exe()?;
+    /// let file = File::open(path)?;
+    /// Engine::global()?.queue(8, |queue| {
+    ///     for block in 0..8 {
+    ///         let pushed = queue.push(block, file.read_at(vec![0; 4096], block * 4096));
+    ///         assert!(pushed.is_ok(), "there is room");
+    ///     }
+    ///     loop {
+    ///         match queue.next_timeout(Duration::from_millis(100)) {
+    ///             Ok(Some((block, (result, _buf)))) => println!("{block}: {} bytes", result?),
+    ///             Ok(None) => return Ok(()),
+    ///             Err(TimedOut) => eprintln!("{} reads are late", queue.len()),
+    ///         }
+    ///     }
+    /// })?
+    /// # }
+    /// ```
+    pub fn next_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(u64, O::Output)>, TimedOut> {
+        match self.flights.next(Limit::after(timeout)) {
+            None if !self.is_empty() => Err(TimedOut),
+            result => Ok(result),
+        }
     }
 
     /// Whether the next push would be refused.
@@ -59,3 +145,26 @@ impl<O: Operation> Queue<'_, '_, O> {
         self.len() == 0
     }
 }
+
+/// Nothing that is in flight was over in time; all of it goes on. From [`Queue::next_timeout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no operation was over in time; those in flight go on")
+    }
+}
+
+impl Error for TimedOut {}
+
+impl From<TimedOut> for io::Error {
+    /// An error of the kind `TimedOut`.
+    fn from(timed_out: TimedOut) -> Self {
+        Self::new(io::ErrorKind::TimedOut, timed_out)
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+#[path = "queue_test.rs"]
+mod tests;

@@ -165,6 +165,19 @@ impl Backend {
         }
     }
 
+    /// Hands over what is queued, and waits for nothing. What has completed can be reaped then; the
+    /// kernel is asked only if it has said that there is more.
+    pub(crate) fn turn_now(&mut self) -> Result<(), Broken> {
+        match self {
+            Self::Uring(ring) => ring.enter_if_due().map_err(|failed| Broken {
+                cause: failed.cause,
+                may_pass: failed.may_pass,
+            }),
+            // Those have no need to enter.
+            _ => self.turn(0),
+        }
+    }
+
     /// Operations that were pushed and have not reached the kernel.
     pub(crate) fn unsubmitted(&mut self) -> u32 {
         match self {

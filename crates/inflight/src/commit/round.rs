@@ -200,6 +200,18 @@ impl Seat {
         self.answer()
     }
 
+    /// As if it had never been polled: it is a thread that waits.
+    pub(crate) fn forget_waker(&self) {
+        let mut members = lock(&self.round.members);
+        let waker = match members.answer {
+            None => members.wakers[self.place].take(),
+            // All have been taken.
+            Some(_) => None,
+        };
+        drop(members);
+        drop(waker);
+    }
+
     /// Whether it is one of these.
     pub(super) fn is_in(&self, round: &Arc<Round>) -> bool {
         Arc::ptr_eq(&self.round, round)

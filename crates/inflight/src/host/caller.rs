@@ -12,6 +12,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
 use super::hand_over::HandsOver;
+use super::mail::Rouser;
 use super::misses::MeetsMisses;
 use super::shared::Shared;
 use super::shares::{Came, take};
@@ -305,6 +306,47 @@ impl<'s> Lease<'s> {
             // SAFETY: as in `start`. Nobody is at work at it any more: its answer has been taken.
             unsafe { proactor.push(token, &request) };
         }
+    }
+
+    /// As [`Lease::take_gathered`], for a thread that has to be back by some time: one answer at
+    /// least, if it can be had without waiting.
+    #[allow(unsafe_code)]
+    pub(super) fn take_gathered_in_time(&mut self, mut each: impl FnMut(u32, Answer)) {
+        let Owned {
+            gathered,
+            missed,
+            proactor,
+            ..
+        } = &mut **self.owned;
+        gathered.forbid_waiting();
+        let has_any = Cell::new(false);
+        let mut each = |token, came| match came {
+            Came::Answer(answer) => {
+                has_any.set(true);
+                each(token, answer);
+            }
+            Came::Missed(request) => missed.push_back((token, request)),
+        };
+        loop {
+            let took = take(gathered, false, &mut each);
+            took.count(proactor.tally());
+            if !took.is_some() || has_any.get() {
+                break;
+            }
+        }
+        while proactor.has_room()
+            && let Some((token, request)) = missed.pop_front()
+        {
+            // SAFETY: as there.
+            unsafe { proactor.push_in_time(token, &request) };
+        }
+    }
+
+    /// Has the alarm rung when another thread has made some of what is shared. True if some of it
+    /// can be taken now.
+    pub(super) fn watch_gathered(&mut self, alarm: &Alarm) -> bool {
+        let gathered = &mut self.owned.gathered;
+        !gathered.is_empty() && gathered.watch(&Rouser::Alarm(alarm.clone()))
     }
 
     /// Before a turn of the proactor that may wait.

@@ -1,18 +1,20 @@
-//! What a queue has in flight, on the calling thread.
+//! What a queue has in flight, on the calling thread. How it waits for results is in [`limited`].
+
+mod limited;
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::time::Instant;
+use std::task::Waker;
 
 use super::caller::{Lease, Start, Want};
-use super::pace::FAR;
 use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{HostId, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::op::{Plan, Prepare, SyncOf};
-use crate::policy::wait_for;
-use crate::proactor::Proactor;
+use limited::Waits;
+
+pub(crate) use limited::Limit;
 
 /// Operations in flight one by one, and their results in the order they come.
 pub(crate) struct Flights<'s, O: Prepare> {
@@ -33,37 +35,8 @@ pub(crate) struct Flights<'s, O: Prepare> {
     joined: VecDeque<(u32, Seat)>,
     host: HostId,
     waits: Waits,
-}
-
-/// How many completions a queue waits for at a time.
-///
-/// Several, because that saves wake-ups; but a device may hang, and those of another must not wait
-/// for it. A limit that is reached often would be dear, and one that is far, each time, too long.
-#[derive(Default)]
-struct Waits {
-    /// So many turns wait for a single one, after a wait that has come to its limit.
-    single: u32,
-}
-
-impl Waits {
-    /// So many turns come between two waits that may both be in vain.
-    const SINGLE: u32 = 256;
-
-    /// Waits until there are some, and puts them behind the others.
-    #[inline]
-    fn wait(&mut self, proactor: &mut Proactor, ready: &mut VecDeque<(u32, Answer)>) {
-        let at_least = wait_for(proactor.in_flight());
-        let deliver = |token, answer| ready.push_back((token, answer));
-        if at_least == 1 || self.single > 0 {
-            self.single = self.single.saturating_sub(1);
-            return proactor.turn(1, deliver);
-        }
-        let begun = Instant::now();
-        proactor.turn_or(at_least, Some(FAR), deliver);
-        if begun.elapsed() >= FAR {
-            self.single = Self::SINGLE;
-        }
-    }
+    /// Rings the proactor's alarm, once a call with a limit has waited for syncs.
+    waker: Option<Waker>,
 }
 
 impl<'s, O: Prepare> Flights<'s, O> {
@@ -83,6 +56,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
             joined: VecDeque::new(),
             host: HostId::new(),
             waits: Waits::default(),
+            waker: None,
         }
     }
 
@@ -130,22 +104,25 @@ impl<'s, O: Prepare> Flights<'s, O> {
 
     /// Starts what had to wait for room, as far as there is some.
     #[cold]
-    fn start_later(&mut self) {
+    fn start_later(&mut self, limit: Limit) {
         while self.lease.proactor().has_room()
             && let Some(token) = self.later.pop_front()
         {
             // As in `next_answer`.
             self.free.push(token);
-            self.begin(token);
+            self.begin(token, limit);
             self.free.pop();
         }
     }
 
     /// Starts an operation that is in its place, for which there is room.
-    fn begin(&mut self, token: u32) {
+    fn begin(&mut self, token: u32, limit: Limit) {
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it is not over");
-        if let Some(plan) = self.lease.begin(token, operation) {
+        if limit.is_set() {
+            let started = self.lease.start_in_time(token, operation);
+            self.has_started(token, started);
+        } else if let Some(plan) = self.lease.begin(token, operation) {
             self.start(token, plan);
         }
     }
@@ -169,11 +146,19 @@ impl<'s, O: Prepare> Flights<'s, O> {
     fn start(&mut self, token: u32, plan: Plan) {
         let place = self.table[to_usize(token)].as_mut();
         let (_, operation) = place.expect("it has just been put there");
-        match self.lease.start(token, operation, plan) {
+        let started = self.lease.start(token, operation, plan);
+        self.has_started(token, started);
+    }
+
+    /// Keeps what has come of starting an operation.
+    fn has_started(&mut self, token: u32, started: Start) {
+        match started {
             Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => self.ready.push_back((token, answer)),
             Start::Sync(_) => {
+                let place = self.table[to_usize(token)].as_ref();
+                let (_, operation) = place.expect("it is not over");
                 let SyncOf {
                     commit,
                     file,
@@ -185,10 +170,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
     }
 
-    /// The next result, waiting for one if need be; `None` when nothing is in flight.
+    /// The next result, waiting for one if need be; `None` when nothing is in flight, or what is
+    /// was not over in time.
     #[inline(always)]
-    pub(crate) fn next(&mut self) -> Option<(u64, O::Output)> {
-        let (token, answer) = self.next_answer()?;
+    pub(crate) fn next(&mut self, limit: Limit) -> Option<(u64, O::Output)> {
+        let (token, answer) = self.next_answer(limit)?;
         let (tag, operation) = self.table[to_usize(token)]
             .take()
             .expect("it was in flight");
@@ -200,11 +186,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
 
     /// Of the next operation that is over, whose place is free from here on.
     #[inline(never)]
-    fn next_answer(&mut self) -> Option<(u32, Answer)> {
+    fn next_answer(&mut self, limit: Limit) -> Option<(u32, Answer)> {
         loop {
             // Those that are answered at once must not keep the others waiting for ever.
             if self.ready.is_empty() || self.taken >= self.table.len() {
-                self.turn();
+                self.turn(limit);
             }
             let (token, answer) = self.ready.pop_front()?;
             self.taken += 1;
@@ -215,32 +201,31 @@ impl<'s, O: Prepare> Flights<'s, O> {
             if !operation.proceed(answer) {
                 return Some((token, answer));
             }
-            self.go_on(token);
+            self.go_on(token, limit);
             self.free.pop();
         }
     }
 
     /// Starts the next request of an operation that has several.
     #[cold]
-    fn go_on(&mut self, token: u32) {
-        let ready = &mut self.ready;
+    fn go_on(&mut self, token: u32, limit: Limit) {
         if self.lease.is_forked() {
-            return ready.push_back((token, Answer::refused(Refusal::Forked)));
+            let refused = Answer::refused(Refusal::Forked);
+            return self.ready.push_back((token, refused));
         }
-        while !self.lease.proactor().has_room() {
-            let proactor = self.lease.proactor();
-            proactor.turn(1, |token, answer| ready.push_back((token, answer)));
+        match self.lease.proactor().has_room() {
+            true => self.begin(token, limit),
+            false => self.later.push_back(token),
         }
-        self.begin(token);
     }
 
     /// Looks for results, and waits for one if there is none.
     #[inline]
-    fn turn(&mut self) {
+    fn turn(&mut self, limit: Limit) {
         loop {
-            self.turn_once();
+            self.turn_once(limit);
             // Else there is room now for what had none.
-            if !self.ready.is_empty() || self.later.is_empty() {
+            if !self.ready.is_empty() || self.later.is_empty() || limit.is_over() {
                 return;
             }
         }
@@ -248,7 +233,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
 
     /// As [`Flights::turn`], but there may be none as long as some have to wait for room.
     #[inline]
-    fn turn_once(&mut self) {
+    fn turn_once(&mut self, limit: Limit) {
         self.taken = 0;
         if self.lease.is_forked() {
             // They are answered as all that is in its place.
@@ -266,31 +251,33 @@ impl<'s, O: Prepare> Flights<'s, O> {
             return;
         }
         if !self.later.is_empty() {
-            self.start_later();
+            self.start_later(limit);
         }
         if self.lease.has_gathered() {
-            self.take_gathered();
+            match limit.is_set() {
+                false => self.take_gathered(),
+                true => self.take_gathered_in_time(),
+            }
         }
         self.lease.turns();
-        let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
-        let (has_results, is_idle) = (!ready.is_empty(), proactor.is_idle());
-        if !self.joined.is_empty() && (has_results || !is_idle) {
+        let (has_results, is_idle) = (!self.ready.is_empty(), self.lease.proactor().is_idle());
+        if !self.joined.is_empty() && (has_results || !is_idle || limit.is_set()) {
             // This thread is about to do or to wait for something else.
             let seats = self.joined.iter();
             seats.for_each(|(_, seat)| seat.leave_to_the_pool());
         }
         if has_results && !is_idle {
-            proactor.turn(0, |token, answer| ready.push_back((token, answer)));
+            self.look(limit);
         }
-        while ready.is_empty() && !proactor.is_idle() {
-            self.waits.wait(proactor, ready);
-            if !self.later.is_empty() {
+        while self.ready.is_empty() && self.is_awaited(limit) {
+            self.wait(limit);
+            if !self.later.is_empty() || limit.is_over() {
                 break;
             }
         }
         self.lease.turned();
         if !self.joined.is_empty() {
-            self.look_for_syncs();
+            self.look_for_syncs(limit);
         }
     }
 
@@ -309,8 +296,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
 
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.
     #[cold]
-    fn look_for_syncs(&mut self) {
+    fn look_for_syncs(&mut self, limit: Limit) {
         self.take_syncs();
+        if limit.is_set() {
+            return self.forget_wakers();
+        }
         if !self.ready.is_empty() {
             return;
         }
@@ -350,6 +340,6 @@ impl<O: Prepare> Drop for Flights<'_, O> {
         if self.lease.shared.config.undrained {
             return;
         }
-        while self.next().is_some() {}
+        while self.next(Limit::None).is_some() {}
     }
 }

@@ -265,6 +265,15 @@ impl Owner {
         share.end.0.store(self.end, Ordering::Release);
     }
 
+    /// The places that nobody has claimed. Others may meanwhile.
+    pub(super) fn unclaimed<'s, W: Work>(
+        &self,
+        share: &'s Share<W>,
+    ) -> impl Iterator<Item = usize> + use<'s, W> {
+        let first = share.first.0.load(Ordering::Relaxed);
+        (first..self.end).map(|number| share.place(number))
+    }
+
     /// Takes the answers that others have, each with its place. Returns how many.
     #[inline]
     pub(super) fn take<W: Work>(

@@ -256,6 +256,12 @@ impl Place {
         weight(self.len.load(Relaxed) as u64)
     }
 
+    /// Its owner must not wait for it from now on. As long as nobody has claimed it, nobody else is
+    /// concerned.
+    pub(super) fn forbid_waiting(&self) {
+        self.owner_may_wait.store(false, Relaxed);
+    }
+
     #[inline(always)]
     fn fd(&self, by: Side) -> RawFd {
         match by {

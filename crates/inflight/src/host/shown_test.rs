@@ -103,10 +103,15 @@ fn a_list_that_is_not_filled_without_waiting_is_read_once_more_as_it_was() -> io
         (Side::Near, Manner::WithoutWaiting),
         (Side::Near, Manner::Asking),
         (Side::Far, Manner::Asking),
+        // Whose owner has to be back.
+        (Side::Near, Manner::Call),
     ] {
         let mut list = List::new(&[4, 1, 4]);
         let request = list.request(fd, true);
         shown(&places, &request, None, manner);
+        if manner == Manner::Call {
+            places.place(0).forbid_waiting();
+        }
         let answer = make(&places, by);
         let missed = places
             .place(0)

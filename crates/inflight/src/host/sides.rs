@@ -114,6 +114,14 @@ impl Owners {
         unsafe { self.side(side).show(sides.side(side)) };
     }
 
+    /// As [`Owner::unclaimed`], on both sides.
+    pub(super) fn unclaimed<W: Work>(&self, sides: &Sides<W>, mut each: impl FnMut(&W, usize)) {
+        for (owner, share) in [(&self.near, &sides.near), (&self.far, &sides.far)] {
+            let places = owner.unclaimed(share);
+            places.for_each(|place| each(share.table(), place));
+        }
+    }
+
     /// As [`Owner::take`].
     #[inline]
     pub(super) fn take<W: Work>(
@@ -268,6 +276,24 @@ mod tests {
         show(&sides, &mut owners, Side::Far);
         assert_eq!(work(&sides, &mut owners), [(Side::Far, 2)]);
         assert!(owners.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_has_claimed_is_known_of_both_sides() {
+        let (sides, mut owners) = both();
+        let unclaimed = |owners: &Owners| {
+            let mut places = Vec::new();
+            owners.unclaimed(&sides, |_, place| places.push(place));
+            places
+        };
+        assert_eq!(unclaimed(&owners), []);
+        for side in [Side::Near, Side::Near, Side::Far, Side::Far] {
+            show(&sides, &mut owners, side);
+        }
+        assert_eq!(unclaimed(&owners), [0, 1, 0, 1]);
+        assert_eq!(work(&sides, &mut owners), [(Side::Near, 0)]);
+        assert!(sides.help(|_, _| {}));
+        assert_eq!(unclaimed(&owners), [1, 1]);
     }
 
     #[test]

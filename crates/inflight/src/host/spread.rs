@@ -16,7 +16,7 @@ use super::helper::{CREDIT, Common};
 use super::mail::Rouser;
 use super::share::Side;
 use super::shared::Shared;
-use super::shown::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Shown};
+use super::shown::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Places, Shown};
 use super::sides::Owners;
 use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
@@ -255,6 +255,15 @@ impl Gathered {
             made = self.take_now(each);
         }
         made
+    }
+
+    /// From here on the caller makes nothing of what is shared by now that would wait: of that
+    /// [`Place::missed`] tells instead.
+    pub(super) fn forbid_waiting(&self) {
+        if let Some(common) = &self.common {
+            let forbid = |places: &Places, at| places.place(at).forbid_waiting();
+            self.owner.unclaimed(&common.sides, forbid);
+        }
     }
 
     /// As [`Gathered::take_some`], but none if all are being made.

@@ -31,6 +31,21 @@ pub(crate) enum Else {
     Backend,
 }
 
+/// What a thread does on a road that waits for results, but has to be back by some time, whatever
+/// hangs. Nothing is asked for without waiting, because nearly all that such a thread begins is a
+/// part of what it has begun before.
+pub(crate) fn in_time(road: Road) -> Step {
+    match road {
+        Road::Now => Step::Call,
+        Road::Plain | Road::Copy | Road::CopyBlind | Road::CopySlow => Step::Pool,
+        Road::Blind | Road::Served | Road::Pool | Road::Slow | Road::Submit => Step::Pool,
+        // A ring may wait where it is entered for a file that cannot be asked.
+        Road::First | Road::Ask => Step::Pool,
+        Road::Backend | Road::Device | Road::Memory | Road::Asynchronous => Step::Backend,
+        Road::Warm | Road::CacheFirst | Road::Mixed | Road::Cold => Step::Backend,
+    }
+}
+
 /// The largest copy that is made where a future is polled, in bytes: 20 to 50 us. Beyond that, what
 /// handing it over costs is a small part of it, and others wait for the thread.
 pub(super) const POLL_MAX_BYTES: usize = 256 << 10;
@@ -55,5 +70,24 @@ pub(crate) fn in_a_poll(road: Road, bytes: usize, is_sample: impl FnOnce() -> bo
         Road::Cold if !is_large && is_sample() => Step::Try(Else::Backend),
         Road::Warm | Road::CacheFirst | Road::Mixed | Road::Cold => Step::Backend,
         Road::Backend | Road::Device | Road::Asynchronous => Step::Backend,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_to_be_back_makes_no_call_that_may_wait() {
+        for road in [Road::Plain, Road::Copy, Road::CopyBlind, Road::CopySlow] {
+            assert_eq!(in_time(road), Step::Pool, "{road:?}");
+        }
+        for road in [Road::Blind, Road::Served, Road::Slow, Road::Submit] {
+            assert_eq!(in_time(road), Step::Pool, "{road:?}");
+        }
+        for road in [Road::First, Road::Ask, Road::Pool] {
+            assert_eq!(in_time(road), Step::Pool, "{road:?}");
+        }
+        assert_eq!(in_time(Road::Now), Step::Call);
     }
 }

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::pushing::{AT_ONCE, role_of};
 use super::slots::{Role, SETTLED};
@@ -23,6 +24,9 @@ use crate::op::{KINDS, Op, Request};
 /// takes 50 ms (`create_worker_cont` in `io_uring/io-wq.c` tries again), which is to be a small
 /// part of what they take.
 const UNSERVED: u16 = 255;
+
+/// How long a wait lasts where threads cannot tell of what they have done.
+const UNTOLD: Duration = Duration::from_millis(1);
 
 /// See the module. Without a pool, everything is for the backend.
 #[derive(Default)]
@@ -86,6 +90,11 @@ impl Aside {
     #[cfg(feature = "tokio")]
     pub(super) fn has_completed(&self) -> bool {
         self.in_flight > 0 && self.lane.as_ref().is_some_and(Lane::has_completed)
+    }
+
+    /// Whether somebody may have to interrupt the owner.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.is_interrupted
     }
 
     /// Whether the owner is interrupted by its alarm from now on, so that it must not help.
@@ -232,13 +241,23 @@ impl Proactor {
             false => self.backend.alarm().ok(),
         };
         let lane = self.aside.lane.as_mut().expect("something is in it");
-        if !lane.submit_beside(helps) || (alarm.is_none() && at_least > 0) {
+        let has_threads = lane.submit_beside(helps);
+        if has_threads && self.is_in_time && alarm.is_none() && at_least > 0 {
+            // No descriptor is left for those to tell of it, and it is not made here.
+            let Wait::OrAlarm(at_most, _) = wait else {
+                unreachable!("that is how an owner waits that has to be back by some time");
+            };
+            let at_most = at_most.map_or(UNTOLD, |at_most| at_most.min(UNTOLD));
+            lane.wait_for_threads(1, at_most);
+            return self.hand_over(0, wait);
+        }
+        if !has_threads || (alarm.is_none() && at_least > 0) {
             // Nobody else does it, or nobody could tell of it: an owner that does not wait for it
             // either does one now.
             let at_least = at_least.max(u32::from(self.aside.is_announced));
             let at_most = match wait {
                 Wait::OrAlarm(at_most, _) => at_most,
-                Wait::Through | Wait::Looking(_) => None,
+                Wait::Through | Wait::Looking(_) | Wait::Now => None,
             };
             lane.wait(to_usize(at_least.min(self.aside.in_flight)), at_most);
             return match in_ring {
@@ -258,6 +277,7 @@ impl Proactor {
         let wait = match wait {
             Wait::OrAlarm(at_most, _) => Wait::OrAlarm(at_most, is_idle),
             Wait::Through | Wait::Looking(_) => Wait::OrAlarm(None, is_idle),
+            Wait::Now => Wait::Now,
         };
         // The alarm is one completion, so several could not be waited for.
         self.hand_over(u32::from(!is_ready), wait)

@@ -11,7 +11,8 @@ use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
 use crate::backend::uring::probe;
 use crate::backend::uring::ring::Uring;
-use crate::op::{KINDS, Op, Request, Span, Wishes};
+use crate::completion::Answer;
+use crate::op::{AllocateMode, KINDS, Op, Request, Span, Wishes};
 
 const CONTENT: &[u8; 4] = b"abcd";
 
@@ -97,4 +98,55 @@ fn nothing_is_put_into_a_ring_that_is_broken() {
     assert!(proactor.fill().is_some());
     proactor.broken = Some(io::Error::from_raw_os_error(libc::ENOMEM));
     assert!(proactor.fill().is_none());
+}
+
+/// What the test backend, which stands for a ring, refuses to make.
+fn allocation(file: &std::fs::File) -> Request {
+    Request::simple(Op::Allocate {
+        fd: file.as_raw_fd(),
+        offset: 0,
+        len: 4096,
+        mode: AllocateMode(0),
+    })
+}
+
+#[test]
+fn an_owner_that_has_to_be_back_leaves_to_the_pool_what_a_ring_refuses() {
+    let file = tempfile::tempfile().expect("there is room");
+    let request = allocation(&file);
+    let pool = Arc::new(Pool::new(1));
+    let faults = Faults::new(1).refuse("fallocate", libc::EINVAL);
+    let ring = Backend::Faulty(Box::new(Faulty::new(faults)));
+    let mut proactor = Proactor::new(ring, 8, [true; KINDS]).with_pool(pool);
+    let calls = |proactor: &Proactor| {
+        let tally = proactor.tally();
+        (tally.plain_calls.get(), tally.pool_calls.get())
+    };
+    let made = |proactor: &mut Proactor, is_in_time| {
+        let mut told = Vec::new();
+        while told.is_empty() {
+            let deliver = |token, answer: Answer| told.push((token, answer.errno()));
+            match is_in_time {
+                true => proactor.turn_in_time(1, None, deliver),
+                false => proactor.turn(1, deliver),
+            }
+        }
+        assert_eq!(told, [(7, None)]);
+    };
+    // SAFETY: no memory is involved.
+    unsafe { proactor.push(7, &request) };
+    made(&mut proactor, true);
+    assert_eq!(calls(&proactor), (0, 1), "the ring has refused it");
+    // SAFETY: as above.
+    unsafe { proactor.push(7, &request) };
+    made(&mut proactor, false);
+    assert_eq!(calls(&proactor), (1, 1));
+    // SAFETY: as above.
+    unsafe { proactor.push_in_time(7, &request) };
+    made(&mut proactor, true);
+    assert_eq!(calls(&proactor), (1, 2), "the ring is known to refuse it");
+    // SAFETY: as above.
+    unsafe { proactor.push(7, &request) };
+    made(&mut proactor, false);
+    assert_eq!(calls(&proactor), (2, 2));
 }

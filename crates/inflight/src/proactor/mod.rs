@@ -42,6 +42,9 @@ enum Wait {
     Looking(Duration),
     /// The alarm, and a time; `true` if nothing is in flight, so that there is nothing else.
     OrAlarm(Option<Duration>, bool),
+    /// Nothing, and what has completed is looked for where it is, if the kernel need not be entered
+    /// for it.
+    Now,
 }
 
 /// Owner of the operations in flight on one thread.
@@ -74,6 +77,9 @@ pub(crate) struct Proactor {
     broken: Option<io::Error>,
     /// What threads of the pool do beside a ring.
     aside: Aside,
+    /// Whether the owner has to be back by some time, so that nothing is made by its thread that
+    /// one of the pool can make.
+    is_in_time: bool,
     /// Decides whether completions are looked for.
     looks: Option<Box<dyn Looks>>,
     tally: Arc<Tally>,
@@ -101,6 +107,7 @@ impl Proactor {
             newly_refused: Vec::new(),
             broken: None,
             aside: Aside::default(),
+            is_in_time: false,
             looks: None,
             tally: Arc::new(Tally::default()),
             has_news: false,

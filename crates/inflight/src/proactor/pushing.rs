@@ -67,6 +67,16 @@ impl Proactor {
         }
     }
 
+    /// As [`Proactor::push`], for an owner that has to be back by some time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Proactor::push`].
+    pub(crate) unsafe fn push_in_time(&mut self, token: u32, request: &Request) {
+        // SAFETY: passed on from the caller.
+        self.in_time(|this| unsafe { this.push(token, request) });
+    }
+
     /// As [`Proactor::push`], but nothing is handed over yet. False if it has not been queued as
     /// it is.
     ///
@@ -127,7 +137,8 @@ impl Proactor {
             // SAFETY: passed on from the caller.
             return unsafe { self.push_direct_or_aside(token, request) };
         }
-        if self.is_unserved(&request.op) {
+        let leaves_calls = self.is_in_time && self.aside.has_pool() && self.broken.is_none();
+        if self.is_unserved(&request.op) || (leaves_calls && self.refused[request.op.kind()]) {
             request = request.aside();
         } else if self.refused[request.op.kind()] {
             self.tally.plain_calls.add(1);

@@ -171,6 +171,13 @@ impl Proactor {
             return Some(-errno);
         }
         let op = slot.op;
+        if self.is_in_time && self.aside.has_pool() {
+            let user_data = self.slots.user_data(index);
+            // SAFETY: the operation has completed in the ring, and whoever pushed it keeps its
+            // memory valid until its answer has been delivered.
+            unsafe { self.queue_aside(user_data, &op, false) };
+            return None;
+        }
         self.tally.plain_calls.add(1);
         // SAFETY: the operation has completed in the ring, and whoever pushed it keeps its memory
         // valid until its answer has been delivered.

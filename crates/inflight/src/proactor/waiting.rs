@@ -1,10 +1,13 @@
 //! How a proactor waits: asleep in the backend, or looking for completions first, if its host has
-//! that decided by somebody (`docs/design/busy-polling.md`).
+//! that decided by somebody (`docs/design/busy-polling.md`); and how one does whose owner has to be
+//! back by some time, whatever hangs.
 
+use std::io;
 use std::time::Duration;
 
 use super::{Proactor, Wait};
 use crate::backend::Broken;
+use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
 
 /// Decides whether completions are looked for.
@@ -42,6 +45,41 @@ impl Proactor {
         }
     }
 
+    /// As [`Proactor::turn_or`], for an owner that has to be back after `at_most`: what waits for a
+    /// thread is left to the pool, if that has one. With no time it looks for what has completed,
+    /// and the kernel is entered if that hands something over or is said to bring something.
+    pub(crate) fn turn_in_time(
+        &mut self,
+        at_least: u32,
+        at_most: Option<Duration>,
+        deliver: impl FnMut(u32, Answer),
+    ) {
+        self.in_time(|this| match at_most {
+            Some(Duration::ZERO) => this.turn_with(0, Wait::Now, deliver),
+            at_most => this.turn_or(at_least, at_most, deliver),
+        });
+    }
+
+    /// Does something for an owner that has to be back by some time. It must not panic.
+    pub(super) fn in_time<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        let is_interrupted = self.aside.is_interrupted();
+        self.be_interrupted(true);
+        self.is_in_time = true;
+        let done = act(self);
+        self.is_in_time = false;
+        self.be_interrupted(is_interrupted);
+        done
+    }
+
+    /// What interrupts [`Proactor::turn_in_time`]. Other turns are as they were.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left.
+    pub(crate) fn alarm_in_time(&mut self) -> io::Result<Alarm> {
+        self.in_time(Self::alarm)
+    }
+
     /// Whether there is a ring of this thread in which completions can be looked for.
     pub(crate) fn can_look(&self) -> bool {
         self.broken.is_none() && self.backend.can_look(false)
@@ -68,6 +106,7 @@ impl Proactor {
         let looks_for = match wait {
             _ if !can_look => None,
             Wait::Looking(at_most) => Some(at_most),
+            Wait::Now => None,
             Wait::Through | Wait::OrAlarm(..) => self.looks_for(),
         };
         match looks_for {
@@ -79,7 +118,7 @@ impl Proactor {
     fn wait_looking(&mut self, at_least: u32, wait: Wait, at_most: Duration) -> Result<(), Broken> {
         let left = match wait {
             Wait::OrAlarm(Some(left), _) => left,
-            Wait::OrAlarm(None, _) | Wait::Through | Wait::Looking(_) => Duration::MAX,
+            Wait::OrAlarm(None, _) | Wait::Through | Wait::Looking(_) | Wait::Now => Duration::MAX,
         };
         let has_seen = self.backend.look(at_least, at_most.min(left))?;
         match wait {
@@ -117,6 +156,7 @@ impl Proactor {
         match wait {
             Wait::Through | Wait::Looking(_) => self.backend.turn(at_least),
             Wait::OrAlarm(at_most, is_idle) => self.backend.turn_or(at_least, at_most, is_idle),
+            Wait::Now => self.backend.turn_now(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Queues: a bounded number in flight, results in the order of completion, and no way out of the
 //! body that leaves something in flight.
 
+mod limited;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,8 @@
 //! Files that another program serves, which needs the very thread that awaits them: whoever polls
 //! must not wait for it.
 
+mod limited;
+
 use std::ffi::OsStr;
 use std::future::Future;
 use std::path::PathBuf;

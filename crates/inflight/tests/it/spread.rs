@@ -9,6 +9,7 @@ pub(crate) mod lists;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::Duration;
 
 use inflight::fs::{File, OpenOptions, ReadAt};
 use inflight::{Batch, Engine, Queue};
@@ -16,7 +17,7 @@ use tempfile::NamedTempFile;
 
 use crate::support::{
     copies_are_fast, evict, has_several_processors, on_every_backend, open, path_in_memory,
-    pattern, say, temp_file, temp_path,
+    pattern, say, temp_file, temp_path, until,
 };
 
 /// Large enough for another thread to come in time.
@@ -125,13 +126,32 @@ fn every_block_of_a_large_batch_is_right_whoever_copied_it() {
     });
 }
 
+type Reads<'q, 's, 'f> = Queue<'q, 's, ReadAt<'f, Vec<u8>>>;
+type Read = (u64, (std::io::Result<usize>, Vec<u8>));
+
+/// How a queue is asked for the next result: by who waits for it, and by who does not.
+const ASKS: [fn(&mut Reads<'_, '_, '_>) -> Option<Read>; 3] = [
+    |queue| queue.next(),
+    |queue| queue.try_next(),
+    |queue| queue.next_timeout(Duration::from_millis(1)).ok().flatten(),
+];
+
 /// Pushes a read of each block as often as `rounds` says, and checks each of the results.
 fn read_queue<'f>(
-    queue: &mut Queue<'_, '_, ReadAt<'f, Vec<u8>>>,
+    queue: &mut Reads<'_, '_, 'f>,
     file: &'f File,
     content: &[u8],
     (depth, rounds): (u32, u64),
+    ask: fn(&mut Reads<'_, '_, '_>) -> Option<Read>,
 ) {
+    let next = |queue: &mut Reads<'_, '_, 'f>| {
+        let mut next = None;
+        until("there is a result", || {
+            next = ask(queue);
+            next.is_some()
+        });
+        next.expect("it is there")
+    };
     let mut bufs: Vec<_> = (0..depth).map(|_| vec![0; BLOCK]).collect();
     let mut seen = vec![0; content.len() / BLOCK];
     let mut take = |tag: u64, (result, buf): (std::io::Result<usize>, Vec<u8>)| {
@@ -143,7 +163,7 @@ fn read_queue<'f>(
     for number in 0..rounds * BLOCKS {
         // With little locked memory, a ring has fewer places than there are buffers.
         if bufs.is_empty() || queue.is_full() {
-            let (tag, output) = queue.next().expect("some are in flight");
+            let (tag, output) = next(queue);
             bufs.push(take(tag, output));
         }
         let mut buf = bufs.pop().expect("one has come back");
@@ -151,7 +171,8 @@ fn read_queue<'f>(
         let tag = number % BLOCKS;
         assert!(queue.push(tag, file.read_at(buf, offset(tag))).is_ok());
     }
-    while let Some((tag, output)) = queue.next() {
+    while !queue.is_empty() {
+        let (tag, output) = next(queue);
         take(tag, output);
     }
     assert!(seen.iter().all(|times| *times == rounds));
@@ -170,8 +191,9 @@ fn every_block_of_a_queue_is_right_whoever_copied_it() {
             let content = pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"));
             let mut rounds = 0;
             while engine.stats().helped < 500 && rounds < u64::from(BATCHES_MAX) {
+                let ask = ASKS[usize::try_from(rounds / 16).expect("a few") % ASKS.len()];
                 let run = |queue: &mut Queue<'_, '_, _>| {
-                    read_queue(queue, &file, &content, (depth, 16));
+                    read_queue(queue, &file, &content, (depth, 16), ask);
                 };
                 engine.queue(depth, run).expect("nothing is demanded");
                 rounds += 16;
@@ -210,11 +232,12 @@ fn what_the_page_cache_has_not_is_read_all_the_same() {
                 let read = path.as_file().read_at(&mut bufs[0], offset(block));
                 assert_eq!(read.expect("it is there"), BLOCK);
             }
-            match round % 2 {
+            match usize::try_from(round % 4).expect("it is small") {
                 0 => read_all(&mut Batch::on(engine), &mut bufs, &file, &content, round),
-                _ => {
-                    let run =
-                        |queue: &mut Queue<'_, '_, _>| read_queue(queue, &file, &content, (64, 1));
+                way => {
+                    let run = |queue: &mut Queue<'_, '_, _>| {
+                        read_queue(queue, &file, &content, (64, 1), ASKS[way - 1]);
+                    };
                     engine.queue(64, run).expect("nothing is demanded");
                 }
             }

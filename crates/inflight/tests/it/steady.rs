@@ -5,11 +5,13 @@ pub(crate) mod allocations;
 mod threads;
 
 use inflight::fs::{Alignment, File};
-use inflight::{BackendKind, Batch, BufPool, Direct, Engine, Operation, ReadInto, read_many};
+use inflight::{
+    BackendKind, Batch, BufPool, Direct, Engine, Operation, Queue, ReadInto, read_many,
+};
 
 use crate::support::own::in_own_process;
 use crate::support::{
-    chill, direct_file_or_skip, pattern, read_write, skip, temp_file, temp_path,
+    chill, direct_file_or_skip, patience, pattern, read_write, skip, temp_file, temp_path,
     uring_of_depth_or_skip,
 };
 use allocations::allocations_in;
@@ -151,6 +153,20 @@ fn durable_writes_allocate_nothing() {
 
 #[test]
 fn a_queue_allocates_nothing_for_each_operation() {
+    allocates_nothing(|queue| queue.next());
+}
+
+#[test]
+fn a_queue_allocates_nothing_for_results_that_are_in_time_either() {
+    allocates_nothing(|queue| queue.next_timeout(patience()).expect("it is in time"));
+}
+
+type BorrowedReads<'q, 's, 'f, 'b> = Queue<'q, 's, inflight::fs::ReadAt<'f, &'b mut [u8]>>;
+type BorrowedRead<'b> = (u64, (std::io::Result<usize>, &'b mut [u8]));
+
+fn allocates_nothing(
+    next: for<'b> fn(&mut BorrowedReads<'_, '_, '_, 'b>) -> Option<BorrowedRead<'b>>,
+) {
     for engine in engines("allocations of queues") {
         let file = temp_file(&engine, &pattern(64 * BLOCK));
         chill(&file);
@@ -160,8 +176,7 @@ fn a_queue_allocates_nothing_for_each_operation() {
             let mut round = || {
                 for n in 0..512 {
                     while queue.is_full() {
-                        let (_, (result, buf)): (u64, (std::io::Result<usize>, &mut [u8])) =
-                            queue.next().expect("it is full");
+                        let (_, (result, buf)) = next(queue).expect("it is full");
                         assert_eq!(result.expect("it is read"), BLOCK);
                         bufs.push(buf);
                     }
@@ -177,8 +192,42 @@ fn a_queue_allocates_nothing_for_each_operation() {
             let stretches = (0..6).map(|_| allocations_in(&mut round));
             stretches.min()
         });
-        assert_eq!(count.unwrap(), Some(0), "on {}", engine.backend().kind);
+        let count = count.expect("nothing is demanded");
+        assert_eq!(count, Some(0), "on {}", engine.backend().kind);
     }
+}
+
+/// With room for four at a time, they have been handed over when the last one is pushed.
+#[test]
+fn what_has_completed_is_handed_out_without_a_system_call() {
+    const READS: usize = 32;
+    let Some(engine) = uring_of_depth_or_skip("system calls of a queue", 64) else {
+        return;
+    };
+    let file = temp_file(&engine, &pattern(READS * BLOCK));
+    let mut seen = Vec::new();
+    let round = || {
+        let lent = engine.queue(64, |queue| {
+            for n in 0..READS as u64 {
+                let read = file.read_at(vec![0; BLOCK], n * BLOCK as u64).by_backend();
+                assert!(queue.push(n, read).is_ok());
+            }
+            let before = engine.stats().enters;
+            let came = (0..READS).map_while(|_| queue.try_next()).count();
+            let enters = engine.stats().enters - before;
+            // Now there is nothing to be asked for.
+            assert!(came < READS || queue.try_next().is_none());
+            while queue.next().is_some() {}
+            (came, enters)
+        });
+        lent.expect("nothing is demanded")
+    };
+    // What the page cache has lost meanwhile comes later.
+    let found = (0..STRETCHES_MAX)
+        .map(|_| round())
+        .inspect(|it| seen.push(*it))
+        .any(|it| it == (READS, 0));
+    assert!(found, "{seen:?} results and enters");
 }
 
 #[test]

@@ -304,6 +304,18 @@ impl Lane {
         );
     }
 
+    /// As [`Lane::wait`], but whatever waits for a thread is left to those of the pool.
+    pub(crate) fn wait_for_threads(&mut self, at_least: usize, at_most: Duration) {
+        self.wait_as(
+            at_least,
+            Instant::now().checked_add(at_most),
+            Owner {
+                helps: false,
+                heeds_bell: false,
+            },
+        );
+    }
+
     /// Waits until `at_least` completions can be reaped, the bell is rung, or the time is over.
     pub(crate) fn wait_or(&mut self, at_least: usize, at_most: Option<Duration>) {
         let until = at_most.and_then(|at_most| Instant::now().checked_add(at_most));

@@ -5,13 +5,45 @@ use super::super::cells::bytes_of;
 use super::super::look::{Look, look};
 use super::super::shown::Manner;
 use super::super::stopwatch::time;
-use super::Lease;
+use super::{Lease, Start};
 use crate::backend::threads::execute::execute_request;
 use crate::completion::Answer;
-use crate::op::{Prepare, Request, Road};
-use crate::policy::{MISSES_CROWD, Misses, SAMPLE_EVERY};
+use crate::op::{Plan, Prepare, Request, Road};
+use crate::policy::{MISSES_CROWD, Misses, SAMPLE_EVERY, Step, in_time};
 
 impl Lease<'_> {
+    /// Starts an operation, for which the proactor has room, on a thread that has to be back by
+    /// some time: it makes no call that may wait.
+    #[cold]
+    pub(in super::super) fn start_in_time<O: Prepare>(
+        &mut self,
+        token: u32,
+        operation: &mut O,
+    ) -> Start {
+        let mut plan = operation.prepare().0;
+        if matches!(plan, Plan::Cover) {
+            plan = operation.cover().0;
+        }
+        let (road, mut request) = match plan {
+            Plan::Answered(answer) => return Start::Answered(answer),
+            Plan::Sync(request) => return Start::Sync(request),
+            Plan::Run(road, request) => (road, request),
+            Plan::Cover => unreachable!("it has been asked for"),
+        };
+        match in_time(road) {
+            Step::Call => {
+                self.proactor().tally().answered.add(1);
+                return Start::Answered(self.do_here(&request));
+            }
+            Step::Pool if road == Road::Submit => request = request.submitted(),
+            Step::Pool => request = request.aside(),
+            _ => {}
+        }
+        // SAFETY: as in `start`.
+        unsafe { self.proactor().push_in_time(token, &request) };
+        Start::InFlight
+    }
+
     /// Starts an operation that this thread does itself, or has to look at first.
     #[inline(never)]
     pub(super) fn start_here<O: Prepare>(

@@ -41,6 +41,8 @@ struct State {
     ended: u64,
     /// The thread that has asked for the last one.
     flusher: u32,
+    /// The same of writes.
+    writer: u32,
     /// Flushes of data only.
     of_data: u64,
     /// From this one on, flushes do not end.
@@ -146,6 +148,11 @@ impl Disk {
     /// The thread that has asked for the last one.
     pub(crate) fn flusher(&self) -> u32 {
         self.lock().flusher
+    }
+
+    /// The thread that has asked for the last write.
+    pub(crate) fn writer(&self) -> u32 {
+        self.lock().writer
     }
 
     /// Flushes of data only that have begun.
@@ -268,7 +275,7 @@ impl Filesystem for Disk {
 
     fn write(
         &self,
-        _: &Request,
+        by: &Request,
         _: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -280,7 +287,8 @@ impl Filesystem for Disk {
     ) {
         // So the kernel passes on `O_DSYNC`, and the flag of a single write.
         let is_through = flags.0 & libc::O_DSYNC != 0;
-        let state = self.lock();
+        let mut state = self.lock();
+        state.writer = by.pid();
         let of_those = state.fails_through.filter(|_| is_through);
         let failed = state.fails_writes.or(of_those);
         let after = state.fails_after;
@@ -345,6 +353,7 @@ pub(crate) fn mounted_or_skip(name: &str) -> Option<Mounted> {
         dirty: vec![false; SECTORS],
         operations: 0,
         flusher: 0,
+        writer: 0,
         of_data: 0,
         begun: 0,
         ended: 0,

@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 /// Sets a soft limit; the hard one stays.
-pub(super) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
+pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,

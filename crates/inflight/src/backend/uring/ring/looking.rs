@@ -10,6 +10,23 @@ use crate::backend::threads::execute::to_usize;
 const LOOKS: u32 = 16;
 
 impl Uring {
+    /// Hands what is queued to the kernel, and waits for nothing. With nothing queued it is entered
+    /// only if none can be reaped and it says that this brings some; a kernel that does not say so
+    /// brings them by itself (io_uring_setup(2), `IORING_SETUP_TASKRUN_FLAG`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::enter`].
+    pub(crate) fn enter_if_due(&mut self) -> Result<(), EnterFailed> {
+        let queue = self.ring.submission();
+        let (is_queued, is_told) = (!queue.is_empty(), queue.taskrun());
+        drop(queue);
+        match is_queued || (is_told && self.ring.completion().is_empty()) {
+            true => self.enter(0),
+            false => Ok(()),
+        }
+    }
+
     /// Hands what is queued to the kernel, and looks until `at_least` completions are there or the
     /// time is over. True if they are.
     ///
