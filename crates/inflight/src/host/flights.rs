@@ -301,7 +301,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if limit.is_set() {
             return self.forget_wakers();
         }
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || !self.lease.proactor().is_idle() {
+            // What is in flight leaves others room before it is over.
             return;
         }
         let Some((token, first)) = self.joined.pop_front() else {

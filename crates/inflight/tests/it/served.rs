@@ -14,11 +14,12 @@ use fuser::{
     ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Engine};
+use inflight::{AlignedBuf, AnyOp, Direct, Engine};
 
+use crate::commit::disk::mounted_or_skip;
 use crate::support::{
-    FOREVER, FuseMount, fuse_attributes, on_every_faultless_backend, temp_file,
-    uring_of_depth_or_skip,
+    FOREVER, FuseMount, direct_file_or_skip, fuse_attributes, on_every_faultless_backend,
+    on_every_faultless_backend_of, pattern, read_write, temp_file, uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -357,4 +358,42 @@ fn a_queue_hands_out_what_is_done_while_all_others_hang() {
         left_alone
     });
     assert_eq!(left_alone.unwrap(), 0, "it waits for what hangs");
+}
+
+/// Reads that are split leave others without room, whose turn comes with each part.
+#[test]
+fn a_queue_hands_out_large_reads_while_a_sync_hangs() {
+    const LARGE: usize = 8 << 20;
+    let name = "a queue of large reads beside a sync that hangs";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let content = pattern(LARGE);
+    on_every_faultless_backend_of(
+        |builder| builder.queue_depth(4),
+        |engine| {
+            let Some(large) = direct_file_or_skip(name, engine, &content) else {
+                return;
+            };
+            let served = read_write(engine).open(mounted.path(2));
+            let served = served.expect("every number is a file");
+            let come = engine.queue(4, |queue| {
+                mounted.disk.hold();
+                let sync: AnyOp<'_, AlignedBuf> = served.sync_data().into();
+                assert!(queue.push(0, sync).is_ok());
+                for tag in 1..4 {
+                    let buf = large.aligned_buf(LARGE).expect("there is memory");
+                    assert!(queue.push(tag, large.read_at(buf, 0).into()).is_ok());
+                }
+                let reads: Vec<_> = (1..4).filter_map(|_| queue.next()).collect();
+                mounted.disk.let_go();
+                let last = queue.next().into_iter();
+                let results = reads.into_iter().chain(last);
+                let come = results.map(|(tag, (result, _))| result.map(|_| tag));
+                come.map(|tag| tag.expect("it is made")).collect::<Vec<_>>()
+            });
+            let come = come.expect("nothing is demanded");
+            assert_eq!((come.len(), come.last()), (4, Some(&0)), "{come:?}");
+        },
+    );
 }
