@@ -59,7 +59,10 @@ impl<O: Operation> Queue<'_, '_, O> {
     ///
     /// This thread is back in time though a device hangs, or whoever serves a file: it makes no
     /// call that a thread of the pool can make, and no flush, whatever would be best without a
-    /// limit. Copies of what the page cache has are made, by calls that do not wait.
+    /// limit. Copies of what the page cache has are made, by calls that do not wait. So what is for
+    /// a thread is late as long as calls that hang have all those of the pool
+    /// ([`Builder::threads`](crate::Builder::threads)), though its own device does not; without a
+    /// limit this thread makes such a call after 2 ms, and a sync after 5.
     ///
     /// It may hang all the same
     /// - in [`Queue::push`], which has no limit: what the policy has a plain call make is made
