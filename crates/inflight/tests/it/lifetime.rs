@@ -242,10 +242,12 @@ fn leave_big_reads(engine: &Engine, yard: &Arc<Yard>, file: &File, sound: &Engin
             let read = file.read_at(yard.take(), number * BIG as u64);
             assert!(queue.push(number, read).is_ok(), "there is room");
         }
-        // Hands all of them to the kernel; most are at the device when the first is here.
+        // Hands all of them to the kernel. Not waited for: where a device serves all of them side
+        // by side, the last is here with the first.
         let pushed = queue.len();
-        let first = queue.next().expect("some are in flight");
-        assert_eq!(first.1.0.expect("the file can be read"), BIG);
+        if let Some((_, (result, _))) = queue.try_next() {
+            assert_eq!(result.expect("the file can be read"), BIG);
+        }
         (pushed, queue.len())
     };
     // An engine that demands a ring has no queue on a thread without one.
