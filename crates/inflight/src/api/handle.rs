@@ -408,7 +408,12 @@ impl Handle {
     /// One of several requests of a write past the page cache. What they read says nothing of the
     /// file's reads.
     pub(super) fn write_past_the_cache(&self, op: Op, whole: bool) -> Prepared {
-        Prepared::run(Road::Backend, self.past_the_cache(op, whole))
+        let road = match self.facts.served {
+            // A ring would wait for whoever serves it where it is entered.
+            true => Road::Pool,
+            false => Road::Backend,
+        };
+        Prepared::run(road, self.past_the_cache(op, whole))
     }
 
     /// As [`Handle::write_past_the_cache`], for the end of the file: it may have to read a page

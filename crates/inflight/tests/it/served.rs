@@ -13,7 +13,7 @@ use fuser::{
     FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr,
     ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use inflight::fs::{File, OpenOptions};
+use inflight::fs::{AnyRange, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Direct, Engine};
 
 use crate::commit::disk::mounted_or_skip;
@@ -159,6 +159,7 @@ impl Mounted {
             true => Direct::Required,
             false => Direct::Off,
         });
+        let options = options.any_range(AnyRange::ReadsAndWrites);
         let file = options.engine(engine).open(self.path(name));
         file.expect("everything can be opened there")
     }
@@ -308,6 +309,18 @@ fn who_awaits_a_write_with_a_wish_past_the_page_cache_does_not_wait_either() {
             let buf = file.aligned_buf(BLOCK).expect("there is memory");
             let write = file.write_at(buf, at * BLOCK as u64).then_sync();
             assert_eq!(write.await.0.unwrap(), BLOCK);
+        },
+    );
+}
+
+#[test]
+fn who_awaits_a_write_of_any_range_past_the_page_cache_does_not_wait_either() {
+    awaited(
+        "any range, FUSE and direct I/O",
+        "direct",
+        async |file: Arc<File>, at: u64| {
+            let write = file.write_at(vec![1; 100], at * BLOCK as u64 + 10);
+            assert_eq!(write.await.0.unwrap(), 100);
         },
     );
 }
