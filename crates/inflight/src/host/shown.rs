@@ -403,7 +403,7 @@ impl Work for Places {
     }
 }
 
-/// A read of what the page cache has.
+/// A transfer that does not wait: a read of what the page cache has, or a write to memory.
 ///
 /// # Safety
 ///
@@ -413,10 +413,15 @@ unsafe fn without_waiting(request: &Request) -> Answer {
     let result = unsafe { execute_now(&request.op) };
     // SAFETY: as above.
     let wanted = unsafe { wanted_bytes(&request.op) };
+    said_without_waiting(&request.op, result, wanted)
+}
+
+fn said_without_waiting(op: &Op, result: i32, wanted: usize) -> Answer {
     match usize::try_from(result) {
         // Nothing is the end of the file, which waiting does not change.
-        Ok(moved) if moved == wanted || moved == 0 => Answer::moved(moved),
+        Ok(moved) if moved == wanted || (moved == 0 && op.is_read()) => Answer::moved(moved),
         Err(_) if result == -libc::EOPNOTSUPP => REFUSED,
+        Err(_) if op.is_told_once(result) => Answer::from_result(result),
         // Errors are left to the call that may wait, as everywhere.
         _ => MISSED,
     }

@@ -61,6 +61,30 @@ fn make(places: &Places, by: Side) -> Answer {
 }
 
 #[test]
+fn what_a_device_says_of_a_write_is_an_answer_and_no_reason_to_make_it_again() {
+    let (mut list, wanted) = (List::new(&[4]), 4);
+    let read = list.request(-1, false).op;
+    let Op::ReadVectoredAt { iovecs, wishes, .. } = read else {
+        unreachable!("that is what it is");
+    };
+    let write = Op::WriteVectoredAt {
+        fd: -1,
+        iovecs,
+        offset: 0,
+        wishes,
+    };
+    let said = |op: &Op, result| said_without_waiting(op, result, wanted);
+    assert_eq!(said(&write, -libc::EIO), Answer::from_result(-libc::EIO));
+    assert_eq!(said(&read, -libc::EIO), MISSED);
+    assert_eq!(said(&write, -libc::EAGAIN), MISSED);
+    assert_eq!(said(&write, -libc::EOPNOTSUPP), REFUSED);
+    // A write that has written nothing is not over; a read is at the end of the file.
+    assert_eq!(said(&write, 0), MISSED);
+    assert_eq!(said(&read, 0), Answer::moved(0));
+    assert_eq!(said(&write, 4), Answer::moved(4));
+}
+
+#[test]
 fn a_list_is_filled_whoever_makes_the_read_by_the_descriptor_that_is_theirs() -> io::Result<()> {
     let (file, places) = (file()?, Places::new());
     let fd = file.as_raw_fd();
