@@ -215,8 +215,7 @@ impl Lane {
 
     /// Lets the pool at what is queued, for an owner that waits then or does not.
     pub(crate) fn submit(&mut self, waits: bool) {
-        let count = self.queued.len();
-        if count == 0 {
+        if self.queued.is_empty() && !self.uncalled {
             return;
         }
         let mut state = lock(&self.shared.state);
@@ -345,6 +344,9 @@ impl Lane {
                 let completion = run(&task);
                 state = lock(&self.shared.state);
                 state.completed.push(completion);
+                if until.is_some_and(|until| until <= Instant::now()) {
+                    break;
+                }
                 continue;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -428,6 +430,34 @@ mod tests {
 
     fn takes(state: &mut LaneState, late: u32, calls: &Calls) -> Option<u64> {
         Some(state.take_by_owner(late, calls)?.user_data)
+    }
+
+    /// A lane to which no thread has been called, with so many operations for one.
+    fn uncalled(count: u64) -> Lane {
+        let mut lane = Lane::new(Arc::new(Pool::new(1)), 8);
+        lane.be_alone();
+        let tasks = (0..count).map(|number| task(number, Op::Nop));
+        lock(&lane.shared.state).submitted.extend(tasks);
+        lane
+    }
+
+    #[test]
+    fn an_owner_whose_time_is_over_makes_one_operation_and_no_more() {
+        let mut lane = uncalled(3);
+        for _ in 0..3 {
+            lane.wait_or(3, Some(Duration::ZERO));
+            assert_eq!(lane.reap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn an_owner_that_hands_over_tries_again_to_call_a_thread() {
+        let mut lane = uncalled(3);
+        lane.submit(false);
+        assert!(!lane.uncalled);
+        lane.helps = false;
+        lane.wait_or(3, None);
+        assert_eq!(lane.reap().len(), 3, "a thread has made them");
     }
 
     #[test]
