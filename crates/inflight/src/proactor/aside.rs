@@ -92,6 +92,11 @@ impl Aside {
         self.in_flight > 0 && self.lane.as_ref().is_some_and(Lane::has_completed)
     }
 
+    /// Operations that are in it.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Whether somebody may have to interrupt the owner.
     pub(super) fn is_interrupted(&self) -> bool {
         self.is_interrupted

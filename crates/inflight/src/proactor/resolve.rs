@@ -275,6 +275,11 @@ impl Proactor {
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
         self.settle(deliver);
+        let in_backend = self.slots.in_flight() - self.aside.in_flight();
+        if broken.may_pass && self.backend.unsubmitted() != in_backend {
+            // What is in the pool may hang, and need not be waited for.
+            return;
+        }
         while self.aside.is_busy() {
             self.drain_aside(deliver);
             // Of what was done, some may have another step there.
