@@ -408,6 +408,9 @@ impl Uring {
             event.wait(at_most);
             return self.enter(0);
         }
+        if at_least == 0 {
+            return self.enter(0);
+        }
         if at_most.is_some() && !params.is_feature_ext_arg() {
             // Such old kernels have no rings that only an enter can make work in.
             self.enter(0)?;
