@@ -288,17 +288,20 @@ impl<'s> Lease<'s> {
         };
         let mut waits = want != Want::Now;
         loop {
-            take(gathered, waits, &mut each).count(proactor.tally());
+            let took = take(gathered, waits, &mut each);
+            took.count(proactor.tally());
             let has_enough = match want {
                 Want::Now => true,
                 // What was missed is no answer yet.
                 Want::Some => has_any.get() || gathered.is_empty(),
                 Want::All => gathered.is_empty(),
             };
-            if has_enough && !gathered.is_full() {
+            // What others are at may hang: no place is waited for, because what finds none is not
+            // shared.
+            if has_enough && (!gathered.is_full() || !took.is_some()) {
                 break;
             }
-            waits = true;
+            waits = !has_enough;
         }
         while proactor.has_room()
             && let Some((token, request)) = missed.pop_front()

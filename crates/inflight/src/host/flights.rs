@@ -153,7 +153,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Keeps what has come of starting an operation.
     fn has_started(&mut self, token: u32, started: Start) {
         match started {
-            Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(),
+            Start::Gathered if self.lease.is_gathered_full() => self.make_room(),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => self.ready.push_back((token, answer)),
             Start::Sync(_) => {
@@ -279,6 +279,14 @@ impl<'s, O: Prepare> Flights<'s, O> {
         if !self.joined.is_empty() {
             self.look_for_syncs(limit);
         }
+    }
+
+    /// Takes answers of reads that are shared with another thread, without waiting for it: the next
+    /// read is not shared if there still is no place.
+    #[cold]
+    fn make_room(&mut self) {
+        let Self { lease, ready, .. } = self;
+        lease.take_gathered(Want::Now, |token, answer| ready.push_back((token, answer)));
     }
 
     /// Takes answers of reads that are shared with another thread.
