@@ -54,15 +54,17 @@ impl<O: Operation> Queue<'_, '_, O> {
     }
 
     /// The next result in the order of completion, waiting for one no longer than `timeout`;
-    /// `Ok(None)` when nothing is in flight. A limit of zero is that of [`Queue::try_next`], and
-    /// [`Duration::MAX`] is none.
+    /// `Ok(None)` when nothing is in flight. A limit of zero is that of [`Queue::try_next`]; with
+    /// [`Duration::MAX`] it waits as long as it takes, and makes no more itself than with another.
     ///
     /// This thread is back in time though a device hangs, or whoever serves a file: it makes no
     /// call that a thread of the pool can make, and no flush, whatever would be best without a
     /// limit. Copies of what the page cache has are made, by calls that do not wait. So what is for
     /// a thread is late as long as calls that hang have all those of the pool
     /// ([`Builder::threads`](crate::Builder::threads)), though its own device does not; without a
-    /// limit this thread makes such a call after 2 ms, and a sync after 5.
+    /// limit this thread makes such a call after 2 ms, and a sync after 5. Where reads are shared
+    /// with a thread of the pool, that one takes up to 8 at a time: if the first hangs, the others
+    /// are as late.
     ///
     /// It may hang all the same
     /// - in [`Queue::push`], which has no limit: what the policy has a plain call make is made
@@ -70,8 +72,8 @@ impl<O: Operation> Queue<'_, '_, O> {
     /// - where no thread can be had: then this one makes what is for a thread, one operation at a
     ///   time, and flushes;
     /// - when the ring, or what stands for it, cannot be entered any more, which is among the
-    ///   fallbacks of [`Stats`](crate::Stats): this thread makes what has not reached the kernel,
-    ///   and until the queue ends all that it begins;
+    ///   fallbacks of [`Stats`](crate::Stats): this thread waits for what threads make, makes what
+    ///   has not reached the kernel, and until the queue ends all that it begins;
     /// - on the backend `aio`, in handing over direct transfers of a file that cannot be asked not
     ///   to wait but has been found to start them only (`io_submit(2)`), as on an overlay;
     /// - if handing over waits in the kernel: for memory, or for a place in the queue of a device

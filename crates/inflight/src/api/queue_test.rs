@@ -32,7 +32,10 @@ fn a_short_limit_that_ends_in_vain_says_nothing_and_a_long_one_does() {
     let results = engine.queue(32, |queue| {
         (0..COUNT).for_each(|tag| assert!(queue.push(tag, engine.nop()).is_ok()));
         for limit in [0, 1, 1].map(Duration::from_millis) {
-            assert!(queue.next_timeout(limit).is_err());
+            let result = queue
+                .next_timeout(limit)
+                .map(|result| result.map(|(tag, _)| tag));
+            assert_eq!(result, Err(TimedOut), "made by whom: {:?}", engine.stats());
             assert!(!queue.flights.waits_for_single(), "several are waited for");
         }
         assert!(queue.next_timeout(Duration::from_millis(40)).is_err());
