@@ -6,8 +6,8 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use inflight::fs::{File, ReadVectoredAt};
-use inflight::{AlignedBuf, AnyOp, Engine, Operation, Queue, TimedOut};
+use inflight::fs::File;
+use inflight::{AlignedBuf, AnyOp, Operation, Queue, TimedOut};
 
 use super::{eight_blocks, written_by};
 use crate::denied::refuse_threads;
@@ -244,10 +244,6 @@ fn what_is_late_runs_to_its_end_when_the_body_returns() {
     });
 }
 
-fn read<'f>(file: &'f File) -> ReadVectoredAt<'f, Vec<u8>> {
-    file.read_vectored_at(vec![vec![0; 8]], 0).by_backend()
-}
-
 /// Where no thread can be had, somebody has to make what is for one.
 #[test]
 fn without_threads_everything_is_made_all_the_same() {
@@ -280,7 +276,14 @@ mod held {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use inflight::Engine;
+    use inflight::fs::ReadVectoredAt;
+
     use super::*;
+
+    fn read<'f>(file: &'f File) -> ReadVectoredAt<'f, Vec<u8>> {
+        file.read_vectored_at(vec![vec![0; 8]], 0).by_backend()
+    }
 
     fn with_held(body: impl FnOnce(&Engine, &File, &AtomicBool)) {
         let held = Arc::new(AtomicBool::new(true));
