@@ -5,6 +5,9 @@ use anyhow::{Result, bail};
 /// The largest block that is accepted.
 const MAX_BLOCK_BYTES: u32 = 16 << 20;
 
+/// The largest offset of a file.
+const MOST_BYTES: u64 = i64::MAX as u64;
+
 /// Reads a size: a number and an optional `k`, `m`, `g` or `t`, always in powers of 1024.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let lower = text.trim().to_ascii_lowercase();
@@ -23,10 +26,12 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits
         .parse()
-        .map_err(|_| format!("`{text}` is not a size"))?;
+        .map_err(|_| format!("`{text}` is not a size; a number with k, m, g or t is one"))?;
     match number.checked_mul(1 << shift) {
-        Some(0) | None => Err(format!("`{text}` is out of range")),
-        Some(bytes) => Ok(bytes),
+        Some(bytes @ 1..=MOST_BYTES) => Ok(bytes),
+        _ => Err(format!(
+            "`{text}` is outside 1 byte to 8 EiB, the most that a file can have"
+        )),
     }
 }
 
@@ -102,6 +107,15 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_that_no_file_has_are_told_with_those_that_one_can_have() {
+        assert_eq!(parse("8388607t"), Ok(8_388_607 << 40));
+        for text in ["0", "0k", "8388608t", "16777216t"] {
+            let refused = parse(text).expect_err("no file has it");
+            assert!(refused.contains("1 byte to 8 EiB"), "{refused}");
+        }
+    }
 
     #[test]
     fn rates_are_read_in_thousands() {

@@ -234,7 +234,7 @@ impl Profile {
 }
 
 /// Refuses depths that cannot be measured.
-pub(crate) fn check_depths(depths: &[u32]) -> Result<()> {
+fn check_depths(depths: &[u32]) -> Result<()> {
     if depths.is_empty() {
         bail!("at least one queue depth is needed");
     }
