@@ -50,9 +50,13 @@ pub(super) enum Start {
 pub(super) enum Want {
     /// Those that are there, else of some that this thread makes, if any are left to be made.
     Now,
-    /// The same, but one at least, and as many as leave room for another read.
+    /// The same, but one at least, and as many as leave room for another read, if nobody else has
+    /// to be waited for.
     Some,
     All,
+    /// For a thread that has to be back by some time: one at least, if there is one to be had
+    /// without waiting.
+    InTime,
 }
 
 /// A proactor of this thread.
@@ -277,7 +281,11 @@ impl<'s> Lease<'s> {
             proactor,
             ..
         } = &mut **self.owned;
-        proactor.submit_queued();
+        let is_in_time = want == Want::InTime;
+        match is_in_time {
+            false => proactor.submit_queued(),
+            true => gathered.forbid_waiting(),
+        }
         let has_any = Cell::new(false);
         let mut each = |token, came| match came {
             Came::Answer(answer) => {
@@ -286,12 +294,14 @@ impl<'s> Lease<'s> {
             }
             Came::Missed(request) => missed.push_back((token, request)),
         };
-        let mut waits = want != Want::Now;
+        let mut waits = matches!(want, Want::Some | Want::All);
         loop {
             let took = take(gathered, waits, &mut each);
             took.count(proactor.tally());
             let has_enough = match want {
                 Want::Now => true,
+                Want::InTime if has_any.get() || !took.is_some() => break,
+                Want::InTime => false,
                 // What was missed is no answer yet.
                 Want::Some => has_any.get() || gathered.is_empty(),
                 Want::All => gathered.is_empty(),
@@ -301,47 +311,17 @@ impl<'s> Lease<'s> {
             if has_enough && (!gathered.is_full() || !took.is_some()) {
                 break;
             }
-            waits = !has_enough;
+            waits = !has_enough && !is_in_time;
         }
         while proactor.has_room()
             && let Some((token, request)) = missed.pop_front()
         {
-            // SAFETY: as in `start`. Nobody is at work at it any more: its answer has been taken.
-            unsafe { proactor.push(token, &request) };
-        }
-    }
-
-    /// As [`Lease::take_gathered`], for a thread that has to be back by some time: one answer at
-    /// least, if it can be had without waiting.
-    #[allow(unsafe_code)]
-    pub(super) fn take_gathered_in_time(&mut self, mut each: impl FnMut(u32, Answer)) {
-        let Owned {
-            gathered,
-            missed,
-            proactor,
-            ..
-        } = &mut **self.owned;
-        gathered.forbid_waiting();
-        let has_any = Cell::new(false);
-        let mut each = |token, came| match came {
-            Came::Answer(answer) => {
-                has_any.set(true);
-                each(token, answer);
+            match is_in_time {
+                // SAFETY: as in `start`. Nobody is at work at it: its answer has been taken.
+                false => unsafe { proactor.push(token, &request) },
+                // SAFETY: as above.
+                true => unsafe { proactor.push_in_time(token, &request) },
             }
-            Came::Missed(request) => missed.push_back((token, request)),
-        };
-        loop {
-            let took = take(gathered, false, &mut each);
-            took.count(proactor.tally());
-            if !took.is_some() || has_any.get() {
-                break;
-            }
-        }
-        while proactor.has_room()
-            && let Some((token, request)) = missed.pop_front()
-        {
-            // SAFETY: as there.
-            unsafe { proactor.push_in_time(token, &request) };
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::Flights;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
+use crate::host::caller::Want;
 use crate::host::pace::FAR;
 use crate::op::Prepare;
 use crate::policy::wait_for;
@@ -252,7 +253,7 @@ impl<O: Prepare> Flights<'_, O> {
     pub(super) fn take_gathered_in_time(&mut self) {
         let ready = &mut self.ready;
         let each = |token, answer| ready.push_back((token, answer));
-        self.lease.take_gathered_in_time(each);
+        self.lease.take_gathered(Want::InTime, each);
     }
 
     /// A call with a limit is over: syncs that are late are those of a thread again, which may wait
