@@ -11,7 +11,6 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -21,6 +20,7 @@ use inflight::fs::{File, OpenOptions};
 use inflight::{Direct, Engine, Operation, errno_of};
 use tempfile::TempDir;
 
+use crate::support::fifo::Fifo;
 use crate::support::own::in_own_process;
 use crate::support::{directory, on_every_backend, open, read_write, temp_path};
 
@@ -73,34 +73,6 @@ fn link_to(what: impl AsRef<Path>, folder: &Path) -> PathBuf {
     let link = folder.join("link");
     symlink(what, &link).expect("it can be made");
     link
-}
-
-/// A FIFO: opening it for reading blocks a thread until [`Fifo::release`].
-struct Fifo(PathBuf);
-
-impl Fifo {
-    fn new(folder: &Path) -> Self {
-        let path = folder.join("fifo");
-        let made = Command::new("mkfifo").arg(&path).status();
-        assert!(made.expect("mkfifo is part of coreutils").success());
-        Self(path)
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn opening(&self, engine: &Engine) -> inflight::fs::Open {
-        OpenOptions::new()
-            .read(true)
-            .engine(engine)
-            .opening(&self.0)
-    }
-
-    /// Waits for who opens it, and lets them.
-    fn release(&self) {
-        drop(fs::OpenOptions::new().write(true).open(&self.0));
-    }
 }
 
 async fn everything_in(folder: &Path, engine: &Engine) -> io::Result<()> {

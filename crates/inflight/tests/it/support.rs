@@ -1,6 +1,7 @@
 //! What the tests share: engines of every kind, files, skips; buffers that panic in [`fussy`], and,
 //! in [`own`], processes.
 
+pub(crate) mod fifo;
 pub(crate) mod fussy;
 pub(crate) mod own;
 pub(crate) mod zram;

@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Command;
 
 use inflight::fs::{File, OpenOptions};
 use inflight::{Batch, Direct, Engine, NoPositions, Operation, errno_of};
 use rustix::event::{EventfdFlags, eventfd};
 use tempfile::NamedTempFile;
 
+use crate::support::fifo::Fifo;
 use crate::support::{
     Named, alone_and_batched, chill, directory, on_every_backend, path_in_memory, pattern,
     read_write, skip, temp_file, temp_path,
@@ -242,11 +242,9 @@ fn streams_that_look_like_files_are_refused_by_every_host() {
 fn a_fifo_that_nobody_writes_to_keeps_no_one_waiting() {
     on_every_backend(|engine| {
         let folder = tempfile::tempdir_in(directory()).unwrap();
-        let path = folder.path().join("fifo");
-        let made = Command::new("mkfifo").arg(&path).status();
-        assert!(made.expect("mkfifo is part of coreutils").success());
+        let fifo = Fifo::new(folder.path());
         // Opened for both, nobody else is needed (fifo(7)).
-        let file = read_write(engine).open(&path).unwrap();
+        let file = read_write(engine).open(fifo.path()).unwrap();
         for output in by_every_host!(engine, file.read_at(vec![0; 16], 0)) {
             assert_without_positions(output);
         }

@@ -3,17 +3,16 @@
 use std::fs;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
-use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use inflight::fs::OpenOptions;
 use inflight::{BackendKind, Batch, Engine};
 use tempfile::TempDir;
 
 use super::hands::poll_once;
+use crate::support::fifo::Fifo;
 use crate::support::own::in_own_process;
 use crate::support::{directory, patience, pattern, temp_file, until};
 
@@ -66,12 +65,9 @@ fn what_is_awaited_on_threads_needs_no_driver() {
 fn what_waits_for_a_thread_is_taken_back_or_made_later() {
     let engine = on_threads(1);
     let folder = TempDir::new_in(directory()).expect("the test directory can be written");
-    let path = folder.path().join("fifo");
-    let made = Command::new("mkfifo").arg(&path).status();
-    assert!(made.expect("mkfifo is part of coreutils").success());
+    let fifo = Fifo::new(folder.path());
     // Opening it keeps the only thread busy until somebody opens the other end.
-    let options = OpenOptions::new().read(true).engine(&engine);
-    let mut open = options.opening(&path).into_future();
+    let mut open = fifo.opening(&engine).into_future();
     assert!(poll_once(&mut open).is_pending());
 
     let mut nops: Vec<_> = (0..8).map(|_| engine.nop().into_future()).collect();
@@ -82,7 +78,7 @@ fn what_waits_for_a_thread_is_taken_back_or_made_later() {
     nops.truncate(5);
     assert_eq!(engine.drain(Duration::ZERO), 6);
 
-    drop(fs::OpenOptions::new().write(true).open(&path));
+    fifo.release();
     for nop in nops {
         pollster::block_on(nop).expect("it does nothing");
     }

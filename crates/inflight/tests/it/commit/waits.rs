@@ -1,22 +1,21 @@
 //! Whom a thread that waits for a sync does not wait for: threads that never come, and itself.
 #![allow(unsafe_code)]
 
-use std::fs;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
-use inflight::fs::{File, OpenOptions};
+use inflight::fs::File;
 use inflight::{AnyOp, Batch, Engine, IoBuf, IoBufMut, Operation};
 use tempfile::TempDir;
 
 use super::disk::mounted_or_skip;
 use super::{SYNCED, open, poll_once};
+use crate::support::fifo::Fifo;
 use crate::support::{
     directory, on_every_backend, on_every_backend_of, on_every_faultless_backend_of, patience,
     read_write, temp_path,
@@ -32,11 +31,8 @@ fn threads_sync_while_the_only_thread_of_the_pool_is_in_a_call_that_does_not_end
             let path = temp_path(b"");
             let file = &read_write(engine).open(path.path()).expect("it is there");
             let folder = TempDir::new_in(directory()).expect("it can be written");
-            let fifo = folder.path().join("fifo");
-            let made = Command::new("mkfifo").arg(&fifo).status();
-            assert!(made.expect("mkfifo is part of coreutils").success());
-            let options = OpenOptions::new().read(true).engine(engine);
-            let mut opens = options.opening(&fifo).into_future();
+            let fifo = Fifo::new(folder.path());
+            let mut opens = fifo.opening(engine).into_future();
             assert!(poll_once(&mut opens).is_pending());
             let (told, ends) = channel();
             thread::scope(|scope| {
@@ -49,7 +45,7 @@ fn threads_sync_while_the_only_thread_of_the_pool_is_in_a_call_that_does_not_end
                 }
                 let ends: Vec<_> = (0..4).map(|_| ends.recv_timeout(patience())).collect();
                 // Else a test that fails does not end either.
-                drop(fs::OpenOptions::new().write(true).open(&fifo));
+                fifo.release();
                 assert_eq!(ends, [Ok(true); 4]);
             });
             pollster::block_on(opens).expect("it is open");

@@ -1,15 +1,13 @@
 //! Who has a limit in time is back by then, though whoever serves the file never answers.
 
-use std::fs;
 use std::future::{Future, IntoFuture};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
-use std::process::Command;
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use inflight::fs::{File, OpenOptions, ReadVectoredAt};
+use inflight::fs::{File, ReadVectoredAt};
 use inflight::{AlignedBuf, AnyOp, BackendKind, Batch, Direct, Engine, Queue, TimedOut};
 use rustix::thread::gettid;
 use tempfile::TempDir;
@@ -17,6 +15,7 @@ use tempfile::TempDir;
 use super::Needy;
 use crate::commit::disk::{Mounted, SECTOR, mounted_or_skip};
 use crate::denied::limits::set_limit;
+use crate::support::fifo::Fifo;
 use crate::support::own::in_own_process;
 use crate::support::{
     FuseMount, directory, on_every_faultless_backend_of, patience, read_write, temp_file, until,
@@ -329,11 +328,8 @@ fn syncs_that_are_late_are_those_of_one_thread_again() {
             let file = open(engine, &mounted, Direct::Off);
             // The only thread of the pool is away.
             let folder = TempDir::new_in(directory()).expect("it can be written");
-            let fifo = folder.path().join("fifo");
-            let made = Command::new("mkfifo").arg(&fifo).status();
-            assert!(made.expect("mkfifo is part of coreutils").success());
-            let options = OpenOptions::new().read(true).engine(engine);
-            let mut opens = options.opening(&fifo).into_future();
+            let fifo = Fifo::new(folder.path());
+            let mut opens = fifo.opening(engine).into_future();
             let mut context = Context::from_waker(Waker::noop());
             assert!(Pin::new(&mut opens).poll(&mut context).is_pending());
             let before = mounted.disk.flushes();
@@ -344,7 +340,7 @@ fn syncs_that_are_late_are_those_of_one_thread_again() {
                 (late, synced.filter(|(_, result)| result.is_ok()).count())
             });
             // Else a test that fails does not end either.
-            drop(fs::OpenOptions::new().write(true).open(&fifo));
+            fifo.release();
             pollster::block_on(opens).expect("it is open");
             let synced = synced.expect("nothing is demanded");
             assert_eq!(synced, (Err(TimedOut), 3));
