@@ -26,7 +26,7 @@ use crate::op::{KINDS, Op, Request};
 const UNSERVED: u16 = 255;
 
 /// How long a wait lasts where threads cannot tell of what they have done.
-const UNTOLD: Duration = Duration::from_millis(1);
+pub(crate) const UNTOLD: Duration = Duration::from_millis(1);
 
 /// See the module. Without a pool, everything is for the backend.
 #[derive(Default)]
@@ -90,11 +90,6 @@ impl Aside {
     #[cfg(feature = "tokio")]
     pub(super) fn has_completed(&self) -> bool {
         self.in_flight > 0 && self.lane.as_ref().is_some_and(Lane::has_completed)
-    }
-
-    /// Operations that are in it.
-    pub(super) fn in_flight(&self) -> u32 {
-        self.in_flight
     }
 
     /// Whether somebody may have to interrupt the owner.
@@ -206,7 +201,12 @@ impl Proactor {
 
     /// Whether something is in flight that is not in the pool.
     pub(crate) fn has_others(&self) -> bool {
-        self.slots.in_flight() > self.aside.in_flight
+        self.in_backend() > 0
+    }
+
+    /// How many operations are in flight that are not in the pool.
+    pub(super) fn in_backend(&self) -> u32 {
+        self.slots.in_flight() - self.aside.in_flight
     }
 
     /// Queues a part that is not for the pool.
@@ -239,7 +239,7 @@ impl Proactor {
     /// As [`Proactor::hand_over`], with something in the pool.
     #[cold]
     pub(super) fn hand_over_beside(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
-        let in_ring = self.slots.in_flight() - self.aside.in_flight;
+        let in_ring = self.in_backend();
         let helps = in_ring == 0 && !self.aside.is_interrupted && at_least > 0;
         let alarm = match helps || at_least == 0 {
             true => None,

@@ -30,6 +30,7 @@ use aside::Aside;
 use slots::{Completed, Slots};
 use splits::Split;
 
+pub(crate) use aside::UNTOLD;
 pub(crate) use tally::{Count, Tally};
 pub(crate) use waiting::Looks;
 

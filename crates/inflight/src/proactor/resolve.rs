@@ -275,21 +275,17 @@ impl Proactor {
     #[cold]
     pub(super) fn salvage(&mut self, broken: Broken, deliver: &mut impl FnMut(u32, Answer)) {
         self.settle(deliver);
-        let in_backend = self.slots.in_flight() - self.aside.in_flight();
-        if broken.may_pass && self.backend.unsubmitted() != in_backend {
-            // What is in the pool may hang, and need not be waited for.
-            return;
+        // Before what is in the pool is waited for, because that may hang.
+        if self.backend.unsubmitted() != self.in_backend() {
+            if broken.may_pass {
+                return;
+            }
+            completions_lost("the ring cannot be entered any more with operations in flight");
         }
         while self.aside.is_busy() {
             self.drain_aside(deliver);
             // Of what was done, some may have another step there.
             self.settle(deliver);
-        }
-        if self.backend.unsubmitted() != self.slots.in_flight() {
-            if broken.may_pass {
-                return;
-            }
-            completions_lost("the ring cannot be entered any more with operations in flight");
         }
         self.broken = Some(broken.cause);
         self.refused = [true; KINDS];
