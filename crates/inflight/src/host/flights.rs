@@ -153,7 +153,8 @@ impl<'s, O: Prepare> Flights<'s, O> {
     /// Keeps what has come of starting an operation.
     fn has_started(&mut self, token: u32, started: Start) {
         match started {
-            Start::Gathered if self.lease.is_gathered_full() => self.make_room(),
+            // Nobody is waited for: without a place the next is not shared.
+            Start::Gathered if self.lease.is_gathered_full() => self.take_gathered(Want::Now),
             Start::InFlight | Start::Gathered => {}
             Start::Answered(answer) => self.ready.push_back((token, answer)),
             Start::Sync(_) => {
@@ -254,10 +255,11 @@ impl<'s, O: Prepare> Flights<'s, O> {
             self.start_later(limit);
         }
         if self.lease.has_gathered() {
-            match limit.is_set() {
-                false => self.take_gathered(),
-                true => self.take_gathered_in_time(),
-            }
+            let want = match limit.is_set() {
+                false => self.wanted(),
+                true => Want::InTime,
+            };
+            self.take_gathered(want);
         }
         self.lease.turns();
         let (has_results, is_idle) = (!self.ready.is_empty(), self.lease.proactor().is_idle());
@@ -271,7 +273,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
         while self.ready.is_empty() && self.is_awaited(limit) {
             self.wait(limit);
-            if !self.later.is_empty() || limit.is_over() {
+            if !self.later.is_empty() || (self.ready.is_empty() && limit.is_over()) {
                 break;
             }
         }
@@ -281,25 +283,21 @@ impl<'s, O: Prepare> Flights<'s, O> {
         }
     }
 
-    /// Takes answers of reads that are shared with another thread, without waiting for it: the next
-    /// read is not shared if there still is no place.
-    #[cold]
-    fn make_room(&mut self) {
+    /// Takes answers of reads that are shared with another thread.
+    fn take_gathered(&mut self, want: Want) {
         let Self { lease, ready, .. } = self;
-        lease.take_gathered(Want::Now, |token, answer| ready.push_back((token, answer)));
+        lease.take_gathered(want, |token, answer| ready.push_back((token, answer)));
     }
 
-    /// Takes answers of reads that are shared with another thread.
-    fn take_gathered(&mut self) {
-        let Self { lease, ready, .. } = self;
-        let want = match (lease.proactor().is_idle(), ready.is_empty()) {
+    /// Which of them are taken by a call without a limit.
+    fn wanted(&mut self) -> Want {
+        match (self.lease.proactor().is_idle(), self.ready.is_empty()) {
             // With others in flight, results are looked for once for many.
             (false, _) => Want::All,
             (true, true) => Want::Some,
             // The program goes on with those it has.
             (true, false) => Want::Now,
-        };
-        lease.take_gathered(want, |token, answer| ready.push_back((token, answer)));
+        }
     }
 
     /// Takes the answers of syncs that are over, and waits for one when nothing else is left.

@@ -18,7 +18,7 @@ use crate::host::caller::Want;
 use crate::host::pace::FAR;
 use crate::op::Prepare;
 use crate::policy::wait_for;
-use crate::proactor::Proactor;
+use crate::proactor::{Proactor, UNTOLD};
 
 /// For how long a call for a result may wait.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,6 @@ pub(crate) enum Limit {
 
 /// The longest wait at a time: the kernel adds what it is told to its clock.
 const LONGEST: Duration = Duration::from_secs(3600);
-
-/// How long a wait lasts where others cannot tell of what they have done.
-const UNTOLD: Duration = Duration::from_millis(1);
 
 impl Limit {
     pub(crate) fn after(time: Duration) -> Self {
@@ -243,17 +240,11 @@ impl<O: Prepare> Flights<'_, O> {
     /// Takes what is over that is not in the proactor.
     fn take_others(&mut self) {
         if self.lease.has_gathered() {
-            self.take_gathered_in_time();
+            self.take_gathered(Want::InTime);
         }
         if !self.joined.is_empty() {
             self.take_syncs();
         }
-    }
-
-    pub(super) fn take_gathered_in_time(&mut self) {
-        let ready = &mut self.ready;
-        let each = |token, answer| ready.push_back((token, answer));
-        self.lease.take_gathered(Want::InTime, each);
     }
 
     /// A call with a limit is over: syncs that are late are those of a thread again, which may wait
