@@ -39,7 +39,8 @@ impl Lease<'_> {
             Step::Pool => request = request.aside(),
             _ => {}
         }
-        // SAFETY: as in `start`.
+        // SAFETY: the addresses point into what the operation owns or has borrowed, and whoever
+        // starts it keeps it in its place until the answer has been taken, as for `start`.
         unsafe { self.proactor().push_in_time(token, &request) };
         Start::InFlight
     }
