@@ -40,6 +40,10 @@ pub enum Direct {
     /// cache: give what [`File::aligned_buf`] makes, or open the file with
     /// [`OpenOptions::any_range`]. [`crate::Stats::unaligned`] counts such transfers, and for the
     /// first one of each file [`crate::Stats::fallbacks`] says what is needed.
+    ///
+    /// Writes to the same bytes that are in flight together, one aligned and one not, meet in the
+    /// page cache, and the kernel takes that for damage: a durable write or a sync may be told
+    /// `EIO` (`dio_warn_stale_pagecache`, `fs/iomap/direct-io.c`). Wait for one before the other.
     Auto,
     /// Past the page cache only. Opening fails where the file system refuses, and a request that
     /// is not aligned is [`crate::Misaligned`], unless [`OpenOptions::any_range`] says otherwise.
