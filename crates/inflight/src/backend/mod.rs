@@ -98,6 +98,17 @@ impl Backend {
         }
     }
 
+    /// Hands over what is queued. What has completed may stay where it is until the next turn.
+    pub(crate) fn submit(&mut self) -> Result<(), Broken> {
+        match self {
+            Self::Uring(ring) => ring.submit().map_err(|failed| Broken {
+                cause: failed.cause,
+                may_pass: failed.may_pass,
+            }),
+            _ => self.turn(0),
+        }
+    }
+
     /// As [`Lane::make_one`](threads::lane::Lane::make_one).
     pub(crate) fn make_one(&mut self) {
         if let Self::Threads(lane) = self {

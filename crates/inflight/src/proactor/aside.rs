@@ -262,7 +262,7 @@ impl Proactor {
             let at_least = at_least.max(u32::from(self.aside.is_announced));
             let at_most = match wait {
                 Wait::OrAlarm(at_most, _) => at_most,
-                Wait::Through | Wait::Looking(_) | Wait::Now => None,
+                Wait::Not | Wait::Through | Wait::Looking(_) | Wait::Now => None,
             };
             lane.wait(to_usize(at_least.min(self.aside.in_flight)), at_most);
             return match in_ring {
@@ -282,7 +282,7 @@ impl Proactor {
         let wait = match wait {
             Wait::OrAlarm(at_most, _) => Wait::OrAlarm(at_most, is_idle),
             Wait::Through | Wait::Looking(_) => Wait::OrAlarm(None, is_idle),
-            Wait::Now => Wait::Now,
+            Wait::Not | Wait::Now => wait,
         };
         // The alarm is one completion, so several could not be waited for.
         self.hand_over(u32::from(!is_ready), wait)

@@ -37,6 +37,8 @@ pub(crate) use waiting::Looks;
 /// What a turn waits for beside completions.
 #[derive(Clone, Copy)]
 enum Wait {
+    /// Nothing, not even those: what is queued is handed over.
+    Not,
     /// Nothing.
     Through,
     /// Nothing; they are looked for for so long first, whoever else decides that.
@@ -332,8 +334,8 @@ impl Proactor {
     #[cold]
     pub(crate) fn submit(&mut self) {
         let handed_over = match self.aside.is_busy() {
-            false => self.hand_over(0, Wait::Through),
-            true => self.hand_over_beside(0, Wait::Through),
+            false => self.hand_over(0, Wait::Not),
+            true => self.hand_over_beside(0, Wait::Not),
         };
         if self.aside.is_announced() {
             // There may be no turn before one completes.

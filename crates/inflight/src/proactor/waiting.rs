@@ -106,7 +106,7 @@ impl Proactor {
         let looks_for = match wait {
             _ if !can_look => None,
             Wait::Looking(at_most) => Some(at_most),
-            Wait::Now => None,
+            Wait::Not | Wait::Now => None,
             Wait::Through | Wait::OrAlarm(..) => self.looks_for(),
         };
         match looks_for {
@@ -118,7 +118,7 @@ impl Proactor {
     fn wait_looking(&mut self, at_least: u32, wait: Wait, at_most: Duration) -> Result<(), Broken> {
         let left = match wait {
             Wait::OrAlarm(Some(left), _) => left,
-            Wait::OrAlarm(None, _) | Wait::Through | Wait::Looking(_) | Wait::Now => Duration::MAX,
+            _ => Duration::MAX,
         };
         let has_seen = self.backend.look(at_least, at_most.min(left))?;
         match wait {
@@ -154,6 +154,7 @@ impl Proactor {
     #[inline]
     fn sleep(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
         match wait {
+            Wait::Not => self.backend.submit(),
             Wait::Through | Wait::Looking(_) => self.backend.turn(at_least),
             Wait::OrAlarm(at_most, is_idle) => self.backend.turn_or(at_least, at_most, is_idle),
             Wait::Now => self.backend.turn_now(),

@@ -231,6 +231,28 @@ impl Uring {
         self.enter_with(at_least, None)
     }
 
+    /// Hands what is queued to the kernel. Where that makes completions only for who asks for them,
+    /// they stay there until the next enter: to make some for each few that are handed over costs
+    /// more than to make all of them at once (`docs/design/roads.md`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::enter`].
+    pub(crate) fn submit(&mut self) -> Result<(), EnterFailed> {
+        match self.queued() {
+            0 => Ok(()),
+            to_submit => self.enter_now(to_submit, None, None),
+        }
+    }
+
+    /// How much is queued.
+    #[inline]
+    fn queued(&mut self) -> u32 {
+        // Each push has told the kernel's side of the queue where it ends.
+        let queued = u32::try_from(self.ring.submission().len());
+        queued.expect("a queue has at most 32768 places")
+    }
+
     /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
         let Some(mut limit) = at_most.map(Timespec::from) else {
@@ -250,21 +272,20 @@ impl Uring {
         at_least: u32,
         argument: Option<&io_uring_getevents_arg>,
     ) -> Result<(), EnterFailed> {
-        // Each push has told the kernel's side of the queue where it ends.
-        let to_submit = u32::try_from(self.ring.submission().len());
-        let to_submit = to_submit.expect("a queue has at most 32768 places");
+        let to_submit = self.queued();
         if self.is_shared && to_submit == 0 && at_least == 0 {
             return Ok(());
         }
-        self.enter_now(to_submit, at_least, argument)
+        self.enter_now(to_submit, Some(at_least), argument)
     }
 
-    /// As [`Uring::enter_with`], for so many queued operations.
+    /// As [`Uring::enter_with`], for so many queued operations. Without a number of completions
+    /// none are made.
     #[inline]
     fn enter_now(
         &mut self,
         to_submit: u32,
-        at_least: u32,
+        at_least: Option<u32>,
         argument: Option<&io_uring_getevents_arg>,
     ) -> Result<(), EnterFailed> {
         match self.call(to_submit, at_least, argument) {
@@ -282,13 +303,17 @@ impl Uring {
     fn call(
         &mut self,
         to_submit: u32,
-        at_least: u32,
+        at_least: Option<u32>,
         argument: Option<&io_uring_getevents_arg>,
     ) -> rustix::io::Result<u32> {
         // Without GETEVENTS a ring that defers task work completes nothing, and a host that is busy
         // never waits (io_uring_setup(2), `IORING_SETUP_DEFER_TASKRUN`).
-        let flags = IoringEnterFlags::from_bits_retain(self.flags.bits());
-        let flags = flags | IoringEnterFlags::GETEVENTS;
+        let asks = match at_least {
+            Some(_) => IoringEnterFlags::GETEVENTS,
+            None => IoringEnterFlags::empty(),
+        };
+        let flags = IoringEnterFlags::from_bits_retain(self.flags.bits()) | asks;
+        let at_least = at_least.unwrap_or(0);
         self.enters += 1;
         // SAFETY: the ring is open, and the index, where it is one, is passed on as a number.
         let target = unsafe { BorrowedFd::borrow_raw(self.target) };
@@ -336,7 +361,7 @@ impl Uring {
         // frees memory.
         let _ = match to_submit {
             0 => Ok(0),
-            _ => self.call(0, 0, None),
+            _ => self.call(0, Some(0), None),
         };
         if !self.ring.completion().is_empty() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! A ring from inside: its alarm, looks for completions, pools that come and go, and enters that
-//! are refused.
+//! A ring from inside: its alarm, looks for completions, pools that come and go, what is handed
+//! over, and enters that are refused.
 
 use super::{ALARM, FRUITLESS_MAX, MEMORY_RETRY_AFTER, Uring};
 
@@ -11,3 +11,5 @@ mod look;
 mod pools;
 #[path = "refused_test.rs"]
 mod refused;
+#[path = "submit_test.rs"]
+mod submit;

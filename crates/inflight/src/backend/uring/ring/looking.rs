@@ -52,7 +52,7 @@ impl Uring {
                 if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
                     // Another thread's is not made by an enter of this one.
                     has_entered = true;
-                    self.enter_now(0, 0, None)?;
+                    self.enter_now(0, Some(0), None)?;
                 }
                 if self.ring.completion().len() >= to_usize(at_least) {
                     return Ok(true);
