@@ -24,7 +24,7 @@ use crate::completion::Completion;
 use crate::op::Op;
 use threads::execute::to_usize;
 use threads::lane::Lane;
-use uring::ring::{self, Uring};
+use uring::ring::{self, EnterFailed, Uring};
 
 /// Who executes the operations of one proactor.
 pub(crate) enum Backend {
@@ -42,6 +42,13 @@ pub(crate) struct Broken {
     pub(crate) cause: io::Error,
     /// Whether another try can still go well.
     pub(crate) may_pass: bool,
+}
+
+impl From<EnterFailed> for Broken {
+    fn from(failed: EnterFailed) -> Self {
+        let EnterFailed { cause, may_pass } = failed;
+        Self { cause, may_pass }
+    }
 }
 
 impl Backend {
@@ -83,10 +90,7 @@ impl Backend {
     #[inline]
     pub(crate) fn turn(&mut self, at_least: u32) -> Result<(), Broken> {
         match self {
-            Self::Uring(ring) => ring.enter(at_least).map_err(|failed| Broken {
-                cause: failed.cause,
-                may_pass: failed.may_pass,
-            }),
+            Self::Uring(ring) => Ok(ring.enter(at_least)?),
             Self::Threads(lane) => {
                 lane.submit(at_least > 0);
                 lane.wait(to_usize(at_least), None);
@@ -101,10 +105,7 @@ impl Backend {
     /// Hands over what is queued. What has completed may stay where it is until the next turn.
     pub(crate) fn submit(&mut self) -> Result<(), Broken> {
         match self {
-            Self::Uring(ring) => ring.submit().map_err(|failed| Broken {
-                cause: failed.cause,
-                may_pass: failed.may_pass,
-            }),
+            Self::Uring(ring) => Ok(ring.submit()?),
             _ => self.turn(0),
         }
     }
@@ -126,10 +127,7 @@ impl Backend {
     /// is over. True if they can.
     pub(crate) fn look(&mut self, at_least: u32, at_most: Duration) -> Result<bool, Broken> {
         match self {
-            Self::Uring(ring) => ring.look(at_least, at_most).map_err(|failed| Broken {
-                cause: failed.cause,
-                may_pass: failed.may_pass,
-            }),
+            Self::Uring(ring) => Ok(ring.look(at_least, at_most)?),
             _ => self.turn(0).map(|()| false),
         }
     }
@@ -158,13 +156,7 @@ impl Backend {
         is_idle: bool,
     ) -> Result<(), Broken> {
         match self {
-            Self::Uring(ring) => {
-                ring.enter_or(at_least, at_most, is_idle)
-                    .map_err(|failed| Broken {
-                        cause: failed.cause,
-                        may_pass: failed.may_pass,
-                    })
-            }
+            Self::Uring(ring) => Ok(ring.enter_or(at_least, at_most, is_idle)?),
             Self::Threads(lane) => {
                 lane.submit(true);
                 lane.wait_or(to_usize(at_least), at_most);
@@ -180,10 +172,7 @@ impl Backend {
     /// kernel is asked only if it has said that there is more.
     pub(crate) fn turn_now(&mut self) -> Result<(), Broken> {
         match self {
-            Self::Uring(ring) => ring.enter_if_due().map_err(|failed| Broken {
-                cause: failed.cause,
-                may_pass: failed.may_pass,
-            }),
+            Self::Uring(ring) => Ok(ring.enter_if_due()?),
             // Those have no need to enter.
             _ => self.turn(0),
         }
