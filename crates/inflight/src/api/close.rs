@@ -2,7 +2,9 @@
 //!
 //! A file is closed when nobody needs its descriptors any more: operations in flight whose futures
 //! have been dropped do. So the descriptors go to a [`Closer`] from wherever the last of them
-//! ends, and it has a thread of the pool close them.
+//! ends, and it has a thread of the pool close them. That holds for a file that was just dropped
+//! as well: whoever serves it may be asked when it is closed, and the kernel may wait for a sync
+//! of it until then.
 
 use std::future::{Future, IntoFuture};
 use std::io;
@@ -278,11 +280,28 @@ impl Run for Closer {
             contain(|| waker.wake());
         }
     }
+
+    fn may_wait_for_ever(&self) -> bool {
+        self.closes == Closes::Waits
+    }
 }
 
 impl std::fmt::Debug for Closer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Closer")
+    }
+}
+
+/// Closes a file that has been dropped, when the last operation that was in flight on it is over:
+/// here, if that waits for nothing. Nobody is told.
+pub(super) fn close_aside(handle: Handle) {
+    let closes = handle.closes();
+    let is_at_once = closes != Closes::Waits && handle.closes_at_once();
+    if !is_at_once
+        && !handle.has_closer()
+        && let Some(pool) = handle.pool()
+    {
+        handle.leave_to(Arc::new(Closer::new(pool, closes)));
     }
 }
 

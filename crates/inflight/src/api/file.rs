@@ -114,8 +114,10 @@ impl Alignment {
 /// (`F_SETLEASE`) may get `EAGAIN` for it; what it sets for its own descriptor, as advice
 /// (posix_fadvise(2)), is not heeded by the other.
 ///
-/// Dropping the file closes it, once no operation is in flight whose future was dropped;
-/// [`File::close`] also tells how that went.
+/// Dropping the file closes it, there and then, or by a thread of the engine's pool once no
+/// operation is in flight whose future was dropped. On a file system that another program or
+/// machine serves that may wait for it (NFS writes back when a file is closed; FUSE may be asked):
+/// [`File::close`] does not do so where it is awaited, and also tells how that went.
 #[derive(Debug)]
 pub struct File {
     handle: Arc<Handle>,

@@ -18,10 +18,12 @@ use super::end::{End, len_of};
 use super::file::Alignment;
 use super::twin::{Twin, Wanted, close_beside};
 use super::wishes::Hints;
+use crate::backend::threads::pool::Pool;
 use crate::buf::{Mapping, NotMapped};
 use crate::commit::{Commit, Keep, Kept};
 use crate::completion::{Answer, Refusal};
 use crate::error::{SyncFailed, WrongAccess};
+use crate::fork;
 use crate::host::flush::Disk;
 use crate::host::shared::Shared;
 use crate::op::{Op, Prepared, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
@@ -62,6 +64,9 @@ pub struct Handle {
     keeping: Keeping,
     /// How it is synced.
     commit: Arc<Commit>,
+    /// Of its engine, and the process that opened it.
+    pool: Arc<Pool>,
+    fork_generation: u32,
     /// Who closes the descriptors when this is dropped and tells of errors, if somebody does.
     closer: OnceLock<Arc<Closer>>,
 }
@@ -137,6 +142,8 @@ impl Handle {
             hints: Hints::default(),
             keeping: Keeping::default(),
             commit: Arc::new(Commit::new(disk, opened.is_storage)),
+            pool: Arc::clone(shared.pool()),
+            fork_generation: fork::generation(),
             closer: OnceLock::new(),
         }
     }
@@ -179,10 +186,20 @@ impl Handle {
         fd.is_some_and(|fd| cached::closes_at_once(fd, was_written))
     }
 
+    /// The pool of its engine, if this is the process that opened it.
+    pub(super) fn pool(&self) -> Option<Arc<Pool>> {
+        let is_own = self.fork_generation == fork::generation();
+        is_own.then(|| Arc::clone(&self.pool))
+    }
+
     /// From now on the descriptors are left to this closer when nobody needs them any more.
     pub(super) fn leave_to(&self, closer: Arc<Closer>) {
         let set = self.closer.set(closer);
         debug_assert!(set.is_ok(), "a file is closed once");
+    }
+
+    pub(super) fn has_closer(&self) -> bool {
+        self.closer.get().is_some()
     }
 
     pub(super) fn alignment(&self) -> Alignment {

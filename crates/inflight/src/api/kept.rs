@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
+use super::close::close_aside;
 use super::handle::Handle;
 use crate::completion::Answer;
 use crate::foreign::contain;
@@ -102,6 +103,15 @@ impl<M: Send> Kept for Rest<M> {
         self.tells.note(handle, answer);
         if let Tells::Write(wishes, _) = self.tells {
             handle.leaves_to_flush(wishes, answer);
+        }
+    }
+}
+
+impl<M> Drop for Rest<M> {
+    fn drop(&mut self) {
+        // This may be a driver, or a run loop between its tasks.
+        if let Some(handle) = self.handle.take().and_then(Arc::into_inner) {
+            close_aside(handle);
         }
     }
 }

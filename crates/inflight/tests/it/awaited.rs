@@ -9,7 +9,7 @@ mod crowds;
 mod dropped;
 pub(crate) mod everywhere;
 mod free;
-mod hands;
+pub(crate) mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]
 pub(crate) mod lanes;

@@ -4,18 +4,20 @@
 mod limited;
 
 use std::ffi::OsStr;
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fuser::{
-    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags, ReplyAttr,
-    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
+    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use inflight::fs::{AnyRange, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Direct, Engine};
 
+use crate::awaited::everywhere::on_every_host;
+use crate::awaited::hands::{drained, poll_once, until_turned};
 use crate::commit::disk::mounted_or_skip;
 use crate::support::{
     FOREVER, FuseMount, direct_file_or_skip, fuse_attributes, on_every_faultless_backend,
@@ -36,6 +38,8 @@ struct Needy(Arc<(Mutex<State>, Condvar)>);
 struct State {
     /// From now on it needs help for each answer.
     needs_help: bool,
+    /// It is asked when a file is closed, as a file system is that then writes it back.
+    asks_to_close: bool,
     /// Answers that wait for help, and those that have got it.
     waiting: u32,
     helped: u32,
@@ -132,6 +136,15 @@ impl Filesystem for Needy {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.wait_for_help();
+        reply.ok();
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        if !self.lock().asks_to_close {
+            // The kernel never asks again.
+            return reply.error(Errno::ENOSYS);
+        }
         self.wait_for_help();
         reply.ok();
     }
@@ -341,6 +354,39 @@ fn who_awaits_what_is_known_of_a_file_does_not_wait_for_whoever_serves_it() {
             assert_eq!(file.metadata().await.unwrap().len, BLOCKS * BLOCK as u64);
         },
     );
+}
+
+/// Of a read that was left, and whose file was dropped: nobody waits where it ends.
+#[test]
+fn nobody_waits_while_a_file_is_closed_that_was_left() {
+    let Some(mounted) = Mounted::or_skip("a file that was left") else {
+        return;
+    };
+    let needy = &mounted.needy;
+    needy.lock().asks_to_close = true;
+    let is_asked = || needy.lock().waiting == 1;
+    on_every_faultless_backend(|engine| {
+        on_every_host(engine, || async {
+            let good = temp_file(engine, &[8]);
+            let file = mounted.open(engine, "file");
+            forget(&file);
+            needy.needs_help(true);
+            let mut read = file.read_vectored_at(vec![vec![0]], 0).into_future();
+            assert!(poll_once(&mut read).is_pending());
+            until_turned("it is asked for the read", is_asked).await;
+            drop(read);
+            drop(file);
+            needy.help();
+            until_turned("it is asked to close the file", is_asked).await;
+            let (result, bufs) = good.read_vectored_at(vec![vec![0]], 0).by_backend().await;
+            assert_eq!((result.expect("it has a byte"), bufs[0][0]), (1, 8));
+            assert!(is_asked(), "whoever closes it does not wait");
+            needy.needs_help(false);
+            needy.help();
+            assert_eq!(needy.lock().left_alone, 0, "whoever polls waits");
+        });
+        drained(engine);
+    });
 }
 
 /// Of reads in the ring: where threads of the pool are late, a queue makes what they have not begun

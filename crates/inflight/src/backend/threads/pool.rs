@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -389,6 +390,12 @@ thread_local! {
     /// Whether another thread of the pool has taken the place of this one, which ends when there is
     /// nothing to do.
     static IS_LEAVING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
 }
 
 impl PoolShared {

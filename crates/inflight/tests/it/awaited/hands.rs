@@ -22,7 +22,7 @@ use inflight::{Engine, Pending};
 use crate::support::patience;
 
 /// Polls once, with a waker that does nothing.
-pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, Waker::noop())
 }
 
@@ -54,7 +54,7 @@ impl Watchdog {
 }
 
 /// As [`until`](crate::support::until), letting the run loop go on meanwhile, if there is one.
-pub(super) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < patience(), "still not: {what}");
@@ -63,7 +63,7 @@ pub(super) async fn until_turned(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Waits until nothing is in flight on the drivers.
-pub(super) fn drained(engine: &Engine) {
+pub(crate) fn drained(engine: &Engine) {
     assert_eq!(engine.drain(patience()), 0);
 }
 
