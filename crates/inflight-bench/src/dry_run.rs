@@ -168,7 +168,8 @@ fn section(profile: &Profile, depth: u32, rate: Option<u64>, size_bytes: u64) ->
     let cache: &[&str] = match profile.asked.page_cache {
         PageCache::Warm => &["pre_read=1", "invalidate=0"],
         PageCache::Cold => &["invalidate=1"],
-        PageCache::Unused => &[],
+        // It has no option that leaves half of a file.
+        PageCache::Half | PageCache::Unused => &[],
     };
     lines.extend(cache.iter().map(|&line| line.to_owned()));
     lines.extend(match profile.asked.sync {
@@ -186,6 +187,7 @@ fn not_in_fio(profile: &ProfileSummary, work: &Work) -> Option<&'static str> {
             Some("not the same: fio reads blocks of one size, the plan ranges")
         }
         Access::Append => Some("not the same: the plan writes to the end of a file that grows"),
+        _ if profile.half_cached => Some("not the same: the plan has every other block in memory"),
         _ if profile.read_back => Some("not the same: the plan reads back what it has written"),
         _ if profile.files > 1 => Some("not the same: the plan has several files"),
         _ => None,

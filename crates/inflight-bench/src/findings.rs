@@ -62,7 +62,7 @@ impl Facts<'_> {
 
 /// Whether the requests of a profile get as far as the device.
 fn reaches_device(profile: &ProfileSummary) -> bool {
-    profile.direct || profile.cold || profile.sync != Sync::None
+    profile.direct || profile.cold || profile.half_cached || profile.sync != Sync::None
 }
 
 /// All findings, the worst first.

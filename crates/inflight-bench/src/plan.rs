@@ -264,7 +264,7 @@ impl Plan {
         let of_one = |planned: &PlannedProfile| {
             let profile = &planned.profile;
             // What begins anew each time takes no turns.
-            let is_anew = profile.grows() || profile.cold();
+            let is_anew = profile.grows() || profile.misses();
             let stretches = if is_anew { 1 } else { IN_STRETCHES };
             self.fresh_round(self.warmup(profile), stretches) * fresh_cells(planned)
         };

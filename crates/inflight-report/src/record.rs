@@ -259,6 +259,10 @@ pub struct ProfileSummary {
     /// Whether the page cache is emptied of the data before each measured stretch.
     #[serde(default)]
     pub cold: bool,
+    /// Whether every other block is brought into the page cache, and the others are thrown out of
+    /// it, before each measured stretch.
+    #[serde(default)]
+    pub half_cached: bool,
     /// Files the data is spread over; 0 in records that do not tell, which had one.
     #[serde(default)]
     pub files: u32,

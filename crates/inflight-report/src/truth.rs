@@ -2,8 +2,10 @@
 //!
 //! A cached, sparse or tmpfs file answers from memory and passes for a very fast disk; the
 //! device share tells it from one. Caches below this system (of a hypervisor, a controller)
-//! are invisible to it. A profile that is neither direct nor cached is not judged by its share.
+//! are invisible to it. A profile that says nothing of the page cache is not judged by its share.
 //! Where reads are mixed with writes, the device's reads are held against the bytes that were read.
+
+use std::ops::RangeInclusive;
 
 use crate::figures::{device_share, failures, ops, written_share, wrong};
 use crate::record::{Access, Cell, ProfileSummary, Sync, Target};
@@ -18,6 +20,10 @@ const MOST_CACHED: f64 = 0.1;
 
 /// A cold profile below this share was served by the cache it was to be without.
 const LEAST_COLD: f64 = 0.8;
+
+/// Of a profile with half of its blocks in memory the disk serves a half; more where the kernel
+/// reads ahead, less where some are read again.
+const HALF: RangeInclusive<f64> = 0.3..=0.7;
 
 /// Of what was written and synced, the device took at least this share: blocks that were written
 /// twice before the sync went to it once.
@@ -133,6 +139,14 @@ fn not_read(cell: &Cell, profile: &ProfileSummary) -> Option<String> {
     } else if profile.cold && share < LEAST_COLD * fewest {
         Some(format!(
             "the disk served less than 80 % of {bytes}: the page cache did not stay empty"
+        ))
+    } else if profile.half_cached && !HALF.contains(&share) {
+        Some(format!(
+            "the disk served {} of {bytes}: the page cache did not hold one block in two",
+            match share < *HALF.start() {
+                true => "less than 30 %",
+                false => "more than 70 %",
+            }
         ))
     } else if profile.cached && share > MOST_CACHED * most {
         Some(format!(

@@ -12,6 +12,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "direct-random-read",
     "cached-random-read",
     "cold-random-read",
+    "half-cached-random-read",
     "cold-range-read",
     "direct-range-read",
     "direct-large-read",

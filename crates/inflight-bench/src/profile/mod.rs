@@ -95,6 +95,8 @@ pub(crate) enum PageCache {
     Unused,
     Warm,
     Cold,
+    /// Every other block is there.
+    Half,
 }
 
 impl Profile {
@@ -108,6 +110,16 @@ impl Profile {
 
     pub(crate) fn cold(&self) -> bool {
         self.asked.page_cache == PageCache::Cold
+    }
+
+    pub(crate) fn half_cached(&self) -> bool {
+        self.asked.page_cache == PageCache::Half
+    }
+
+    /// Whether some of what is read is not in memory, so that what was read has to be thrown out
+    /// again before the next reads.
+    pub(crate) fn misses(&self) -> bool {
+        self.cold() || self.half_cached()
     }
 
     /// Whether one flush could serve several of its operations: each is a write to the only file
@@ -137,9 +149,9 @@ impl Profile {
             batched: self.asked.batched,
             read_back: self.asked.read_back,
             verify: self.asked.verify,
-            cold: self.cold(),
+            misses: self.misses(),
             // What was read once is no longer cold.
-            without_repeats: self.cold() && access == Access::RandomRead,
+            without_repeats: self.misses() && access == Access::RandomRead,
             files: self.asked.files,
             file_bytes,
         }
@@ -193,6 +205,7 @@ impl Profile {
             access: self.asked.access,
             read_percent: self.asked.read_percent,
             cold: self.cold(),
+            half_cached: self.half_cached(),
             files: self.asked.files,
             sync: self.asked.sync,
             batched: self.asked.batched,
@@ -208,6 +221,9 @@ impl Profile {
         check_depths(&asked.queue_depths)?;
         if self.direct() && asked.page_cache != PageCache::Unused {
             bail!("direct_io = \"required\" goes with page_cache = \"unused\" only");
+        }
+        if self.half_cached() && asked.access != Access::RandomRead {
+            bail!("page_cache = \"half\" goes with access = \"random-read\" only");
         }
         if !(1..=MAX_FILES).contains(&asked.files) {
             bail!("files = {} is outside 1..={MAX_FILES}", asked.files);
@@ -380,6 +396,15 @@ mod tests {
         for page_cache in ["\"warm\"", "\"cold\""] {
             assert!(refusal("\"unused\"", page_cache).contains("page_cache"));
         }
+        let half = "\"sequential-read\"\npage_cache = \"half\"";
+        let text = built_in::text("half-cached-random-read").unwrap();
+        let text = text.replace("\"random-read\"", half);
+        let text = text.replace("page_cache = \"half\"     #", "#");
+        let refused = parse("mine", &text).unwrap_err().to_string();
+        assert!(
+            refused.contains("page_cache = \"half\" goes with"),
+            "{refused}"
+        );
         let access = "\"random-read\"";
         assert!(refusal(access, "\"mixed\"").contains("read_percent"));
         assert!(refusal(access, "\"range-read\"").contains("smallest_range_bytes"));

@@ -33,7 +33,7 @@ impl Strategy for InflightMapped {
     }
 
     fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
-        let threads = |depth: u32| match profile.cold() {
+        let threads = |depth: u32| match profile.misses() {
             true if depth.is_multiple_of(cpus) => cpus,
             true => 1,
             false => depth,

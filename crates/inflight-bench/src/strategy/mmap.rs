@@ -65,7 +65,7 @@ impl Strategy for Mmap {
 
 /// Whether the whole map is brought in at once.
 fn populated(work: &Work) -> bool {
-    !work.cold
+    !work.misses
 }
 
 fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {

@@ -32,7 +32,7 @@ pub(crate) struct Work {
     pub(crate) read_back: bool,
     pub(crate) verify: bool,
     /// Whether the page cache holds nothing of the files at first.
-    pub(crate) cold: bool,
+    pub(crate) misses: bool,
     /// No block comes twice before all have come.
     pub(crate) without_repeats: bool,
     pub(crate) files: u32,
@@ -294,7 +294,7 @@ mod tests {
             batched: false,
             read_back: false,
             verify: false,
-            cold: false,
+            misses: false,
             without_repeats: false,
             files: 1,
             file_bytes: 64 * 4096 + 100,

@@ -262,7 +262,7 @@ fn every_profile_gives_every_cell_figures_or_a_reason() {
             let found = of_profile.iter().find(|cell| cell.strategy == strategy);
             found.unwrap_or_else(|| panic!("no cell of {strategy} in {}", profile.name))
         };
-        if is_memory(&record) && (profile.direct || profile.cold) {
+        if is_memory(&record) && (profile.direct || profile.cold || profile.half_cached) {
             continue;
         }
         let plain = cell("pread");
@@ -425,13 +425,41 @@ fn memory_is_never_cold() {
         println!("skipped: there is no /dev/shm");
         return;
     };
-    let args = ["--profile", "cold-random-read", "--strategy", "pread"];
+    let profiles = "cold-random-read,half-cached-random-read";
+    let args = ["--profile", profiles, "--strategy", "pread"];
     let (code, record) = record(memory.path(), &[TINY, &args].concat());
     if record.target.fs != "tmpfs" {
         println!("skipped: /dev/shm is on {}", record.target.fs);
         return;
     }
-    assert_eq!(code, 3);
-    let skipped = record.cells[0].skipped.as_ref().unwrap();
-    assert!(skipped.reason.contains("cannot be emptied"), "{skipped:?}");
+    assert_eq!((code, record.cells.len()), (3, 2));
+    for cell in &record.cells {
+        let skipped = cell.skipped.as_ref().unwrap();
+        assert!(skipped.reason.contains("cannot be emptied"), "{skipped:?}");
+    }
+}
+
+#[test]
+fn of_a_file_that_is_half_cached_the_disk_serves_half_in_each_round() {
+    let directory = directory();
+    let args = ["--profile", "half-cached-random-read", "--depth", "1"];
+    let short = ["--size", "64m", "--rounds", "3", "--cell-time", "50"];
+    let plain = ["--strategy", "pread"];
+    let (code, record) = record(directory.path(), &[&args[..], &short, &plain].concat());
+    if is_memory(&record) {
+        println!("skipped: this is memory, which is never cold");
+        return;
+    }
+    assert_eq!(code, 0);
+    let cell = of(&record, "pread");
+    assert_eq!(cell.rounds.len(), 3);
+    for round in &cell.rounds {
+        let Some(device) = round.device else {
+            println!("skipped: nobody knows what the device has served");
+            return;
+        };
+        let share = device.read_bytes as f64 / round.bytes as f64;
+        // Those that wait when a round ends, and chance.
+        assert!((0.4..0.6).contains(&share), "{round:?}");
+    }
 }

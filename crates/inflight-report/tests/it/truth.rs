@@ -67,6 +67,23 @@ fn a_cached_cell_that_the_disk_served_does_not_count() {
 }
 
 #[test]
+fn a_half_cached_cell_counts_if_the_disk_served_about_half() {
+    let mut record = disk(2);
+    let half = ProfileSummary {
+        half_cached: true,
+        cached: false,
+        ..cached()
+    };
+    for (percent, fits) in [(29, false), (31, true), (69, true), (71, false)] {
+        serve(&mut record, percent);
+        let reason = why(&mut record, "pread", &half);
+        assert_eq!(reason.is_none(), fits, "{percent}");
+        let reason = reason.unwrap_or_default();
+        assert!(fits || reason.contains("one block in two"), "{reason}");
+    }
+}
+
+#[test]
 fn a_cell_that_does_not_know_its_device_bytes_is_not_judged() {
     let mut record = disk(2);
     into_tmpfs(&mut record);
