@@ -342,6 +342,7 @@ impl Handle {
             limit_bytes: facts.limit_bytes,
             aside: false,
             submitted: road == Road::Asynchronous,
+            among_hits: false,
         };
         Prepared::run(road, request)
     }
@@ -451,6 +452,7 @@ impl Handle {
             limit_bytes,
             aside: false,
             submitted: false,
+            among_hits: false,
         }
     }
 

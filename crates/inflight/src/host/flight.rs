@@ -138,6 +138,7 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         }
         Step::Pool if road == Road::Submit => return Tried::Request(request.submitted()),
         Step::Pool => return Tried::Request(request.aside()),
+        Step::Try(_) if is_given(shared, road) => return Tried::Request(request.among_hits()),
         Step::Try(or) => match (look(road, operation, &request), or) {
             (Look::Done(answer), _) => answer,
             (Look::WouldWait, Else::TimedCall) => time(operation, &request),
@@ -155,6 +156,14 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         false => bytes,
     });
     Tried::Answered(answer)
+}
+
+/// Whether the ring of this thread has the next read on this road, without asking for it: the page
+/// cache has a part of the file, and that has been found to be faster. One now and then is asked
+/// for, to learn from it.
+#[inline]
+fn is_given(shared: &Arc<Shared>, road: Road) -> bool {
+    road == Road::Mixed && local::gives_misses(shared) && !is_sample()
 }
 
 /// A sync joins the others of its file, unless its flush is short and few ask. Flushes of a file

@@ -325,6 +325,7 @@ impl Place {
             limit_bytes: TRANSFER_MAX_BYTES,
             aside: false,
             submitted: false,
+            among_hits: false,
         }
     }
 

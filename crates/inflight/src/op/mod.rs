@@ -295,6 +295,9 @@ pub(crate) struct Request {
     /// It is made by a call that submits it, without asking whether that would wait: it is known
     /// not to, or a thread of the pool is to show whether the transfer is asynchronous.
     pub(crate) submitted: bool,
+    /// It reads what the page cache is likely to have, so that the enter that hands it over answers
+    /// it: that costs more than those lose that wait to be handed over with it.
+    pub(crate) among_hits: bool,
 }
 
 /// What one thread of the pool does at a time of a request with a limit: to hand it over takes a
@@ -310,6 +313,7 @@ impl Request {
             limit_bytes: TRANSFER_MAX_BYTES,
             aside: false,
             submitted: false,
+            among_hits: false,
         }
     }
 
@@ -332,6 +336,15 @@ impl Request {
     /// if it is for the pool.
     pub(crate) fn is_direct_transfer(&self) -> bool {
         !self.aside && self.op.span().is_some() && self.limit_bytes != TRANSFER_MAX_BYTES
+    }
+
+    /// The same request, of many like it that the page cache has.
+    #[inline(always)]
+    pub(crate) fn among_hits(self) -> Self {
+        Self {
+            among_hits: true,
+            ..self
+        }
     }
 
     /// The same request, for the backend wherever it came from.

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::pushing::{AT_ONCE, role_of};
+use super::pushing::role_of;
 use super::slots::{Role, SETTLED};
 use super::splits::Split;
 use super::{Proactor, Wait};
@@ -194,7 +194,7 @@ impl Proactor {
             // SAFETY: passed on from the caller; slots bound what is in flight.
             unsafe { self.queue_direct(user_data, &request.op, request.submitted) };
         }
-        if self.queued >= AT_ONCE && self.is_enough(&request) {
+        if self.is_enough(&request) {
             self.submit();
         }
     }

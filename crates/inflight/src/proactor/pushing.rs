@@ -46,23 +46,7 @@ impl Proactor {
     pub(crate) unsafe fn push(&mut self, token: u32, request: &Request) {
         // SAFETY: passed on from the caller.
         let is_queued = unsafe { self.push_one(token, request) };
-        if is_queued && self.queued >= AT_ONCE && self.is_enough(request) {
-            self.submit();
-        }
-    }
-
-    /// As [`Proactor::push`], for a read like many of which the page cache has what is wanted, so
-    /// that the enter that hands them over answers them: it costs more than those lose that wait
-    /// for it.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Proactor::push`].
-    #[inline]
-    pub(crate) unsafe fn push_among_hits(&mut self, token: u32, request: &Request) {
-        // SAFETY: passed on from the caller.
-        let is_queued = unsafe { self.push_one(token, request) };
-        if is_queued && self.queued >= HITS_AT_ONCE {
+        if is_queued && self.is_enough(request) {
             self.submit();
         }
     }
@@ -98,11 +82,16 @@ impl Proactor {
     }
 
     /// Whether no more are to be handed over together with this one. Reads through the page cache
-    /// never gain by it: the kernel has to find pages for each first.
+    /// never gain by it, but by answers that come at once: the kernel has to find pages for each
+    /// first.
     #[inline]
     pub(super) fn is_enough(&self, request: &Request) -> bool {
+        if request.among_hits {
+            return self.queued >= HITS_AT_ONCE;
+        }
         let is_transfer = matches!(request.op, Op::ReadAt { .. } | Op::WriteAt { .. });
-        request.reads_through_the_cache() || (self.hands_over_few && is_transfer)
+        self.queued >= AT_ONCE
+            && (request.reads_through_the_cache() || (self.hands_over_few && is_transfer))
     }
 
     /// Queues the operation of a slot.

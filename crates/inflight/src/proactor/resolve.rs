@@ -68,6 +68,7 @@ impl Proactor {
                 limit_bytes,
                 aside: self.is_for_direct_transfers || slot.is_settled(),
                 submitted: false,
+                among_hits: false,
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
@@ -303,6 +304,7 @@ impl Proactor {
                 limit_bytes: TRANSFER_MAX_BYTES,
                 aside: false,
                 submitted: false,
+                among_hits: false,
             };
             let after_unheard = slot.role == Role::AfterUnheard;
             let answer = self.do_plainly(&request).marked(after_unheard);

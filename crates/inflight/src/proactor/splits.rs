@@ -171,6 +171,7 @@ mod tests {
                 limit_bytes,
                 aside: false,
                 submitted: false,
+                among_hits: false,
             },
             0,
         )

@@ -3,12 +3,14 @@
 
 mod limited;
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use inflight::fs::File;
 use inflight::{AlignedBuf, AnyOp, Batch, Engine, Operation};
 
@@ -433,16 +435,54 @@ fn each_block_once(engine: &Engine, file: &File, content: &[u8]) -> u64 {
     engine.stats().plain_calls - before.plain_calls
 }
 
+/// The same by tasks of a run loop.
+fn each_block_once_by_tasks(engine: &Engine, file: &File, content: &[u8]) -> u64 {
+    let before = engine.stats();
+    let read = Cell::new(0);
+    let blocks = RefCell::new((0..BLOCKS).map(|number| number * 1237 % BLOCKS));
+    let next = || blocks.borrow_mut().next();
+    let task = async || {
+        while let Some(block) = next() {
+            let buf = vec![0; BLOCK];
+            let (moved, buf) = file.read_at(buf, block * BLOCK as u64).await;
+            let at = usize::try_from(block).expect("it is small") * BLOCK;
+            let expected = (BLOCK, &content[at..][..BLOCK]);
+            assert_eq!((moved.expect("it is read"), &buf[..]), expected);
+            read.set(read.get() + 1);
+        }
+    };
+    let tasks = (0..32).map(|_| task());
+    let run = engine.run(join_all(tasks));
+    run.expect("there is a loop");
+    assert_eq!(read.get(), BLOCKS);
+    // Of those that a task asks for it counts the half that is there.
+    2 * (engine.stats().plain_calls - before.plain_calls)
+}
+
 #[test]
 fn reads_of_which_half_are_missing_are_tried_both_ways() {
-    let name = "reads of which half are missing";
+    are_tried_both_ways(
+        "reads of a queue of which half are missing",
+        each_block_once,
+    );
+}
+
+#[test]
+fn reads_of_tasks_of_which_half_are_missing_are_tried_both_ways() {
+    let name = "reads of tasks of which half are missing";
+    are_tried_both_ways(name, each_block_once_by_tasks);
+}
+
+/// `each_block_once` says how many of the blocks it has asked for.
+fn are_tried_both_ways(name: &str, each_block_once: impl Fn(&Engine, &File, &[u8]) -> u64) {
     let Some(engine) = uring_or_skip(name) else {
         return;
     };
-    let content = pattern(BLOCK * usize::try_from(BLOCKS).unwrap());
+    let blocks = usize::try_from(BLOCKS).expect("it is small");
+    let content = pattern(BLOCK * blocks);
     let path = temp_path(&content);
     let file = open(&engine, path.path());
-    fadvise(&file, 0, None, Advice::Random).unwrap();
+    fadvise(&file, 0, None, Advice::Random).expect("it can be advised");
     let mut seen = Vec::new();
     // Only reads with others in flight count for a trial: of a thread that has to wait for a
     // processor, all are over when it goes on. So there may have to be more than the first pass.

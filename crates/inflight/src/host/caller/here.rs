@@ -91,17 +91,17 @@ impl Lease<'_> {
                 request = request.aside();
                 None
             }
+            (Road::Mixed, false) => {
+                request = request.among_hits();
+                None
+            }
             (Road::Backend | Road::Device | Road::Memory | Road::Cold, _)
-            | (Road::Mixed | Road::Asynchronous, _) => None,
+            | (Road::Asynchronous, _) => None,
         };
-        match (answer, road) {
-            (Some(_), _) => self.proactor().tally().answered.add(1),
+        match answer {
+            Some(_) => self.proactor().tally().answered.add(1),
             // SAFETY: as in `start`.
-            (None, Road::Mixed) if !is_sample => unsafe {
-                self.proactor().push_among_hits(token, &request)
-            },
-            // SAFETY: as above.
-            (None, _) => unsafe { self.proactor().push(token, &request) },
+            None => unsafe { self.proactor().push(token, &request) },
         }
         answer
     }
@@ -121,16 +121,16 @@ impl Lease<'_> {
         match road {
             // Else the pool times the others, and what completes meanwhile would wait for this one.
             Road::Slow => !self.shared.is_asynchronous() && self.is_sample(),
-            Road::Mixed if self.asks_for_misses() => true,
+            Road::Mixed if self.asks_for_misses(self.owned.proactor.in_flight()) => true,
             Road::Mixed | Road::Cold => self.owned.cold_samples.takes_next(),
             _ => is_warm || self.is_sample(),
         }
     }
 
-    /// Whether this thread asks for the next read of a file of which the page cache has a part.
-    fn asks_for_misses(&mut self) -> bool {
-        let proactor = &self.owned.proactor;
-        let has_crowd = proactor.in_flight() >= MISSES_CROWD && proactor.can_look();
+    /// Whether this thread, which has so many others in flight, asks for the next read of a file of
+    /// which the page cache has a part.
+    pub(in crate::host) fn asks_for_misses(&mut self, others: u32) -> bool {
+        let has_crowd = others >= MISSES_CROWD && self.owned.proactor.can_look();
         !has_crowd || self.owned.misses.next() == Misses::Asked
     }
 

@@ -41,7 +41,7 @@ use turn::Until;
 pub(crate) use clock::{cancel_timer, set_timer, update_timer};
 pub(crate) use nested::{Barred, bars, park};
 pub(crate) use promise::{OfLoop, may_promise};
-pub(crate) use shares::share;
+pub(crate) use shares::{gives_misses, share};
 pub(crate) use tasks::{TaskKey, abort};
 pub(crate) use turn::{is_in_time, without_being_away};
 

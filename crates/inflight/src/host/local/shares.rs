@@ -84,6 +84,16 @@ pub(crate) unsafe fn share<O: Prepare>(
     offered.unwrap_or(Offer::Declined)
 }
 
+/// Whether the loop of this thread, if operations of this engine belong to it, gives its ring the
+/// next read of a file of which the page cache has a part, without asking for it.
+pub(crate) fn gives_misses(engine: &Arc<Engine>) -> bool {
+    let gives = with_current(|current| {
+        let others = || current.cells.borrow().unanswered();
+        Arc::ptr_eq(current.shared, engine) && !current.lease.borrow_mut().asks_for_misses(others())
+    });
+    gives.unwrap_or(false)
+}
+
 impl Loop<'_> {
     /// Whether it has to be asked who makes a read of so many bytes, and whether it is one of the
     /// few that are made where they are polled, which shows whether they are as fast as they are
