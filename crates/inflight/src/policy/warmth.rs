@@ -24,7 +24,8 @@ pub(super) struct Warmth {
     /// How often hits were followed by a miss, at most [`WARY_MAX`].
     wary: AtomicU8,
     /// Which share of those that were asked the page cache did not have, in 65,536ths: a running
-    /// mean of about [`MEAN_OF`] of them.
+    /// mean of about [`MEAN_OF`] of them. Of a file that refuses `RWF_NOWAIT`: of those that were
+    /// timed, which share was slow.
     misses: AtomicU16,
 }
 
@@ -54,7 +55,9 @@ const WARY_MAX: u8 = 2;
 const WARM_MAX: i32 = 8192;
 /// After so many misses in a row the next read is taken for a miss.
 const COLD_AT: i32 = -32;
-/// With this share of misses it may be better not to ask each time (`policy/misses.rs`).
+/// With this share of misses it may be better not to ask each time (`policy/misses.rs`); and where
+/// nobody can ask, not to make calls where others wait for them: most are fast, but the device has
+/// one of the slow ones at a time.
 const MIXED_FROM_SHARE: u16 = u16::MAX / 8;
 const MEAN_OF: u16 = 64;
 /// After a slow call, so many by the pool have to be fast before one is made in a poll again.
@@ -86,11 +89,16 @@ impl Warmth {
             TAKEN if direct => Road::Device,
             TAKEN if streak >= self.warm_at() => Road::Warm,
             TAKEN if streak <= COLD_AT => Road::Cold,
-            TAKEN if self.misses.load(Ordering::Relaxed) >= MIXED_FROM_SHARE => Road::Mixed,
+            TAKEN if self.misses_many() => Road::Mixed,
             TAKEN => Road::CacheFirst,
             _ if streak >= 0 => Road::Blind,
             _ => Road::Slow,
         }
+    }
+
+    #[inline(always)]
+    fn misses_many(&self) -> bool {
+        self.misses.load(Ordering::Relaxed) >= MIXED_FROM_SHARE
     }
 
     /// Hits in a row after which the next read is taken for a hit.
@@ -126,7 +134,7 @@ impl Warmth {
             && self.wary.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts one that was asked.
+    /// Counts one that was asked, or timed.
     #[inline]
     fn count(&self, is_hit: bool) {
         let misses = self.misses.load(Ordering::Relaxed);
@@ -152,7 +160,14 @@ impl Warmth {
             Seen::Refused => 0,
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if refuses => {
                 let by_pool = matches!(seen, Seen::Pooled { .. });
-                streak_after(streak, is_fast(ns, bytes), by_pool)
+                let is_fast = is_fast(ns, bytes);
+                self.count(is_fast);
+                let next = streak_after(streak, is_fast, by_pool);
+                // Some fast ones in a row say nothing where half of all are slow.
+                match self.misses_many() {
+                    true => next.min(-1),
+                    false => next,
+                }
             }
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if nowait == MEMORY => {
                 match is_fast(ns, bytes / 2) {
@@ -221,6 +236,27 @@ pub(super) enum Noted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_nobody_can_ask_and_many_calls_are_slow_a_few_fast_ones_change_nothing() {
+        let [fast, slow] = [1_500, 80_000].map(|ns| Seen::Pooled { ns, bytes: 4096 });
+        for (slow_of, is_slow_for_good) in [(2, true), (4, true), (64, false)] {
+            let reads = Warmth::refusing();
+            let mut roads = Vec::new();
+            for number in 0..4096 {
+                reads.note(match number % slow_of {
+                    0 => slow,
+                    _ => fast,
+                });
+                roads.push(reads.road(false));
+            }
+            let lately = &roads[2048..];
+            let is_slow = lately.iter().all(|road| *road == Road::Slow);
+            assert_eq!(is_slow, is_slow_for_good, "one in {slow_of}");
+            (0..256).for_each(|_| _ = reads.note(fast));
+            assert_eq!(reads.road(false), Road::Blind, "one in {slow_of}, and fast");
+        }
+    }
 
     #[test]
     fn a_file_of_which_many_reads_miss_is_told_from_one_of_which_few_do() {
