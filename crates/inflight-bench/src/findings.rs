@@ -110,7 +110,9 @@ fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
         Spoils::Device => facts.of_profiles(reaches_device),
         Spoils::Syncs => facts.of_profiles(|profile| profile.sync != Sync::None),
         Spoils::ReadAhead => facts.of_profiles(reads_ahead),
-        Spoils::ColdMaps => facts.of_cells(|cell, profile| profile.cold && has_map(cell)),
+        Spoils::ColdMaps => {
+            facts.of_cells(|cell, profile| (profile.cold || profile.half_cached) && has_map(cell))
+        }
         Spoils::Buffered => facts.of_profiles(|profile| !profile.direct),
         Spoils::Rings => facts.of_cells(|cell, _| has_ring(cell)),
         Spoils::Nothing => return None,

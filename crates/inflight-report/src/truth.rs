@@ -23,7 +23,7 @@ const LEAST_COLD: f64 = 0.8;
 
 /// Of a profile with half of its blocks in memory the disk serves a half; more where the kernel
 /// reads ahead, less where some are read again.
-const HALF: RangeInclusive<f64> = 0.3..=0.7;
+const HALF: RangeInclusive<f64> = 0.4..=0.7;
 
 /// Of what was written and synced, the device took at least this share: blocks that were written
 /// twice before the sync went to it once.
@@ -142,9 +142,10 @@ fn not_read(cell: &Cell, profile: &ProfileSummary) -> Option<String> {
         ))
     } else if profile.half_cached && !HALF.contains(&share) {
         Some(format!(
-            "the disk served {} of {bytes}: the page cache did not hold one block in two",
+            "the disk served {} of {bytes}: the page cache did not hold one block in two, or the \
+             cell went on when all had been read",
             match share < *HALF.start() {
-                true => "less than 30 %",
+                true => "less than 40 %",
                 false => "more than 70 %",
             }
         ))

@@ -50,7 +50,7 @@ pub(crate) use durable::{Begun, Durables, Outcome};
 pub(crate) use flush::{NOTHING_MAX, can_sleep, gather_for, is_little, is_short_flush};
 pub(crate) use hand_over::{AtOnce, CROWD, LARGE_CROWD};
 pub(crate) use held_up::HeldUp;
-pub(crate) use misses::{MISSES_CROWD, Misses};
+pub(crate) use misses::{GIVEN_MAX_BYTES, MISSES_CROWD, Misses};
 pub(crate) use samples::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};

@@ -22,6 +22,8 @@ pub(crate) const MAX_DEPTH: u32 = 4096;
 /// More files than this have no place among the descriptors of a process.
 const MAX_FILES: u32 = 512;
 
+const PAGE_BYTES: u32 = 4096;
+
 /// One workload, with one block size.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -177,6 +179,7 @@ impl Profile {
             )));
         }
         self.block_bytes = block_bytes;
+        self.check_halves()?;
         if let Some(stem) = &self.stem {
             self.name = sized(stem, block_bytes);
         }
@@ -215,6 +218,18 @@ impl Profile {
         }
     }
 
+    /// Of a block that begins or ends within a page its neighbours would bring in a part.
+    fn check_halves(&self) -> Result<()> {
+        if self.half_cached() && !self.block_bytes.is_multiple_of(PAGE_BYTES) {
+            return Err(usage(format!(
+                "{} has one block in two in memory, and needs blocks of whole pages: a multiple of \
+                 4 KiB",
+                self.name
+            )));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<()> {
         let asked = &self.asked;
         size::check_block(self.block_bytes)?;
@@ -225,6 +240,7 @@ impl Profile {
         if self.half_cached() && asked.access != Access::RandomRead {
             bail!("page_cache = \"half\" goes with access = \"random-read\" only");
         }
+        self.check_halves()?;
         if !(1..=MAX_FILES).contains(&asked.files) {
             bail!("files = {} is outside 1..={MAX_FILES}", asked.files);
         }
@@ -405,6 +421,9 @@ mod tests {
             refused.contains("page_cache = \"half\" goes with"),
             "{refused}"
         );
+        let mut half = load(&["half-cached-random-read".to_owned()]).unwrap();
+        let refused = half[0].resize(6144).unwrap_err().to_string();
+        assert!(refused.contains("whole pages"), "{refused}");
         let access = "\"random-read\"";
         assert!(refusal(access, "\"mixed\"").contains("read_percent"));
         assert!(refusal(access, "\"range-read\"").contains("smallest_range_bytes"));

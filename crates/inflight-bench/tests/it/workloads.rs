@@ -443,7 +443,7 @@ fn memory_is_never_cold() {
 fn of_a_file_that_is_half_cached_the_disk_serves_half_in_each_round() {
     let directory = directory();
     let args = ["--profile", "half-cached-random-read", "--depth", "1"];
-    let short = ["--size", "64m", "--rounds", "3", "--cell-time", "50"];
+    let short = ["--size", "64m", "--rounds", "3", "--cell-time", "100"];
     let plain = ["--strategy", "pread"];
     let (code, record) = record(directory.path(), &[&args[..], &short, &plain].concat());
     if is_memory(&record) {
@@ -454,12 +454,15 @@ fn of_a_file_that_is_half_cached_the_disk_serves_half_in_each_round() {
     let cell = of(&record, "pread");
     assert_eq!(cell.rounds.len(), 3);
     for round in &cell.rounds {
-        let Some(device) = round.device else {
+        let Some(device_bytes) = round.device_bytes else {
             println!("skipped: nobody knows what the device has served");
             return;
         };
-        let share = device.read_bytes as f64 / round.bytes as f64;
-        // Those that wait when a round ends, and chance.
-        assert!((0.4..0.6).contains(&share), "{round:?}");
+        if round.ops < 1000 {
+            println!("skipped: the disk is too slow for chance to be small");
+            return;
+        }
+        let share = device_bytes as f64 / round.bytes as f64;
+        assert!((0.4..0.7).contains(&share), "{round:?}");
     }
 }

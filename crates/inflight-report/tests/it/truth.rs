@@ -74,7 +74,7 @@ fn a_half_cached_cell_counts_if_the_disk_served_about_half() {
         cached: false,
         ..cached()
     };
-    for (percent, fits) in [(29, false), (31, true), (69, true), (71, false)] {
+    for (percent, fits) in [(39, false), (41, true), (69, true), (71, false)] {
         serve(&mut record, percent);
         let reason = why(&mut record, "pread", &half);
         assert_eq!(reason.is_none(), fits, "{percent}");

@@ -120,7 +120,7 @@ impl Closing {
                 Some(closed)
             }
             Closes::Written => short::here(Short::Close, || self.close_named()),
-            Closes::Waits => None,
+            Closes::Waits | Closes::Asks => None,
         }
     }
 
@@ -270,7 +270,7 @@ impl Run for Closer {
         let fds = std::mem::take(&mut self.lock().fds);
         let result = match self.closes {
             Closes::Written => short::in_pool(Short::Close, || close_all(fds)),
-            Closes::AtOnce | Closes::Waits => close_all(fds),
+            Closes::AtOnce | Closes::Waits | Closes::Asks => close_all(fds),
         };
         let mut state = self.lock();
         state.result = Some(result);
@@ -282,7 +282,7 @@ impl Run for Closer {
     }
 
     fn may_wait_for_ever(&self) -> bool {
-        self.closes == Closes::Waits
+        self.closes == Closes::Asks
     }
 }
 
@@ -296,7 +296,8 @@ impl std::fmt::Debug for Closer {
 /// here, if that waits for nothing. Nobody is told.
 pub(super) fn close_aside(handle: Handle) {
     let closes = handle.closes();
-    let is_at_once = closes != Closes::Waits && handle.closes_at_once();
+    let may_be_at_once = matches!(closes, Closes::AtOnce | Closes::Written);
+    let is_at_once = may_be_at_once && handle.closes_at_once();
     if !is_at_once
         && !handle.has_closer()
         && let Some(pool) = handle.pool()

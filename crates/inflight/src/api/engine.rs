@@ -303,13 +303,15 @@ impl Engine {
                 return 0;
             }
             let of_drivers = self.shared.started_drivers().map_or(0, Drivers::unanswered);
-            let calls = u32::try_from(self.shared.pool().calls()).unwrap_or(u32::MAX);
-            let of_pool = self.shared.pooled().unanswered().saturating_add(calls);
+            let of_pool = self.shared.pooled().unanswered();
             #[cfg(feature = "tokio")]
             let of_lanes = self.shared.lanes.unanswered();
             #[cfg(not(feature = "tokio"))]
             let of_lanes = 0;
-            let left = of_drivers.saturating_add(of_pool).saturating_add(of_lanes);
+            // Last, because what ends elsewhere may leave a file to be closed.
+            let calls = u32::try_from(self.shared.pool().calls()).unwrap_or(u32::MAX);
+            let left = [of_drivers, of_pool, of_lanes, calls];
+            let left = left.into_iter().fold(0, u32::saturating_add);
             if left == 0 || until.is_some_and(|until| until <= Instant::now()) {
                 return left;
             }

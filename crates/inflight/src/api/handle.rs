@@ -78,8 +78,10 @@ pub(super) enum Closes {
     AtOnce,
     /// As that, but it may have been written, of which something may be left to be done.
     Written,
-    /// It may wait for anybody.
+    /// It may wait.
     Waits,
+    /// It asks another program or machine, which may never answer.
+    Asks,
 }
 
 /// What opening has found out.

@@ -525,7 +525,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
         access: flags & (libc::O_ACCMODE | libc::O_PATH),
         closes: match kind {
-            _ if facts.served => Closes::Waits,
+            _ if facts.served => Closes::Asks,
             libc::S_IFREG if is_read_only => Closes::AtOnce,
             libc::S_IFREG => Closes::Written,
             _ => Closes::Waits,

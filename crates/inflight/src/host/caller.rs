@@ -345,6 +345,7 @@ impl<'s> Lease<'s> {
     pub(super) fn turned(&mut self) {
         let owned = &mut **self.owned;
         owned.hands_over.turned(&mut owned.proactor);
+        owned.misses.turned(owned.proactor.in_flight());
     }
 
     /// Everything that was asked of this lease has been answered: what comes until it is asked

@@ -26,7 +26,7 @@ use crate::commit::{Asker, Seat};
 use crate::completion::{Answer, Refusal};
 use crate::foreign::contain;
 use crate::op::{Op, Plan, Prepare, Request, Road, SyncOf};
-use crate::policy::{COLD_SAMPLE_EVERY, Else, Samples, Step, in_a_poll};
+use crate::policy::{COLD_SAMPLE_EVERY, Else, GIVEN_MAX_BYTES, Samples, Step, in_a_poll};
 
 /// Where an operation is in flight.
 #[derive(Debug)]
@@ -138,7 +138,9 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         }
         Step::Pool if road == Road::Submit => return Tried::Request(request.submitted()),
         Step::Pool => return Tried::Request(request.aside()),
-        Step::Try(_) if is_given(shared, road) => return Tried::Request(request.among_hits()),
+        Step::Try(_) if is_given(shared, road, bytes) => {
+            return Tried::Request(request.among_hits());
+        }
         Step::Try(or) => match (look(road, operation, &request), or) {
             (Look::Done(answer), _) => answer,
             (Look::WouldWait, Else::TimedCall) => time(operation, &request),
@@ -150,20 +152,27 @@ pub(crate) unsafe fn try_here<O: Prepare>(
         // returns.
         Step::Call => unsafe { execute_request(&request) },
     };
+    count_here(shared, &request, bytes);
+    Tried::Answered(answer)
+}
+
+/// A transfer of so many bytes has been made where it was polled.
+#[inline]
+fn count_here(shared: &Arc<Shared>, request: &Request, bytes: usize) {
     shared.counters.plain_call();
     count_at_once(match request.op.is_write() && local::is_current(shared) {
         true => bytes + WRITE_BYTES,
         false => bytes,
     });
-    Tried::Answered(answer)
 }
 
 /// Whether the ring of this thread has the next read on this road, without asking for it: the page
 /// cache has a part of the file, and that has been found to be faster. One now and then is asked
 /// for, to learn from it.
 #[inline]
-fn is_given(shared: &Arc<Shared>, road: Road) -> bool {
-    road == Road::Mixed && local::gives_misses(shared) && !is_sample()
+fn is_given(shared: &Arc<Shared>, road: Road, bytes: usize) -> bool {
+    let may_be = road == Road::Mixed && bytes <= GIVEN_MAX_BYTES;
+    may_be && local::gives_misses(shared) && !is_sample()
 }
 
 /// A sync joins the others of its file, unless its flush is short and few ask. Flushes of a file

@@ -8,6 +8,7 @@
 //! (`docs/design/roads.md`). So each is asked for, until a trial has shown that to give them to the
 //! ring is faster.
 
+use super::step::POLL_MAX_BYTES;
 use super::trials::Rival;
 
 /// What is done with reads of which many are not in the page cache.
@@ -21,6 +22,10 @@ pub(crate) enum Misses {
 
 /// With less in flight than this all are asked for: the device waits for the next request.
 pub(crate) const MISSES_CROWD: u32 = 2;
+
+/// Where a future is polled, the ring is given reads of at most so many bytes: the enter that hands
+/// them over copies as much as a poll may, and others wait for the thread.
+pub(crate) const GIVEN_MAX_BYTES: usize = POLL_MAX_BYTES / 32;
 
 impl Rival for Misses {
     /// What is asked for is known to be there or not, by which other ways are chosen; and where the

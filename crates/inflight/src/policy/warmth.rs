@@ -162,12 +162,9 @@ impl Warmth {
                 let by_pool = matches!(seen, Seen::Pooled { .. });
                 let is_fast = is_fast(ns, bytes);
                 self.count(is_fast);
-                let next = streak_after(streak, is_fast, by_pool);
                 // Some fast ones in a row say nothing where half of all are slow.
-                match self.misses_many() {
-                    true => next.min(-1),
-                    false => next,
-                }
+                let most = if self.misses_many() { -1 } else { FORGIVEN_AT };
+                streak_after(streak, is_fast, by_pool).min(most)
             }
             Seen::Took { ns, bytes } | Seen::Pooled { ns, bytes } if nowait == MEMORY => {
                 match is_fast(ns, bytes / 2) {

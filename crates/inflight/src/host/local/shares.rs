@@ -88,8 +88,11 @@ pub(crate) unsafe fn share<O: Prepare>(
 /// next read of a file of which the page cache has a part, without asking for it.
 pub(crate) fn gives_misses(engine: &Arc<Engine>) -> bool {
     let gives = with_current(|current| {
-        let others = || current.cells.borrow().unanswered();
-        Arc::ptr_eq(current.shared, engine) && !current.lease.borrow_mut().asks_for_misses(others())
+        if !Arc::ptr_eq(current.shared, engine) {
+            return false;
+        }
+        let others = current.cells.borrow().unanswered();
+        !current.lease.borrow_mut().asks_for_misses(others)
     });
     gives.unwrap_or(false)
 }
