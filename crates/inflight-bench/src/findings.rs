@@ -60,9 +60,14 @@ impl Facts<'_> {
     }
 }
 
+/// Whether the page cache does not hold all that a profile reads.
+fn misses(profile: &ProfileSummary) -> bool {
+    profile.cold || profile.half_cached
+}
+
 /// Whether the requests of a profile get as far as the device.
 fn reaches_device(profile: &ProfileSummary) -> bool {
-    profile.direct || profile.cold || profile.half_cached || profile.sync != Sync::None
+    profile.direct || misses(profile) || profile.sync != Sync::None
 }
 
 /// All findings, the worst first.
@@ -110,9 +115,7 @@ fn tied(facts: &Facts<'_>, found: Found) -> Option<Finding> {
         Spoils::Device => facts.of_profiles(reaches_device),
         Spoils::Syncs => facts.of_profiles(|profile| profile.sync != Sync::None),
         Spoils::ReadAhead => facts.of_profiles(reads_ahead),
-        Spoils::ColdMaps => {
-            facts.of_cells(|cell, profile| (profile.cold || profile.half_cached) && has_map(cell))
-        }
+        Spoils::ColdMaps => facts.of_cells(|cell, profile| misses(profile) && has_map(cell)),
         Spoils::Buffered => facts.of_profiles(|profile| !profile.direct),
         Spoils::Rings => facts.of_cells(|cell, _| has_ring(cell)),
         Spoils::Nothing => return None,

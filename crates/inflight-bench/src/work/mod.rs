@@ -31,7 +31,7 @@ pub(crate) struct Work {
     pub(crate) batched: bool,
     pub(crate) read_back: bool,
     pub(crate) verify: bool,
-    /// Whether the page cache holds nothing of the files at first.
+    /// Whether the page cache does not hold all of the files at first.
     pub(crate) misses: bool,
     /// No block comes twice before all have come.
     pub(crate) without_repeats: bool,
