@@ -258,7 +258,7 @@ impl Run<'_> {
         let mut watch = Rounds::begin(self.progress, plan, number, end);
         let place = run::Place {
             device,
-            ground: Ground::new(profile, files.handles()),
+            ground: Ground::new(profile, files.handles(), files.file_bytes),
         };
         let later = plan.profiles[number + 1..].iter();
         let cached = later.filter(|later| later.profile.cached()).count();

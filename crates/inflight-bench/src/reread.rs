@@ -102,7 +102,7 @@ mod tests {
         // The page cache stands for a cache below: this file is not opened for direct I/O.
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 16 << 20]).unwrap();
-        if let Err(why) = empty_cache(&file, true) {
+        if let Err(why) = empty_cache(&file, 16 << 20, true) {
             println!("skipped: {why}");
             return;
         }

@@ -314,7 +314,7 @@ pub(crate) fn prepare_cache(files: &Files, profile: &Profile) -> Result<()> {
         files.handles().iter().for_each(storage::drop_cache);
         if profile.half_cached() {
             // The first time takes longest. What fails is told by the stretch that needs it.
-            _ = Ground::new(profile, files.handles()).prepare();
+            _ = Ground::new(profile, files.handles(), files.file_bytes).prepare();
         }
         return Ok(());
     }

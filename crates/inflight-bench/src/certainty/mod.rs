@@ -129,7 +129,7 @@ fn with_bench(
     };
     let place = Place {
         device: DeviceMeter::open(None),
-        ground: Ground::new(profile, files.handles()),
+        ground: Ground::new(profile, files.handles(), files.file_bytes),
     };
     body(&Bench {
         plan: &plan,

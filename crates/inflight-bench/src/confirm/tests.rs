@@ -94,7 +94,7 @@ pub(super) fn measure(
     };
     let place = Place {
         device: DeviceMeter::open(None),
-        ground: Ground::new(profile, &[]),
+        ground: Ground::new(profile, &[], 0),
     };
     let (blank, progress) = (blank(), Progress::new(Form::Auto));
     let table = Timetable {

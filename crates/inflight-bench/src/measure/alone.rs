@@ -108,7 +108,7 @@ mod tests {
             measured: Duration::from_millis(1),
             ..Job::of(&work)
         };
-        let (device, ground) = (DeviceMeter::open(None), Ground::new(&profile, &[]));
+        let (device, ground) = (DeviceMeter::open(None), Ground::new(&profile, &[], 0));
         let mut lane = Noting::default();
         let stretch = measure_lane(&mut lane, &job, 1, &device, &ground).unwrap();
         assert!(stretch.counters.ops > 0);

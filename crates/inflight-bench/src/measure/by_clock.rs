@@ -180,7 +180,7 @@ mod tests {
             measured: MEASURED,
             ..Job::of(&work)
         };
-        let ground = Ground::new(&profile, &[]);
+        let ground = Ground::new(&profile, &[], 0);
         measure(&job, &DeviceMeter::open(None), &ground)
     }
 

@@ -30,6 +30,8 @@ const ADVISED_PAGES: usize = 16;
 /// What is done to the files before each stretch.
 pub(crate) struct Ground<'f> {
     files: &'f [File],
+    /// What is used of each. A device has no length of its own, and may have far more.
+    file_bytes: u64,
     cold: bool,
     /// Every other block is to be there, of so many bytes.
     half_of_bytes: Option<u64>,
@@ -41,9 +43,10 @@ pub(crate) struct Ground<'f> {
 }
 
 impl<'f> Ground<'f> {
-    pub(crate) fn new(profile: &Profile, files: &'f [File]) -> Self {
+    pub(crate) fn new(profile: &Profile, files: &'f [File], file_bytes: u64) -> Self {
         Self {
             files,
+            file_bytes,
             cold: profile.cold(),
             half_of_bytes: profile.half_cached().then_some(profile.block_bytes.into()),
             writes: profile.writes(),
@@ -66,10 +69,10 @@ impl<'f> Ground<'f> {
                 file.sync_all().context("cutting the file")?;
             }
             if self.cold {
-                empty_cache(file, may_be_dirty)?;
+                empty_cache(file, self.file_bytes, may_be_dirty)?;
             }
             if let Some(block_bytes) = self.half_of_bytes {
-                halve_cache(file, block_bytes)?;
+                halve_cache(file, self.file_bytes, block_bytes)?;
             }
         }
         self.flushed.set(true);
@@ -82,16 +85,17 @@ impl<'f> Ground<'f> {
     }
 }
 
-/// Throws a file out of the page cache, and looks whether it is gone. It is flushed if it may be
-/// dirty, and also where pages stay that should not be: somebody else may have written to it.
-pub(crate) fn empty_cache(file: &File, may_be_dirty: bool) -> Result<()> {
+/// Throws a file out of the page cache, and looks whether so much of it is gone. It is flushed if
+/// it may be dirty, and also where pages stay that should not be: somebody else may have written to
+/// it.
+pub(crate) fn empty_cache(file: &File, bytes: u64, may_be_dirty: bool) -> Result<()> {
     let mut left = (0, 1);
     for attempt in 0..TRIES {
         match may_be_dirty || attempt > 0 {
             true => drop_cache(file),
             false => drop_clean(file),
         }
-        let pages = Pages::of(file)?;
+        let pages = Pages::of(file, bytes)?;
         left = (pages.count(), pages.resident.len());
         if left.0 * MOST_RESIDENT <= left.1 {
             return Ok(());
@@ -108,13 +112,13 @@ pub(crate) fn empty_cache(file: &File, may_be_dirty: bool) -> Result<()> {
 ///
 /// By one block in two, because what the kernel takes for a stream it reads ahead: a miss behind
 /// more pages than it asks for itself that are there.
-fn halve_cache(file: &File, block_bytes: u64) -> Result<()> {
-    let mut halves = Halves::of(file, block_bytes)?;
+fn halve_cache(file: &File, bytes: u64, block_bytes: u64) -> Result<()> {
+    let mut halves = Halves::of(file, bytes, block_bytes)?;
     for attempt in 0..TRIES {
         if attempt > 0 {
             // What was brought in as one piece cannot be thrown out by blocks.
-            empty_cache(file, true)?;
-            halves = Halves::of(file, block_bytes)?;
+            empty_cache(file, bytes, true)?;
+            halves = Halves::of(file, bytes, block_bytes)?;
         }
         if !halves.are_right() {
             halves.advise(file);
@@ -125,7 +129,7 @@ fn halve_cache(file: &File, block_bytes: u64) -> Result<()> {
                 bail!("it was interrupted");
             }
             thread::sleep(LOOKS_EVERY);
-            halves = Halves::of(file, block_bytes)?;
+            halves = Halves::of(file, bytes, block_bytes)?;
             in_vain = if halves.wrong() < best {
                 0
             } else {
@@ -155,8 +159,8 @@ struct Halves {
 }
 
 impl Halves {
-    fn of(file: &File, block_bytes: u64) -> Result<Self> {
-        let pages = Pages::of(file)?;
+    fn of(file: &File, bytes: u64, block_bytes: u64) -> Result<Self> {
+        let pages = Pages::of(file, bytes)?;
         let block_pages = usize::try_from(block_bytes / pages.bytes)?.max(1);
         let mut halves = Self {
             pages,
@@ -226,8 +230,8 @@ struct Pages {
 impl Pages {
     /// # Source
     /// mincore(2); it tells the truth to those who may write to the file or own it.
-    fn of(file: &File) -> Result<Self> {
-        resident(file).context("asking for the state of the page cache")
+    fn of(file: &File, bytes: u64) -> Result<Self> {
+        resident(file, bytes).context("asking for the state of the page cache")
     }
 
     fn is_resident(&self, page: usize) -> bool {
@@ -241,11 +245,11 @@ impl Pages {
     }
 }
 
-fn resident(file: &File) -> io::Result<Pages> {
+fn resident(file: &File, bytes: u64) -> io::Result<Pages> {
     // SAFETY: asks for a constant of this system; no memory is involved.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page_bytes = usize::try_from(page_bytes).map_err(io::Error::other)?;
-    let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
     let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
     // SAFETY: a fresh mapping at an address of the kernel's choice, without access to it.
     let start = unsafe { libc::mmap(null, bytes, libc::PROT_NONE, libc::MAP_SHARED, fd, 0) };
@@ -281,7 +285,7 @@ mod tests {
         let random = (0..4 << 20).flat_map(|number| mix(number).to_ne_bytes());
         file.write_all(&random.collect::<Vec<u8>>()).unwrap();
         let block_bytes = 8192;
-        match halve_cache(&file, block_bytes) {
+        match halve_cache(&file, 32 << 20, block_bytes) {
             Ok(()) => {}
             Err(error) => {
                 // The temporary directory may be in memory itself.
@@ -289,7 +293,7 @@ mod tests {
                 return;
             }
         }
-        let halves = || Halves::of(&file, block_bytes).unwrap();
+        let halves = || Halves::of(&file, 32 << 20, block_bytes).unwrap();
         let (first, pages) = (halves(), halves().pages.resident.len());
         assert!(first.are_right() && first.pages.count().abs_diff(pages / 2) <= pages / 100);
         for block in 0..1000 {
@@ -297,7 +301,7 @@ mod tests {
             read.unwrap();
         }
         assert!(!halves().are_right());
-        halve_cache(&file, block_bytes).unwrap();
+        halve_cache(&file, 32 << 20, block_bytes).unwrap();
         assert!(halves().are_right());
     }
 
@@ -307,11 +311,12 @@ mod tests {
         for may_be_dirty in [true, false] {
             // More than is on the device before anybody has waited for it.
             file.write_all(&vec![1; 32 << 20]).unwrap();
-            let pages = Pages::of(&file).unwrap();
+            let bytes = file.metadata().unwrap().len();
+            let pages = Pages::of(&file, bytes).unwrap();
             assert!(pages.count() > 0);
-            match empty_cache(&file, may_be_dirty) {
+            match empty_cache(&file, bytes, may_be_dirty) {
                 Ok(()) => {
-                    let there = Pages::of(&file).unwrap().count();
+                    let there = Pages::of(&file, bytes).unwrap().count();
                     assert!(there * MOST_RESIDENT <= pages.resident.len());
                 }
                 // The temporary directory may be in memory itself.

@@ -327,7 +327,7 @@ mod tests {
         };
         let place = Place {
             device: usage::DeviceMeter::open(None),
-            ground: Ground::new(&profile, &[]),
+            ground: Ground::new(&profile, &[], 0),
         };
         let cell = |strategy: &'static dyn Strategy, threads| {
             let depth = threads;

@@ -470,7 +470,7 @@ mod tests {
             ..Job::of(&work)
         };
         let device = DeviceMeter::open(None);
-        let ground = Ground::new(&profile, &[]);
+        let ground = Ground::new(&profile, &[], 0);
         measure_within(patience, strategy, &job, 1, &device, &ground)
     }
 

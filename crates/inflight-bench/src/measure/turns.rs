@@ -415,7 +415,7 @@ mod tests {
         };
         let place = Place {
             device: DeviceMeter::open(None),
-            ground: Ground::new(&profile, &[]),
+            ground: Ground::new(&profile, &[], 0),
         };
         let pace = Pace {
             warmup: Duration::from_micros(100),
@@ -481,7 +481,7 @@ mod tests {
         let job = Job::of(&work);
         let place = Place {
             device: DeviceMeter::open(None),
-            ground: Ground::new(&profile, &[]),
+            ground: Ground::new(&profile, &[], 0),
         };
         let pace = Pace {
             warmup: Duration::from_millis(1),
@@ -513,7 +513,7 @@ mod tests {
             job: &Job::of(&work),
             place: &Place {
                 device: DeviceMeter::open(None),
-                ground: Ground::new(&profile, &[]),
+                ground: Ground::new(&profile, &[], 0),
             },
             pace: Pace {
                 warmup: Duration::from_micros(100),
@@ -547,7 +547,7 @@ mod tests {
             let work = profile.work(1 << 30);
             let place = Place {
                 device: DeviceMeter::open(None),
-                ground: Ground::new(&profile, &[]),
+                ground: Ground::new(&profile, &[], 0),
             };
             let job = Job::of(&work);
             can_take(&cell(&Noting, ALONE, 1), &job, &place)

@@ -92,6 +92,40 @@ fn data_that_was_compressed_is_not_taken_for_a_disk() {
 }
 
 #[test]
+fn the_cache_of_a_device_is_emptied_and_halved_where_it_is_used() {
+    let test = "the_cache_of_a_device_is_emptied_and_halved_where_it_is_used";
+    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+        return;
+    }
+    let directory = directory();
+    let which = [
+        "--profile",
+        "cold-random-read,half-cached-random-read",
+        "--strategy",
+        "pread",
+        // A quarter of the device.
+        "--size",
+        "64m",
+    ];
+    let measure = bench(Path::new("DISK"), &[SHORT, JSON, &which].concat());
+    // It is detached when nobody has it open any more.
+    let make = "exec 9<$disk";
+    let Some(record) = on_loop(directory.path(), make, &measure) else {
+        return;
+    };
+    assert_eq!(record.cells.len(), 2);
+    for (cell, shares) in record.cells.iter().zip([0.95..1.5, 0.4..0.7]) {
+        assert!(cell.skipped.is_none(), "{:?}", cell.skipped);
+        for round in &cell.rounds {
+            let device_bytes = round.device_bytes.expect("a loop device counts");
+            let share = device_bytes as f64 / round.bytes as f64;
+            // Of few reads any share may be served.
+            assert!(round.ops < 1000 || shares.contains(&share), "{round:?}");
+        }
+    }
+}
+
+#[test]
 fn a_mounted_disk_is_only_read() {
     let test = "a_mounted_disk_is_only_read";
     if !can_mount(test) || !can(test, "losetup", &["--version"]) {
