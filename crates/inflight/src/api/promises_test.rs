@@ -65,6 +65,13 @@ impl Disk {
         self.state.0.lock().expect("nobody panics with it")
     }
 
+    fn short_for(syncs: usize) -> Self {
+        Self {
+            is_short_for: syncs,
+            ..Self::default()
+        }
+    }
+
     fn is_flushed_here(&self) -> bool {
         self.lock().flusher == Some(thread::current().id())
     }
@@ -166,6 +173,13 @@ impl File {
 
     fn sync(&self) -> Pending<Sync<'_>> {
         Pending::new(Sync(self))
+    }
+
+    /// So often that how long its flushes take is known.
+    async fn sync_often(&self) {
+        for _ in 0..40 {
+            self.sync().await;
+        }
     }
 
     /// Syncs until the loop makes the flush itself: one that a busy machine has made slow is
@@ -393,14 +407,8 @@ fn a_loop_hears_whose_sync_is_over_before_it_leaves_a_flush_to_others() {
 fn a_flush_that_has_much_to_write_is_left_to_others() {
     in_loops(async |engine| {
         for is_short_for in [0, usize::MAX] {
-            let disk = Disk {
-                is_short_for,
-                ..Disk::default()
-            };
-            let file = File::new(engine, disk);
-            for _ in 0..40 {
-                file.sync().await;
-            }
+            let file = File::new(engine, Disk::short_for(is_short_for));
+            file.sync_often().await;
             file.lead().await;
             for bytes in [LITTLE_BYTES, 1] {
                 file.commit
@@ -425,26 +433,16 @@ async fn is_over_at_once(file: &File) -> bool {
 
 /// The same, however long what came before has taken: two yield behind that.
 async fn is_over_when_it_begins(file: &File) -> bool {
-    for _ in 0..3 {
-        Yielded::default().must_yield(Waker::noop());
-    }
+    (0..3).for_each(|_| _ = Yielded::default().must_yield(Waker::noop()));
     is_over_at_once(file).await
 }
 
 #[test]
 fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
     in_loops(async |engine| {
-        let files = [(); 2].map(|()| {
-            let disk = Disk {
-                is_short_for: 1,
-                ..Disk::default()
-            };
-            File::new(engine, disk)
-        });
+        let files = [(); 2].map(|()| File::new(engine, Disk::short_for(1)));
         for file in &files {
-            for _ in 0..40 {
-                file.sync().await;
-            }
+            file.sync_often().await;
             assert!(is_over_when_it_begins(file).await);
         }
         let [first, second] = &files;
@@ -468,14 +466,11 @@ fn a_short_flush_is_made_where_one_file_is_flushed_and_nothing_ends_in_time() {
 fn a_task_yields_after_a_long_flush_that_it_has_made_where_it_is_polled() {
     in_loops(async |engine| {
         let disk = Disk {
-            is_short_for: usize::MAX,
             takes: Duration::from_millis(1),
-            ..Disk::default()
+            ..Disk::short_for(usize::MAX)
         };
         let file = File::new(engine, disk);
-        for _ in 0..40 {
-            file.sync().await;
-        }
+        file.sync_often().await;
         let mut over = 0;
         for _ in 0..6 {
             over += u32::from(is_over_at_once(&file).await);
@@ -593,8 +588,7 @@ fn a_loop_makes_no_flush_of_a_file_that_somebody_else_serves() {
             let disk = Disk {
                 usual: Some(Duration::from_micros(1)),
                 is_served: true,
-                is_short_for,
-                ..Disk::default()
+                ..Disk::short_for(is_short_for)
             };
             let file = File::new(engine, disk);
             for _ in 0..100 {
