@@ -152,9 +152,9 @@ mod sync;
 pub use api::any::AnyOp;
 pub use api::batch::{Batch, Results};
 pub use api::detach::Detach;
+pub use api::direct::Direct;
 pub use api::engine::{BackendInfo, BackendKind, Builder, Engine};
 pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
-pub use api::open::Direct;
 pub use api::operation::{Nop, Operation};
 pub use api::pending::{Pending, PendingBatch};
 pub use api::queue::{Queue, TimedOut};
@@ -225,6 +225,11 @@ pub mod local {
 /// - Times, types and owners: [`std::fs::metadata`] of a name, fstat(2) of an open file, whose
 ///   descriptor is had by [`AsFd`](std::os::fd::AsFd).
 /// - Locks (flock(2), fcntl(2)) and advice (posix_fadvise(2)): by the descriptor too.
+/// - Untorn writes (`RWF_ATOMIC`), copies within the kernel (copy_file_range(2), reflinks), holes
+///   (lseek(2), `SEEK_HOLE`), sync_file_range(2), collapsing and inserting ranges: likewise.
+/// - Names relative to an open folder (openat(2)), `O_TMPFILE`, renameat2(2) with flags.
+/// - Rings that poll the device (`IORING_SETUP_IOPOLL`) or have a thread that polls them
+///   (`SQPOLL`): the command measures both.
 ///
 /// The library may read a file by a second descriptor that it has opened itself
 /// ([`File`](fs::File) says when). Locks stand all the same: reads ask for none, and the second
@@ -237,12 +242,13 @@ pub mod fs {
     pub use crate::api::bounce::AnyRange;
     pub use crate::api::calls::Call;
     pub use crate::api::close::{Close, Closing};
+    pub use crate::api::direct::Direct;
     pub use crate::api::explain::Explanation;
     pub use crate::api::file::{Alignment, File};
     pub use crate::api::names::{
         MetadataOf, NameOp, create_dir, metadata, remove_dir, remove_file, rename, sync_dir,
     };
-    pub use crate::api::open::{Direct, Open, OpenOptions};
+    pub use crate::api::open::{Open, OpenOptions};
     pub use crate::api::transfer::{ReadAt, WriteAt};
     pub use crate::api::upkeep::{Allocate, AllocateRange, Metadata, ReadMetadata, Sync, Truncate};
     pub use crate::api::vectored::{ReadVectoredAt, WriteVectoredAt};

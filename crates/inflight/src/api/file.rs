@@ -151,19 +151,25 @@ impl File {
             .open(path)
     }
 
-    /// Takes over a file that has been opened elsewhere; whether it is direct is found out.
+    /// Takes over a file that has been opened elsewhere; whether it is direct is found out. One
+    /// that is takes aligned transfers only, as with [`Direct::Required`](crate::Direct::Required).
+    /// [`OpenOptions::any_range`] and [`OpenOptions::mapped`] are not to be had for it.
     ///
     /// # Errors
     ///
-    /// If the descriptor cannot be asked, or was opened for appending (`InvalidInput`), where
-    /// the kernel ignores positions (pwrite(2), BUGS).
+    /// After each the file is closed. If the descriptor cannot be asked, or was opened for
+    /// appending (`InvalidInput`), where the kernel ignores positions (pwrite(2), BUGS).
     pub fn from_std(engine: &Engine, file: fs::File) -> io::Result<Self> {
         super::open::adopt(engine, file.into())
     }
 
     pub(super) fn new(engine: Engine, opened: Opened) -> Self {
-        if let Some(why) = &opened.not_mapped {
-            engine.shared().counters.fallback(why.to_string());
+        let given_up = [
+            opened.not_mapped.as_ref().map(ToString::to_string),
+            opened.not_direct.as_ref().map(ToString::to_string),
+        ];
+        for reason in given_up.into_iter().flatten() {
+            engine.shared().counters.fallback(reason);
         }
         let handle = Arc::new(Handle::new(opened, engine.shared()));
         Self { handle, engine }
@@ -425,6 +431,15 @@ impl File {
     /// [`crate::BadRange`], and a file that was not opened for writing is [`crate::WrongAccess`].
     /// A signal may end it with `EINTR`, which is not made good: it would begin anew each time, and
     /// under a timer that sends signals never end.
+    ///
+    /// # Errors
+    ///
+    /// As fallocate(2): `ENOSPC`; `EOPNOTSUPP` where the file system does not know how. In a forked
+    /// child [`crate::Forked`].
+    ///
+    /// # Cancellation
+    ///
+    /// Dropped in flight, it takes place or not.
     pub fn allocate(&self, range: AllocateRange, offset: u64, len: u64) -> Allocate<'_> {
         Allocate {
             file: self,
@@ -450,7 +465,8 @@ impl File {
         Truncate { file: self, len }
     }
 
-    /// Asks for the size and for what direct I/O needs (statx(2)).
+    /// Asks for the size and for what direct I/O needs (statx(2), whose errors it yields; in a
+    /// forked child [`crate::Forked`]). Dropping it changes nothing.
     pub fn metadata(&self) -> ReadMetadata<'_> {
         ReadMetadata {
             file: self,

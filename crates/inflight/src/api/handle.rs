@@ -13,6 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use super::bounce::AnyRange;
 use super::cached;
 use super::close::Closer;
+use super::direct::NotDirect;
 use super::durable::Keeping;
 use super::end::{End, len_of};
 use super::file::Alignment;
@@ -100,6 +101,7 @@ pub(super) struct Opened {
     pub(super) closes: Closes,
     pub(super) mapping: Option<Mapping>,
     pub(super) not_mapped: Option<NotMapped>,
+    pub(super) not_direct: Option<NotDirect>,
     pub(super) len: u64,
     pub(super) any_range: AnyRange,
 }

@@ -11,6 +11,7 @@ pub(crate) mod calls;
 pub(crate) mod close;
 pub(crate) mod detach;
 pub(crate) mod device;
+pub(crate) mod direct;
 pub(crate) mod durable;
 mod end;
 pub(crate) mod engine;

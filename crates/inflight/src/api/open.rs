@@ -15,6 +15,7 @@ use std::path::Path;
 use super::again::open_again;
 use super::bounce::AnyRange;
 use super::device::{device_limit_bytes, device_of};
+use super::direct::{Direct, NotDirect, no_direct, not_storage};
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Closes, Opened};
@@ -26,29 +27,6 @@ use crate::buf::Mapping;
 use crate::policy::{self, Facts};
 
 pub use opening::Open;
-
-/// Whether a file is opened past the page cache (`O_DIRECT`, open(2)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direct {
-    /// Through the page cache.
-    #[default]
-    Off,
-    /// Past the page cache where the file system can and the request is aligned, else through
-    /// it. [`File::is_direct`] tells whether the file system can.
-    ///
-    /// **A plain `Vec` is practically never aligned**, so that its transfers go through the page
-    /// cache: give what [`File::aligned_buf`] makes, or open the file with
-    /// [`OpenOptions::any_range`]. [`crate::Stats::unaligned`] counts such transfers, and for the
-    /// first one of each file [`crate::Stats::fallbacks`] says what is needed.
-    ///
-    /// Writes to the same bytes that are in flight together, one aligned and one not, meet in the
-    /// page cache, and the kernel takes that for damage: a durable write or a sync may be told
-    /// `EIO` (`dio_warn_stale_pagecache`, `fs/iomap/direct-io.c`). Wait for one before the other.
-    Auto,
-    /// Past the page cache only. Opening fails where the file system refuses, and a request that
-    /// is not aligned is [`crate::Misaligned`], unless [`OpenOptions::any_range`] says otherwise.
-    Required,
-}
 
 /// How a file is opened; the names and rules are those of [`std::fs::OpenOptions`], with these
 /// differences: each method takes the options and returns them, so they are chained, and cloned
@@ -178,7 +156,8 @@ impl OpenOptions {
     ///
     /// Each is written and flushed by itself. With many at a time, writes with
     /// [`dsync`](crate::fs::WriteAt::dsync) on a file without this may take a third of the time,
-    /// because they can share their flushes (`docs/design/durable.md`).
+    /// because they can share their flushes (`docs/design/durable.md`). One that fails by an error
+    /// of the device or of a server counts as a failed sync ([`crate::SyncFailed`]).
     pub fn durable_writes(mut self, yes: bool) -> Self {
         self.flags = if yes {
             self.flags | libc::O_DSYNC
@@ -242,13 +221,13 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// As open(2). `InvalidInput` for [`AnyRange::ReadsAndWrites`] of a file that is not opened for
-    /// reading as well. With [`Direct::Required`], `Unsupported` where the file system refuses
-    /// direct I/O, before it is emptied ([`OpenOptions::truncate`]); with [`OpenOptions::create`]
-    /// the file may have been created then, with [`OpenOptions::create_new`] it is removed again.
-    /// With [`AnyRange::ReadsAndWrites`] also those of the second opening, and `Unsupported` where
-    /// /proc is not mounted. A [`crate::SetupError`] if the global
-    /// engine cannot be made.
+    /// As open(2). `InvalidInput` for `create`, `create_new` or `truncate` without `write(true)`,
+    /// and for [`AnyRange::ReadsAndWrites`] of a file that is not opened for reading as well. With
+    /// [`Direct::Required`], `Unsupported` where the file system refuses direct I/O, before it is
+    /// emptied ([`OpenOptions::truncate`]); with [`OpenOptions::create`] the file may have been
+    /// created then, with [`OpenOptions::create_new`] it is removed again. With both it and
+    /// [`AnyRange::ReadsAndWrites`] also those of the second opening, and `Unsupported` where /proc
+    /// is not mounted. A [`crate::SetupError`] if the global engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let engine = or_global(self.engine.clone())?;
         Ok(File::new(engine, self.open_here(path.as_ref())?))
@@ -345,7 +324,7 @@ impl OpenOptions {
             // One more descriptor that is then closed would end the program's own record locks on
             // the file (fcntl(2), "Advisory record locking").
             Direct::Auto if Alignment::from_statx(statx) == Alignment::Refused => {
-                describe(fd, flags, statx)
+                describe_not_direct(fd, flags, statx, NotDirect::Refused)
             }
             Direct::Auto => match self.reopen(&fd, statx, libc::O_DIRECT) {
                 Ok((other, statx)) => {
@@ -353,7 +332,7 @@ impl OpenOptions {
                     opened.buffered = Some(fd);
                     Ok(opened)
                 }
-                Err(_) => describe(fd, flags, statx),
+                Err(cause) => describe_not_direct(fd, flags, statx, cause.into()),
             },
         }?;
         opened.required = self.direct == Direct::Required;
@@ -408,7 +387,7 @@ impl OpenOptions {
     ) -> io::Result<(OwnedFd, libc::statx)> {
         // Of others a second opening may mean something, or wait for somebody (fifo(7)).
         if !matches!(kind_of(statx), libc::S_IFREG | libc::S_IFBLK) {
-            return Err(io::ErrorKind::Unsupported.into());
+            return Err(not_storage());
         }
         let mut inner = self.inner.clone();
         inner.create(false).create_new(false).truncate(false);
@@ -470,12 +449,6 @@ impl Default for OpenOptions {
     }
 }
 
-#[cold]
-fn no_direct() -> io::Error {
-    let what = "this file system has no direct I/O for the file; use Direct::Auto or Direct::Off";
-    io::Error::new(io::ErrorKind::Unsupported, what)
-}
-
 /// Takes over a descriptor that was opened elsewhere.
 pub(super) fn adopt(engine: &Engine, fd: OwnedFd) -> io::Result<File> {
     // An `O_DIRECT` descriptor from elsewhere is as strict as `Direct::Required`: there is no
@@ -522,6 +495,7 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         required: false,
         mapping: None,
         not_mapped: None,
+        not_direct: None,
         is_storage: matches!(kind, libc::S_IFREG | libc::S_IFBLK),
         access: flags & (libc::O_ACCMODE | libc::O_PATH),
         closes: match kind {
@@ -536,6 +510,17 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
         },
         any_range: AnyRange::Off,
     })
+}
+
+fn describe_not_direct(
+    fd: OwnedFd,
+    flags: i32,
+    statx: &libc::statx,
+    why: NotDirect,
+) -> io::Result<Opened> {
+    let mut opened = describe(fd, flags, statx)?;
+    opened.not_direct = Some(why);
+    Ok(opened)
 }
 
 /// Whether a file can be read and written at positions.

@@ -116,7 +116,8 @@ mod tests {
 
     use super::*;
     use crate::Engine;
-    use crate::api::open::{Direct, OpenOptions};
+    use crate::api::direct::Direct;
+    use crate::api::open::OpenOptions;
 
     #[test]
     fn a_mark_is_no_wish() -> io::Result<()> {

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::{Changes, Direct, OpenOptions, flags, kind_of, make_direct, statx};
+use super::{Changes, OpenOptions, flags, kind_of, make_direct, statx};
 use crate::api::cached::{self, Named, name};
 use crate::api::calls::{Call, Make};
+use crate::api::direct::Direct;
 use crate::api::file::File;
 use crate::api::handle::Opened;
 use crate::api::names::or_global;

@@ -13,7 +13,7 @@ use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, errno_o
 
 use super::required;
 use crate::support::{
-    alone_and_batched, directory, on_every_backend, on_every_faultless_backend, pattern,
+    alone_and_batched, directory, given_up, on_every_backend, on_every_faultless_backend, pattern,
     read_write, skip, temp_path,
 };
 
@@ -199,8 +199,24 @@ fn a_file_system_without_direct_io_is_refused_or_gone_around() {
             .open(path)
             .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        let file = options.direct(Direct::Auto).open(path).unwrap();
-        assert!(!file.is_direct());
+        let options = options.direct(Direct::Auto);
+        for (path, why) in [
+            (path, "its file system has no"),
+            ("/dev/null", "it is neither"),
+        ] {
+            assert!(!options.open(path).unwrap().is_direct());
+            let told = given_up(
+                engine,
+                "a file with Direct::Auto goes through the page cache",
+            );
+            let of_this = told.iter().filter(|fallback| fallback.reason.contains(why));
+            assert_eq!(
+                of_this.map(|fallback| fallback.count).sum::<u64>(),
+                1,
+                "{told:?}"
+            );
+        }
+        let file = options.open(path).unwrap();
         for (result, buf) in alone_and_batched!(file.read_at(vec![0; 5], 0)) {
             assert_eq!((result.unwrap(), buf), (5, b"Name:".to_vec()));
         }
