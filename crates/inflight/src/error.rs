@@ -46,9 +46,9 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
 
 /// Why an engine could not be opened as it was asked for.
 ///
-/// Only a demanded backend can fail: with the default, `auto`, an engine falls back to Linux's
-/// older asynchronous calls and threads, or to threads alone, and [`crate::Engine::backend`] tells
-/// why.
+/// Beside a wrong `INFLIGHT_BACKEND`, and `Engine::serve_on_tokio` by its own reasons, only a
+/// demanded backend can fail: with the default, `auto`, an engine falls back to Linux's older
+/// asynchronous calls and threads, or to threads alone, and [`crate::Engine::backend`] tells why.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -69,7 +69,7 @@ pub enum SetupError {
     },
     /// Any other refusal, as too many open files (`EMFILE`).
     Refused {
-        /// The kernel's answer.
+        /// The kernel's answer; without an errno, what the library says.
         cause: Arc<io::Error>,
     },
     /// The kernel has io_uring, but of an age that is not used unless it is demanded.
@@ -156,6 +156,8 @@ impl fmt::Display for SetupError {
                     None => write!(f, "the machine or the memory cgroup is out of memory"),
                 }
             }
+            // It is the library that refuses, and says why.
+            Self::Refused { cause } if cause.raw_os_error().is_none() => write!(f, "{cause}"),
             Self::Refused { cause } => write!(f, "io_uring could not be set up: {cause}"),
             Self::TooOld => write!(
                 f,
@@ -385,7 +387,8 @@ impl fmt::Display for BadRange {
             Self::TooFar => write!(
                 f,
                 "the range ends beyond the largest offset, {} (i64::MAX); give one from the start \
-                 of the file, whose end is at the length that File::metadata tells",
+                 of the file, whose end is at the length that File::metadata tells of a regular \
+                 one",
                 i64::MAX
             ),
             Self::Empty => f.write_str(
@@ -437,10 +440,10 @@ impl Error for WishRefused {}
 /// The error has the kind of the errno, but its `raw_os_error` is `None`: see [`errno_of`].
 ///
 /// As the answer to a write with [`dsync`](crate::fs::WriteAt::dsync), this says of its record what
-/// `EIO` says there: nobody knows whether it is durable, and after a crash it may be found or not.
-/// Later writes with `dsync` are made all the same, and one that succeeds is durable; but where
-/// records count only with all before them, none behind this one does, so the log ends here and
-/// goes on in another file.
+/// an error of the device says there: nobody knows whether it is durable, and after a crash it may
+/// be found or not. Later writes with `dsync` are made all the same, and one that succeeds is
+/// durable; but where records count only with all before them, none behind this one does, so the
+/// log ends here and goes on in another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailed {
     /// The errno of the sync that failed.
@@ -452,7 +455,8 @@ impl fmt::Display for SyncFailed {
         write!(
             f,
             "an earlier sync of this file failed ({}): data may be lost, and a repeated sync \
-             cannot tell; write the data anew to another file",
+             cannot tell; open the file anew, or better another one, write again what was not \
+             acknowledged, and sync that",
             io::Error::from_raw_os_error(self.errno)
         )
     }

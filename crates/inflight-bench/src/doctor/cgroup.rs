@@ -46,8 +46,9 @@ pub(super) const TOPICS: &[Topic] = &[
         id: "page-cache-too-small",
         text: "The test data does not fit into the memory that is available, so it cannot be in \
             the page cache when it is read, and figures of cached reads would be those of a \
-            mixture. Choose less data with --size, or make memory free; a control group's limit \
-            counts too (see cgroup-memory).",
+            mixture. Choose less data with --size, or make memory free. The limit of a control \
+            group (see cgroup-memory) is not looked at before: where it leaves too little room, \
+            the disk serves what should be cached, and such figures do not count.",
     },
 ];
 

@@ -18,6 +18,12 @@ use crate::op::{Prepare, Prepared, SeenOf, SyncOf};
 ///
 /// It yields `(io::Result<usize>, Option<B>)`: the buffer of a read or a write, `None` of a sync.
 ///
+/// All buffers are of one type, which can be filled ([`IoBufMut`]), also those that are only
+/// written: not `Arc<[u8]>`, `Bytes` or `&[u8]`. Transfers of several buffers and
+/// [`Allocate`](crate::fs::Allocate) are not among them: such run by themselves, or a write that is
+/// to be followed by a sync as
+/// [`WriteVectoredAt::then_sync`](crate::fs::WriteVectoredAt::then_sync).
+///
 /// There is no order among the operations of a batch: a sync covers only what had been written
 /// before the batch was run.
 ///

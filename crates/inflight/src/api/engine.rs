@@ -154,7 +154,8 @@ impl Engine {
         self.shared.config.queue_depth
     }
 
-    /// An operation that does nothing, by way of the backend: the cost of the way itself.
+    /// An operation that does nothing, by way of the backend: the cost of the way itself. It fails
+    /// only in a forked child ([`crate::Forked`]), and dropping it changes nothing.
     pub fn nop(&self) -> Nop<'_> {
         Nop { engine: self }
     }
@@ -293,8 +294,8 @@ impl Engine {
         Sleep::new(self, at_least)
     }
 
-    /// Waits until nothing that was awaited outside a run loop is in flight any more, dropped
-    /// futures included, but no longer than so long. Returns how many operations are left.
+    /// Blocks this thread until nothing that was awaited outside a run loop is in flight any more,
+    /// dropped futures included, but no longer than so long. Returns how many operations are left.
     pub fn drain(&self, at_most: Duration) -> u32 {
         let until = Instant::now().checked_add(at_most);
         loop {
@@ -480,8 +481,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If io_uring is demanded and cannot be had: who refuses, and the remedy. If
-    /// `INFLIGHT_BACKEND` is no backend.
+    /// If io_uring or the older calls are demanded and cannot be had: who refuses, and the remedy.
+    /// If `INFLIGHT_BACKEND` is no backend.
     pub fn build(self) -> Result<Engine, SetupError> {
         let (wish, wish_of) = match env::var_os("INFLIGHT_BACKEND") {
             Some(value) => match value.to_str() {

@@ -16,7 +16,8 @@ use crate::completion::Answer;
 use crate::error::Ended;
 use crate::op::{Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
 
-/// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`].
+/// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`]; [`File`] tells of
+/// errors, [`crate::Pending`] of dropping it in flight.
 ///
 /// It yields `(io::Result<usize>, B)`: how many bytes were moved, and the buffer, also
 /// after an error.
@@ -31,7 +32,8 @@ pub struct ReadAt<'f, B> {
     pub(super) bounced: Option<Box<Bounced>>,
 }
 
-/// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`].
+/// A write at a position. Made by [`File::write_at`] and [`File::write_all_at`]; [`File`] tells of
+/// errors, [`crate::Pending`] of dropping it in flight.
 ///
 /// It yields `(io::Result<usize>, B)`: how many bytes were moved, and the buffer, also
 /// after an error.

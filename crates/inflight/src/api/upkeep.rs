@@ -17,7 +17,8 @@ use crate::completion::{Answer, Refusal};
 use crate::error::BadRange;
 use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
 
-/// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`].
+/// Makes what was written durable. Made by [`File::sync_all`] and [`File::sync_data`], which tell
+/// of errors and of dropping it.
 ///
 /// It yields `io::Result<()>`.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct Sync<'f> {
     pub(super) data_only: bool,
 }
 
-/// Reserves or frees space. Made by [`File::allocate`].
+/// Reserves or frees space. Made by [`File::allocate`], which tells of errors and of dropping it.
 ///
 /// It yields `io::Result<()>`.
 #[derive(Debug)]
@@ -95,7 +96,8 @@ fn truncate(handle: &Handle, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for size and alignment. Made by [`File::metadata`]. It yields `io::Result<Metadata>`.
+/// Asks for size and alignment. Made by [`File::metadata`]. Dropping it changes nothing. It yields
+/// `io::Result<Metadata>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
 pub struct ReadMetadata<'f> {
@@ -123,7 +125,7 @@ impl std::fmt::Debug for Out {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// Size in bytes.
+    /// Size in bytes. 0 of a block device, whose size is told by ioctl(2) (`BLKGETSIZE64`).
     pub len: u64,
     /// Space taken on the device, in bytes.
     pub allocated_bytes: u64,
@@ -213,12 +215,11 @@ impl Prepare for Allocate<'_> {
             offset,
             len,
         } = *self;
-        // fallocate(2), EFBIG: the sum exceeds the largest file.
         let end = offset
             .checked_add(len)
             .and_then(|end| i64::try_from(end).ok());
         if end.is_none() {
-            return Prepared::answered(Answer::failed(libc::EFBIG, 0));
+            return Prepared::answered(Answer::refused(Refusal::TooFar));
         }
         file.handle().simple(Op::Allocate {
             fd: file.handle().raw_fd(),

@@ -16,7 +16,8 @@ use crate::completion::Answer;
 use crate::op::{IOVECS_MAX, Iovecs, Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
 
 /// A read into several buffers. Made by [`File::read_vectored_at`] and
-/// [`File::read_vectored_exact_at`].
+/// [`File::read_vectored_exact_at`]; [`File`] tells of errors, [`crate::Pending`] of dropping it in
+/// flight.
 ///
 /// It yields `(io::Result<usize>, Vec<B>)`: how many bytes were moved in all, and the buffers, also
 /// after an error.
@@ -32,7 +33,8 @@ pub struct ReadVectoredAt<'f, B> {
 }
 
 /// A write from several buffers. Made by [`File::write_vectored_at`] and
-/// [`File::write_vectored_all_at`].
+/// [`File::write_vectored_all_at`]; [`File`] tells of errors, [`crate::Pending`] of dropping it in
+/// flight.
 ///
 /// It yields `(io::Result<usize>, Vec<B>)`: how many bytes were moved in all, and the buffers, also
 /// after an error.

@@ -319,13 +319,14 @@ macro_rules! wishes_of_writes {
             /// # Errors
             ///
             /// [`crate::WishRefused`] where the kernel does not know it; then nothing is written.
-            /// After `EIO`, also where it has only made a write short, syncs of this file yield
-            /// [`crate::SyncFailed`], and so does a write that was waiting for its own; then nobody
-            /// knows what of it is durable.
+            /// After an error of a device or a server (`EIO`, `ETIMEDOUT`, `ESTALE` and the like),
+            /// also where it has only made a write short, and after any of the sync that keeps it,
+            /// syncs of this file yield [`crate::SyncFailed`], and so does a write that was waiting
+            /// for its own; then nobody knows what of it is durable.
             ///
             /// **Later writes with this wish are made all the same**, and each tells of itself
             /// alone. A log whose records count only if all before them are there stops at the
-            /// first `EIO` or `SyncFailed`, or uses [`Self::then_sync`], which is refused from then
+            /// first error of any kind, or uses [`Self::then_sync`], which is refused from then
             /// on. Of write-backs that fail the kernel tells once, whoever comes first: who acts
             /// on that does not mix this with syncs and `then_sync` on one handle.
             pub fn dsync(mut self) -> Self {
