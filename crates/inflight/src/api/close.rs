@@ -41,6 +41,9 @@ impl Close {
     /// In a run loop the tasks do not run meanwhile. What the loop has in flight goes on; its
     /// completions are looked for every millisecond.
     ///
+    /// Not for what a thread of the library calls, as a waker, or the drop of a buffer: it may have
+    /// to wait for what this thread would do next.
+    ///
     /// # Errors
     ///
     /// As for the operation, see [`File::close`].

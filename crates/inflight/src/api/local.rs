@@ -233,7 +233,9 @@ impl<T> Future for JoinHandle<T> {
     ///
     /// With the panic of the task, if it has panicked, and if the task was dropped with its loop.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let waiter = matches!(*self.join.borrow(), Join::Running(_)).then(|| Waiter {
+        // Cloning a waker is foreign code: nothing is borrowed meanwhile.
+        let is_running = matches!(*self.join.borrow(), Join::Running(_));
+        let waiter = is_running.then(|| Waiter {
             waker: cx.waker().clone(),
             _barred: local::bars(self.task.home, cx.waker()),
         });

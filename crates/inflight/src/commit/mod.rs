@@ -95,7 +95,7 @@ pub(crate) trait Flush: Send + Sync {
     fn is_little(&self, bytes: u64) -> bool;
 
     /// How long the first flush of another file on its device has taken last, if that is known and
-    /// says something of this one, of which no flush is known.
+    /// says something of this one, of which no flush is known. The file is open.
     fn usual(&self) -> Option<Duration>;
 
     /// The first flush of the file has succeeded, and taken so long.
@@ -386,7 +386,10 @@ impl Commit {
         // All of them are the host's own, and here.
         state.expected = 0;
         let [last, before] = state.lately.took();
-        let took = [last.or_else(|| self.flush.usual()), before];
+        // Others may leave at any time, and the last of them closes the file.
+        let next = state.next.as_ref();
+        let usual = || next?.as_long_as_open(|| self.flush.usual())?;
+        let took = [last.or_else(usual), before];
         let round = match leads(took, state.waiting()) {
             true => state.next.take(),
             false => None,

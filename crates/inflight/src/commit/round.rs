@@ -98,6 +98,13 @@ impl Round {
         lock(&self.members).waiting
     }
 
+    /// Asks something of the file, unless all have left.
+    pub(super) fn as_long_as_open<T>(&self, ask: impl FnOnce() -> T) -> Option<T> {
+        // Who leaves last closes it, and waits for this.
+        let members = lock(&self.members);
+        (members.waiting > 0).then(ask)
+    }
+
     /// Whether nobody but threads waits for the answer.
     pub(super) fn is_of_threads(&self) -> bool {
         let members = lock(&self.members);

@@ -11,6 +11,7 @@ use super::syncs::sync_of;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{HostId, Seat};
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::op::{Plan, Prepare, SyncOf};
 use limited::Waits;
 
@@ -347,6 +348,11 @@ impl<O: Prepare> Drop for Flights<'_, O> {
         if self.lease.shared.config.undrained {
             return;
         }
-        while self.next(Limit::None).is_some() {}
+        let mut is_left = true;
+        while is_left {
+            // One that panics, as its buffer is dropped, is over as well: what is behind it has to
+            // be looked at all the same.
+            contain(|| is_left = self.next(Limit::None).is_some());
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Timeouts that fire, and timers that move or are cancelled.
 
-use std::future::IntoFuture;
+use std::future::{IntoFuture, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Wake, Waker};
 use std::thread;
@@ -276,5 +276,39 @@ fn timers_go_off_in_their_order() {
         // goes off behind those that have.
         assert!((0..5).any(|_| pollster::block_on(in_order())));
         assert!(engine.run(in_order()).unwrap());
+    });
+}
+
+#[test]
+fn who_waits_for_ages_sleeps_meanwhile() {
+    on_every_backend(|engine| {
+        // More than the kernel's clock counts, and not more than that of the standard library.
+        for ages in [Duration::from_millis(u64::MAX), Duration::MAX] {
+            let until_woken = || async {
+                let mut sleep = engine.sleep(ages);
+                let (is_over, mut waking) = (Arc::new(AtomicBool::new(false)), None);
+                poll_fn(|context| {
+                    let (waker, over) = (context.waker().clone(), Arc::clone(&is_over));
+                    waking.get_or_insert_with(|| {
+                        thread::spawn(move || {
+                            thread::sleep(Duration::from_millis(20));
+                            over.store(true, Ordering::SeqCst);
+                            waker.wake();
+                        })
+                    });
+                    assert!(poll_with(&mut sleep, context.waker()).is_pending());
+                    match is_over.load(Ordering::SeqCst) {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }
+                })
+                .await;
+            };
+            let before = engine.stats().enters;
+            engine.run(until_woken()).unwrap();
+            pollster::block_on(until_woken());
+            let enters = engine.stats().enters - before;
+            assert!(enters < 500, "{enters} for two waits of {ages:?}");
+        }
     });
 }

@@ -30,7 +30,10 @@ fn auto(name: &str, engine: &Engine, path: &Path) -> Option<File> {
 
 /// How many have been counted, and what has been told.
 fn counted(engine: &Engine) -> (u64, Vec<Fallback>) {
-    (engine.stats().unaligned, given_up(engine, "Direct::Auto"))
+    (
+        engine.stats().unaligned,
+        given_up(engine, "a transfer of a file with Direct::Auto"),
+    )
 }
 
 /// What is counted of results, of which each is one of so many bytes.

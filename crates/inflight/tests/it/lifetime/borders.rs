@@ -3,12 +3,16 @@
 
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use inflight::fs::{File, ReadAt, ReadVectoredAt};
-use inflight::{AlignedBuf, Batch, BufPool, Engine, Nop, PoolBuf, Queue};
+use inflight::{AlignedBuf, AnyOp, Batch, BufPool, Engine, Nop, PoolBuf, Queue};
 use inflight::{ReadInto, Results, WriteFrom};
 
 use super::yard::{PAGE, Yard};
+use crate::support::fussy::Bomb;
 use crate::support::{on_every_backend, pattern, temp_file};
 
 #[test]
@@ -80,6 +84,26 @@ fn a_queue_is_usable_after_a_buffer_has_panicked() {
                 .map(|(tag, (result, _))| (tag, result.unwrap()))
         });
         assert_eq!(seen.unwrap(), Some((1, PAGE)));
+    });
+}
+
+#[test]
+fn what_is_behind_a_buffer_that_panics_when_it_is_dropped_is_over_with_the_queue() {
+    on_every_backend(|engine| {
+        let file = temp_file(engine, &pattern(4 * PAGE));
+        let write = |place: u64| file.write_at(Bomb::new(7), place * PAGE as u64);
+        let left = engine.queue(8, |queue| {
+            // The cached write is answered first, and the loop or the pool has yet to sync.
+            queue.push(0, AnyOp::from(file.sync_data())).unwrap();
+            (1..4).for_each(|place| queue.push(place, write(place).into()).unwrap());
+            queue.push(4, file.sync_data().into()).unwrap();
+            queue.len()
+        });
+        assert_eq!(left.unwrap(), 5);
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || tell.send(file.close().wait()));
+        let closed = told.recv_timeout(Duration::from_secs(30));
+        closed.expect("nobody has left the file open").unwrap();
     });
 }
 

@@ -55,3 +55,36 @@ unsafe impl IoBufMut for Fussy {
         self.bytes.as_mut_ptr()
     }
 }
+
+/// A buffer that panics when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Bomb(Vec<u8>);
+
+impl Bomb {
+    pub(crate) fn new(byte: u8) -> Self {
+        Self(vec![byte; LEN])
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        resume_unwind(Box::new("dropped"));
+    }
+}
+
+// SAFETY: the bytes are those of the vector, which keeps the promise.
+unsafe impl IoBuf for Bomb {
+    fn as_ptr(&self) -> *const u8 {
+        self.0.as_ptr()
+    }
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Bomb {
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr()
+    }
+}
