@@ -26,10 +26,6 @@ use threads::execute::to_usize;
 use threads::lane::Lane;
 use uring::ring::{self, EnterFailed, Uring};
 
-/// The longest wait at a time: the kernel adds what it is told to its clock, and believes a sum
-/// that is too large to be over (`io_cqring_wait`).
-pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
-
 /// Who executes the operations of one proactor.
 pub(crate) enum Backend {
     Uring(Box<Uring>),

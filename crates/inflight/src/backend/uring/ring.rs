@@ -24,7 +24,7 @@ use super::fixed::Files;
 use super::register::Arenas;
 use super::yields::Yields;
 use crate::backend::alarm::{Event, wait_readable};
-use crate::backend::{LONGEST, returns};
+use crate::backend::returns;
 use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -253,12 +253,11 @@ impl Uring {
         queued.expect("a queue has at most 32768 places")
     }
 
-    /// As [`Uring::enter`], for at most so long, or [`LONGEST`].
+    /// As [`Uring::enter`], for at most so long.
     fn enter_for(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), EnterFailed> {
-        let Some(at_most) = at_most else {
+        let Some(mut limit) = at_most.map(Timespec::from) else {
             return self.enter(at_least);
         };
-        let mut limit = Timespec::from(at_most.min(LONGEST));
         let argument = io_uring_getevents_arg {
             ts: io_uring_ptr::new((&raw mut limit).cast()),
             ..io_uring_getevents_arg::default()

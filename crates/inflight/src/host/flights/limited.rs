@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Flights;
-use crate::backend::LONGEST;
 use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
 use crate::host::caller::Want;
@@ -31,6 +30,9 @@ pub(crate) enum Limit {
     /// Until then, if that is not too far to be told.
     Until(Option<Instant>),
 }
+
+/// The longest wait at a time: the kernel adds what it is told to its clock.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 impl Limit {
     pub(crate) fn after(time: Duration) -> Self {

@@ -282,7 +282,7 @@ fn timers_go_off_in_their_order() {
 #[test]
 fn who_waits_for_ages_sleeps_meanwhile() {
     on_every_backend(|engine| {
-        // More than the kernel's clock counts, and not more than that of the standard library.
+        // More than a clock of the kernel counts, and more than an `Instant` does.
         for ages in [Duration::from_millis(u64::MAX), Duration::MAX] {
             let until_woken = || async {
                 let mut sleep = engine.sleep(ages);
