@@ -104,9 +104,10 @@ impl Alignment {
 ///   terminal, a stream of the kernel (`/dev/kmsg`), a descriptor that is not of a file
 ///   (eventfd(2), epoll(7)) or opened with `O_PATH`.
 ///
-/// Where two threads read cached data of one regular file, on a file system of this machine, the
-/// library opens it a second time, for reading, by way of `/proc/thread-self/fd`: two that read by
-/// one open file description slow each other down. That descriptor is closed with the file. There
+/// Where two threads read cached data of one block device, or of one regular file on a file system
+/// of this machine (also on an overlay from Linux 5.8 on), the library opens it a second time, for
+/// reading, by way of `/proc/thread-self/fd`: two that read by one open file description slow each
+/// other down. That descriptor is closed with the file. There
 /// is none for a file that the program has opened itself ([`File::from_std`]), none beside a lease
 /// that this process has on it (fcntl(2)), none if system calls are filtered (seccomp(2)) that were
 /// not when the file was opened (of a second filter nothing is known), and they are at most a

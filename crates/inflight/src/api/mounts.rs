@@ -13,10 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::device::Device;
 use super::open::kind_of;
 
-/// The numbers (`linux/magic.h`) of file systems whose files are the same by every description. One
-/// of an overlay that is opened before the file is first written goes on reading what was there
-/// before (kernel documentation, `filesystems/overlayfs.rst`, "Non-standard behavior"), and those
-/// that ask a server or another program are told of each opening.
+/// The numbers (`linux/magic.h`) of file systems that ask nobody else.
 const LOCAL: [i128; 5] = [
     0xef53,      // ext4
     0x5846_5342, // xfs
@@ -24,6 +21,8 @@ const LOCAL: [i128; 5] = [
     0x0102_1994, // tmpfs
     0xf2f5_2010, // f2fs
 ];
+
+const OVERLAY: i128 = 0x794c_7630;
 
 /// The numbers of file systems that another program or machine serves, as far as they are known:
 /// of all others who makes a call waits for the kernel and a device, or so it is taken to be.
@@ -93,9 +92,18 @@ impl Kind {
     }
 }
 
-/// Whether an open file is on one of these [file systems](LOCAL).
-pub(super) fn is_local(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(Kind::of(fd)? == Kind::Local)
+/// Whether an open regular file, of which this was told, may be opened again without anybody
+/// noticing: it reads the same by every description of it, and no server or other program is told
+/// of each opening.
+///
+/// One of an overlay that was opened before it was first written went on reading what had been
+/// there, until reads came to look where the file is now (Linux 4.19, `ovl_real_fdget` in
+/// `fs/overlayfs/file.c`). A kernel that tells of mounts is younger (5.8, statx(2)).
+pub(super) fn may_be_opened_again(fd: BorrowedFd<'_>, statx: &libc::statx) -> io::Result<bool> {
+    let number = number_of_kind(fd)?;
+    let tells_of_mounts = libc::STATX_MNT_ID | libc::STATX_MNT_ID_UNIQUE;
+    let is_current = || statx.stx_mask & tells_of_mounts != 0;
+    Ok(LOCAL.contains(&number) || number == OVERLAY && is_current())
 }
 
 fn number_of_kind(fd: BorrowedFd<'_>) -> io::Result<i128> {
@@ -233,7 +241,8 @@ mod tests {
             }
             learn(file.as_fd(), &statx);
             assert!(!is_new(&statx));
-            assert_eq!(is_known(&statx), is_local(file.as_fd())?);
+            let is_local = Kind::of(file.as_fd())? == Kind::Local;
+            assert_eq!(is_known(&statx), is_local);
         }
         assert!(!is_known(&statx(other.as_raw_fd())?));
         Ok(())
@@ -255,7 +264,7 @@ mod tests {
             assert!(!is_served(path)?, "{path}");
         }
         let ours = tempfile::tempfile()?;
-        let is_local = is_local(ours.as_fd())?;
+        let is_local = Kind::of(ours.as_fd())? == Kind::Local;
         let is_served = super::is_served(ours.as_fd(), &statx(ours.as_raw_fd())?);
         assert!(!(is_local && is_served));
         Ok(())

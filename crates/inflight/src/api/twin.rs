@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::again;
-use super::mounts::is_local;
+use super::mounts::may_be_opened_again;
 use super::open::{flags, kind_of, statx};
 use crate::backend::threads::execute::is_filtered;
 use crate::backend::unasked::{Place, Unasked};
@@ -135,10 +135,13 @@ impl Counted {
 fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let number = fd.as_raw_fd();
     let file = statx(number)?;
-    let is_regular = kind_of(&file) == libc::S_IFREG;
+    let may_be_opened = match kind_of(&file) {
+        libc::S_IFREG => may_be_opened_again(fd, &file)?,
+        kind => kind == libc::S_IFBLK,
+    };
     let flags = flags(number)?;
     let is_read = flags & libc::O_ACCMODE != libc::O_WRONLY;
-    if !is_regular || !is_read || !is_local(fd)? || has_lease(number) {
+    if !may_be_opened || !is_read || has_lease(number) {
         return Err(io::ErrorKind::Unsupported.into());
     }
     let mut options = OpenOptions::new();
@@ -188,12 +191,12 @@ mod tests {
     use crate::backend::threads::execute::to_usize;
 
     /// Where temporary files are is not known to these tests.
-    fn is_local_or_said(file: &File) -> io::Result<bool> {
-        let is_local = is_local(file.as_fd())?;
-        if !is_local {
+    fn may_be_or_said(file: &File) -> io::Result<bool> {
+        let may_be = may_be_opened_again(file.as_fd(), &statx(file.as_raw_fd())?)?;
+        if !may_be {
             println!("skipped: temporary files are on a file system whose files are opened once");
         }
-        Ok(is_local)
+        Ok(may_be)
     }
 
     fn inode(fd: RawFd) -> io::Result<u64> {
@@ -207,7 +210,7 @@ mod tests {
         fs::write(&path, "what was written")?;
         path.close()?;
         let mut twin = Twin::new(Wanted::Yes);
-        if !is_local_or_said(&file)? {
+        if !may_be_or_said(&file)? {
             return Ok(());
         }
         let other = twin.of(file.as_fd()).expect("it is a local file");
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn another_thread_reads_by_another_descriptor() -> io::Result<()> {
         let file = tempfile::tempfile()?;
-        if !is_local_or_said(&file)? {
+        if !may_be_or_said(&file)? {
             return Ok(());
         }
         let twin = Twin::new(Wanted::Yes);

@@ -9,12 +9,14 @@ pub(crate) mod lists;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::thread;
 use std::time::Duration;
 
 use inflight::fs::{File, OpenOptions, ReadAt};
 use inflight::{Batch, Engine, Queue};
 use tempfile::NamedTempFile;
 
+use crate::support::overlay::Overlay;
 use crate::support::{
     copies_are_fast, evict, has_several_processors, on_every_backend, open, path_in_memory,
     pattern, say, temp_file, temp_path, until,
@@ -341,6 +343,41 @@ fn a_file_that_was_opened_elsewhere_is_not_opened_again() {
         read_for_a_trial(engine, &file);
         assert_eq!(descriptors_of(of), 2);
     });
+}
+
+/// So many reads by another thread, and it has a descriptor of its own.
+const READS_BY_ANOTHER: u32 = 1100;
+
+#[test]
+fn a_file_of_an_overlay_reads_the_same_by_both_descriptors_when_it_is_first_written() {
+    let (before, after) = (pattern(BLOCK), vec![7; BLOCK]);
+    let Some(overlay) = Overlay::over("files of overlays by two descriptors", &before) else {
+        return;
+    };
+    let engine = Engine::new().expect("there is a backend");
+    let path = overlay.path("below");
+    let options = OpenOptions::new().read(true).engine(&engine);
+    let file = options.open(&path).expect("it is there");
+    let named = fs::metadata(&path).expect("it is there");
+    let read = |times: u32| {
+        let mut buf = vec![0; BLOCK];
+        for _ in 0..times {
+            buf.fill(0);
+            buf = pollster::block_on(file.read_at(buf, 0)).1;
+        }
+        buf
+    };
+    let by_both = || {
+        let ours = read(16);
+        thread::scope(|scope| [ours, scope.spawn(|| read(READS_BY_ANOTHER)).join().unwrap()])
+    };
+    assert_eq!(by_both(), [before.clone(), before]);
+    assert_eq!(descriptors_of((named.dev(), named.ino())), 2);
+    // The kernel copies it to the upper layer first.
+    let written = fs::OpenOptions::new().write(true).open(&path);
+    let written = written.and_then(|written| written.write_all_at(&after, 0));
+    written.expect("there is room");
+    assert_eq!(by_both(), [after.clone(), after]);
 }
 
 /// Reads that take long enough for one of two threads to be at work when the other is done.

@@ -3,6 +3,7 @@
 
 pub(crate) mod fifo;
 pub(crate) mod fussy;
+pub(crate) mod overlay;
 pub(crate) mod own;
 pub(crate) mod zram;
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::Command;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
@@ -14,12 +13,12 @@ use fuser::{
 };
 use inflight::fs::{File, OpenOptions};
 use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
-use tempfile::TempDir;
 
 use super::required;
+use crate::support::overlay::Overlay;
 use crate::support::{
-    FOREVER, FuseMount, aio_or_skip, copies_are_fast, directory, fuse_attributes, pattern, skip,
-    temp_path, until, uring_of_depth_or_skip,
+    FOREVER, FuseMount, aio_or_skip, copies_are_fast, fuse_attributes, pattern, skip, temp_path,
+    until, uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -28,45 +27,6 @@ const IN_FLIGHT: usize = 8;
 
 /// Reads, and writes, after which it has to be known; one in 64 shows it.
 const SHOWN_AFTER: usize = 64 * 50;
-
-/// An overlay over directories of the disk that the tests use, until this is dropped.
-struct Overlay(TempDir);
-
-impl Overlay {
-    /// `None`, with the reason said, if this is not allowed.
-    fn new(name: &str) -> Option<Self> {
-        let folder = tempfile::tempdir_in(directory()).expect("the test directory can be written");
-        for part in ["lower", "upper", "work", "merged"] {
-            std::fs::create_dir(folder.path().join(part)).expect("it is empty");
-        }
-        let options = "lowerdir=lower,upperdir=upper,workdir=work";
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "overlay", "overlay", "-o", options, "merged"]);
-        match mount.current_dir(folder.path()).output() {
-            Ok(output) if output.status.success() => Some(Self(folder)),
-            output => {
-                skip(name, &format!("no overlay can be mounted: {output:?}"));
-                None
-            }
-        }
-    }
-
-    /// A file with this content.
-    fn file(&self, content: &[u8]) -> PathBuf {
-        let path = self.0.path().join("merged/file");
-        std::fs::write(&path, content).expect("there is room");
-        path
-    }
-}
-
-impl Drop for Overlay {
-    fn drop(&mut self) {
-        let umount = Command::new("umount")
-            .arg(self.0.path().join("merged"))
-            .status();
-        assert!(umount.is_ok_and(|status| status.success()) || thread::panicking());
-    }
-}
 
 fn buf(file: &File) -> AlignedBuf {
     file.aligned_buf(BLOCK).expect("there is memory")
@@ -163,7 +123,7 @@ fn is_left_to_the_backend(name: &str, engine: &Engine) {
     if !copies_are_fast(name, temp_path(&pattern(BLOCK)).path(), BLOCK) {
         return;
     }
-    let Some(overlay) = Overlay::new(name) else {
+    let Some(overlay) = Overlay::over(name, b"") else {
         return;
     };
     let content = Rc::new(pattern(BLOCKS * BLOCK));
@@ -202,7 +162,7 @@ fn is_left_to_the_backend(name: &str, engine: &Engine) {
         let enters = engine.stats().enters - enters;
         made >= BLOCKS as u64 / 2 && enters <= BLOCKS as u64 / 2
     });
-    let written = std::fs::read(overlay.0.path().join("merged/file"));
+    let written = std::fs::read(overlay.path("file"));
     assert!(written.expect("it is there") == *content);
 }
 
