@@ -9,7 +9,7 @@ use inflight_report::record::{Cell, Record};
 use inflight_report::truth::out_of_ranking;
 
 use crate::doctor::groups::Group;
-use crate::doctor::places::loops;
+use crate::doctor::places::{can_loop, loops};
 use crate::doctor::{can, can_mount, is_root};
 use crate::support::{bench, directory, inflight, record, stderr};
 
@@ -53,7 +53,7 @@ fn on_loop(path: &Path, make: &str, measure: &Command) -> Option<Record> {
 #[test]
 fn direct_io_that_goes_through_the_page_cache_is_not_taken_for_a_disk() {
     let test = "direct_io_that_goes_through_the_page_cache_is_not_taken_for_a_disk";
-    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+    if !can_loop(test) {
         return;
     }
     let directory = directory();
@@ -94,7 +94,7 @@ fn data_that_was_compressed_is_not_taken_for_a_disk() {
 #[test]
 fn the_cache_of_a_device_is_emptied_and_halved_where_it_is_used() {
     let test = "the_cache_of_a_device_is_emptied_and_halved_where_it_is_used";
-    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+    if !can_loop(test) {
         return;
     }
     let directory = directory();
@@ -135,7 +135,7 @@ fn the_cache_of_a_device_is_emptied_and_halved_where_it_is_used() {
 #[test]
 fn a_mounted_disk_is_only_read() {
     let test = "a_mounted_disk_is_only_read";
-    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+    if !can_loop(test) {
         return;
     }
     let directory = directory();

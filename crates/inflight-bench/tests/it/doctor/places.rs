@@ -54,6 +54,11 @@ fn an_overlay_is_followed_to_the_disk_of_its_upper_directory() {
     assert_eq!(names(&examination), names(&below));
 }
 
+/// Whether file systems can be mounted on loop devices.
+pub(crate) fn can_loop(test: &str) -> bool {
+    can_mount(test) && can(test, "losetup", &["--version"])
+}
+
 /// A script that makes a file system on loop devices over files here, each named by its variable,
 /// mounted at `POINT`, and where that is; it ends with 77 where this cannot be. What is mounted
 /// keeps the devices until the process, and with it the mount, is gone.
@@ -89,7 +94,7 @@ fn on_loops(path: &Path, disks: &[&str], make: &str) -> Option<Examination> {
 #[test]
 fn a_loop_device_is_no_disk_and_the_disk_below_is_found() {
     let test = "a_loop_device_is_no_disk_and_the_disk_below_is_found";
-    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+    if !can_loop(test) {
         return;
     }
     let directory = directory();
@@ -128,7 +133,7 @@ fn a_btrfs_of_two_devices_has_both() {
 #[test]
 fn data_that_is_journalled_is_told() {
     let test = "data_that_is_journalled_is_told";
-    if !can_mount(test) || !can(test, "losetup", &["--version"]) {
+    if !can_loop(test) {
         return;
     }
     let directory = directory();
