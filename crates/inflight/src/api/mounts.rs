@@ -92,9 +92,10 @@ impl Kind {
     }
 }
 
-/// Whether an open regular file, of which this was told, may be opened again without anybody
-/// noticing: it reads the same by every description of it, and no server or other program is told
-/// of each opening.
+/// Whether an open regular file, of which this was told, may be opened again: it reads the same by
+/// every description of it, and its file system asks no server or other program. Of the layers of
+/// an overlay that is not known; one that is served is asked, and waited for, as by any read of the
+/// overlay that its cache cannot answer.
 ///
 /// One of an overlay that was opened before it was first written went on reading what had been
 /// there, until reads came to look where the file is now (Linux 4.19, `ovl_real_fdget` in

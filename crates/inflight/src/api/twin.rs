@@ -137,6 +137,7 @@ fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let file = statx(number)?;
     let may_be_opened = match kind_of(&file) {
         libc::S_IFREG => may_be_opened_again(fd, &file)?,
+        // The driver of a device asks nobody, and the page cache is that of the device.
         kind => kind == libc::S_IFBLK,
     };
     let flags = flags(number)?;

@@ -9,8 +9,8 @@ use crate::op::{Prepare, Request, Seen, SeenOf};
 use crate::policy::{LONG_NS, Samples, WATCHED_AFTER_LONG, WATCHED_CALLS, is_fast};
 
 /// After so many fast ones in a row, a thread times one call in so many: two looks at a clock cost
-/// a twentieth of a cached read of 4 KiB. What becomes slow meanwhile is noticed as many calls
-/// later.
+/// a twentieth of a cached read of 4 KiB. What becomes slow meanwhile is noticed less than twice as
+/// many calls later ([`Samples`]).
 const TRUSTED_AFTER: u32 = 256;
 const TRUSTED_EVERY: u32 = 4;
 
@@ -19,6 +19,7 @@ thread_local! {
     static WATCHED: Cell<u32> = const { Cell::new(0) };
     /// Timed calls of this thread that were fast, since one was not.
     static FAST: Cell<u32> = const { Cell::new(0) };
+    /// Which calls are timed once those have been enough.
     static TIMED: Cell<Samples<TRUSTED_EVERY>> = const { Cell::new(Samples::new()) };
 }
 
@@ -27,7 +28,7 @@ pub(super) fn nanoseconds_since(at: Instant) -> u64 {
     u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// As [`time`], where most calls are made so: many that were fast have been enough to time few.
+/// As [`time`], but of a thread whose calls have all been fast only few are timed.
 #[inline]
 #[allow(unsafe_code)]
 pub(super) fn time_some<O: Prepare>(operation: &mut O, request: &Request) -> Answer {
