@@ -198,8 +198,12 @@ fn who_has_no_limit_any_more_makes_itself_what_it_made_before() {
         let file = open(engine, &mounted, Direct::Off);
         let lent = engine.queue(8, |queue| {
             for limit in [None, Some(Duration::ZERO), Some(patience()), None] {
-                next(queue, file.sync_data().into(), limit);
-                let is_own = mounted.disk.flusher() == this_thread();
+                // On a busy machine the one that has made the flush before may still lead.
+                let tries = if limit.is_none() { 100 } else { 1 };
+                let is_own = (0..tries).any(|_| {
+                    next(queue, file.sync_data().into(), limit);
+                    mounted.disk.flusher() == this_thread()
+                });
                 assert_eq!(is_own, limit.is_none(), "a sync, {limit:?}");
                 // For a thread, and with a ring too.
                 let through = file.write_at(vec![7; 8], 0).dsync();
