@@ -4,9 +4,12 @@ use std::cell::Cell;
 use std::task::Waker;
 use std::time::Duration;
 
+#[cfg(feature = "tokio")]
+use super::idle;
+
 /// So many operations are answered at once before one has to let the other tasks have their turn:
-/// what tokio allows its own sockets (`tokio::task::coop`). Each turn costs a runtime with an idle
-/// worker a system call that wakes it.
+/// what tokio allows its own sockets (`tokio::task::coop`). Each turn would cost a runtime with an
+/// idle worker a system call that wakes it, so it may be put off (`idle.rs`).
 const AT_ONCE_MAX: u32 = 128;
 
 /// So many futures yield then. One that polls others, as `FuturesUnordered` does, goes on with the
@@ -44,6 +47,11 @@ impl Yielded {
     #[cold]
     fn yields(&mut self, waker: &Waker) -> bool {
         let yielded = YIELDED.get();
+        #[cfg(feature = "tokio")]
+        if !self.0 && yielded == 0 && idle::puts_off_turn() {
+            AT_ONCE.set(0);
+            return false;
+        }
         self.0 = !self.0 && yielded < YIELDS;
         match self.0 {
             true => {

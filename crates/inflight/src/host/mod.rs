@@ -34,6 +34,8 @@ pub(crate) mod flights;
 pub(crate) mod flush;
 mod hand_over;
 mod helper;
+#[cfg(feature = "tokio")]
+mod idle;
 mod look;
 mod share;
 #[cfg(all(test, loom))]

@@ -12,6 +12,8 @@ mod free;
 pub(crate) mod hands;
 mod hostile;
 #[cfg(feature = "tokio")]
+mod idle;
+#[cfg(feature = "tokio")]
 pub(crate) mod lanes;
 mod late;
 #[cfg(feature = "faulty")]
