@@ -5,11 +5,15 @@
 //! part of that, a turn of two mostly has none or nothing else. So of many turns the median of the
 //! ratios is that of an undisturbed machine, however long the tails are, where a mean, and ranks
 //! that weigh how far a ratio is off, are moved by them.
+//!
+//! Turns of one round share what lasts as long as a round: where memory lies, which processor a
+//! thread is on. So they say less than as many that have nothing in common, and the interval is
+//! widened by how much more rounds differ than those would.
 
 use std::collections::BTreeMap;
 
 use super::{Interval, best_cut, median};
-use crate::record::Cell;
+use crate::record::{Cell, Turns};
 
 /// The fewest turns that two cells are compared by.
 pub const FEWEST_TURNS: usize = 64;
@@ -35,53 +39,82 @@ pub(super) const LEVEL_OF_A_LOOK: f64 = 0.98;
 
 /// Compares two cells by the turns they took next to each other; `None` of too few.
 pub(super) fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
-    let logs = logs(a, b);
-    (logs.len() >= FEWEST_TURNS).then(|| of_median(&logs))?
+    let rounds = logs(a, b);
+    let turns: usize = rounds.iter().map(Vec::len).sum();
+    (turns >= FEWEST_TURNS).then(|| of_median(&rounds))?
 }
 
 /// Whether two cells took enough turns next to each other to be compared by them.
 #[must_use]
 pub fn took_turns(a: &Cell, b: &Cell) -> bool {
-    pairs(a, b).len() >= FEWEST_TURNS
+    pairs(a, b).iter().map(Vec::len).sum::<usize>() >= FEWEST_TURNS
 }
 
-/// Logarithms of how many times `a` was as fast as `b`.
-fn logs(a: &Cell, b: &Cell) -> Vec<f64> {
-    let pairs = pairs(a, b).into_iter();
-    pairs.map(|(a, b)| (b as f64 / a as f64).ln()).collect()
+/// Logarithms of how many times `a` was as fast as `b`, by rounds.
+fn logs(a: &Cell, b: &Cell) -> Vec<Vec<f64>> {
+    let log = |(a, b): (u64, u64)| (b as f64 / a as f64).ln();
+    let rounds = pairs(a, b).into_iter();
+    rounds
+        .map(|pairs| pairs.into_iter().map(log).collect())
+        .collect()
 }
 
-/// What an operation took in the turns next to each other, in picoseconds. A turn in which one of
+/// What an operation took in the turns next to each other, in picoseconds, by rounds. A turn in which one of
 /// them completed nothing is left out: it was disturbed for all of its length.
-fn pairs(a: &Cell, b: &Cell) -> Vec<(u64, u64)> {
+fn pairs(a: &Cell, b: &Cell) -> Vec<Vec<(u64, u64)>> {
     let of_b: BTreeMap<u32, &[u64]> = b.turns.iter().map(|one| (one.block, &*one.op_ps)).collect();
-    let mut pairs = Vec::new();
-    for round in &a.turns {
+    let both = |round: &Turns| {
         let other = of_b.get(&round.block).copied().unwrap_or_default();
         let both = round.op_ps.iter().copied().zip(other.iter().copied());
-        pairs.extend(both.filter(|(a, b)| *a > 0 && *b > 0));
-    }
-    pairs
+        both.filter(|(a, b)| *a > 0 && *b > 0).collect()
+    };
+    a.turns.iter().map(both).collect()
 }
 
 /// The interval of the median ratio, from logarithms: two of them, counted from the ends.
 ///
-/// Nothing is assumed about the noise but that it is as often up as down.
+/// Nothing is assumed about the noise but that it is as often up as down, and that rounds are alike.
 ///
 /// # Source
 /// Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd edition, section 3.6
 /// (interval from the order statistics of the sign test).
-fn of_median(logs: &[f64]) -> Option<Interval> {
-    let mut sorted = logs.to_vec();
+fn of_median(rounds: &[Vec<f64>]) -> Option<Interval> {
+    let mut sorted = rounds.concat();
     sorted.sort_by(f64::total_cmp);
-    let (cut, level) = best_cut(&sign_chances(sorted.len()), LEVEL_OF_A_LOOK);
+    let n = sorted.len();
+    let (cut, level) = best_cut(&sign_chances(n), LEVEL_OF_A_LOOK);
+    let middle = median(sorted.clone())?;
+    let from_middle = |cut: usize| n as f64 / 2.0 - cut as f64;
+    let half = from_middle(cut) * inflation(rounds, middle).sqrt();
+    let wide = (0..=cut).rev().find(|cut| from_middle(*cut) >= half);
+    let cut = wide.unwrap_or(0);
     Some(Interval {
         lo: sorted.get(cut)?.exp(),
-        hi: sorted[sorted.len() - 1 - cut].exp(),
-        ratio: median(sorted)?.exp(),
+        hi: sorted[n - 1 - cut].exp(),
+        ratio: middle.exp(),
         level,
-        n: logs.len(),
+        n,
     })
+}
+
+/// How many times the variance of independent turns that of signs within a round is; at least 1.
+///
+/// # Source
+/// S. Datta, G. A. Satten, "A signed-rank test for clustered data", Biometrics 64 (2008): the
+/// variance is that of the sums of clusters.
+fn inflation(rounds: &[Vec<f64>], middle: f64) -> f64 {
+    let full: Vec<_> = rounds.iter().filter(|logs| !logs.is_empty()).collect();
+    let squares = full.iter().map(|logs| {
+        let above = logs.iter().filter(|log| **log > middle).count() as f64;
+        let below = logs.iter().filter(|log| **log < middle).count() as f64;
+        (above - below).powi(2) / logs.len() as f64
+    });
+    let sum: f64 = squares.sum();
+    match full.len() {
+        // One tells nothing of how rounds differ.
+        0 | 1 => 1.0,
+        rounds => (sum / (rounds - 1) as f64).max(1.0),
+    }
 }
 
 /// The chance of each number of heads of `n` coins, up to the middle. In logarithms, because of
@@ -107,7 +140,7 @@ mod tests {
             assert!((found - expected).abs() < 1e-9, "{counts:?}");
         }
         let logs: Vec<f64> = (0..10).map(f64::from).collect();
-        let found = of_median(&logs).unwrap();
+        let found = of_median(&[logs]).unwrap();
         assert_eq!((found.lo.ln(), found.hi.ln()), (0.0, 9.0));
         assert!((found.level - (1.0 - 2.0 / 1_024.0)).abs() < 1e-9);
     }
@@ -128,8 +161,34 @@ mod tests {
             _ => calm(at),
         };
         let logs: Vec<f64> = (0..300).map(disturbed).collect();
-        let found = of_median(&logs).unwrap();
+        let found = of_median(&[logs]).unwrap();
         assert!(found.lo.ln() > 0.045 && found.hi.ln() < 0.06, "{found:?}");
         assert!(found.level >= LEVEL_OF_A_LOOK);
+    }
+
+    #[test]
+    fn rounds_that_differ_widen_the_interval_and_others_do_not() {
+        let round =
+            |at: f64| -> Vec<f64> { (0..40).map(|turn| at + f64::from(turn % 8)).collect() };
+        let alike: Vec<_> = (0..8).map(|_| round(0.0)).collect();
+        let apart: Vec<_> = (0..8).map(|at| round(f64::from(at % 2) * 4.0)).collect();
+        let width = |rounds: &[Vec<f64>]| {
+            let found = of_median(rounds).expect("there are enough");
+            found.hi.ln() - found.lo.ln()
+        };
+        assert!(inflation(&alike, 3.5) <= 1.0);
+        assert!(inflation(&apart, 5.5) > 8.0);
+        // The same turns, but each round has some of all.
+        let all = apart.concat();
+        let share = |first| {
+            all.iter()
+                .enumerate()
+                .filter(move |(at, _)| (at + at / 8) % 8 == first)
+        };
+        let mixed: Vec<Vec<_>> = (0..8)
+            .map(|first| share(first).map(|(_, log)| *log).collect())
+            .collect();
+        assert!(width(&apart) > 2.0 * width(&mixed), "{}", width(&mixed));
+        assert!(inflation(&apart[..1], 3.5) <= 1.0, "one tells nothing");
     }
 }
