@@ -1,6 +1,6 @@
 //! `inflight bench`: options in; plan, data, measurement, record and report, in this order.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,9 +57,8 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
         }
     }
     announce(&plan, &data, options.quick, progress);
-    let first = plan.profiles.first().context("no profile was asked for")?;
     let begun = Instant::now();
-    let paths = data.make(&first.profile, progress)?;
+    let paths = make_first(&plan, &mut data, progress)?;
     let writing = begun.elapsed();
     tell_if_short(&plan, clock, writing, progress);
     let mut record = assemble::blank(options, &plan, &data, &paths, clock)?;
@@ -91,7 +90,20 @@ fn run(options: &Options, progress: &Arc<Progress>) -> Result<u8> {
     }
     shown?;
     drop(patience);
-    Ok(exit_code(&record, options, measured.refused))
+    Ok(exit_code(&record, options, &plan, measured.refused))
+}
+
+/// Makes the test data of the first profile that can have some. What keeps another one from it is
+/// told where that is measured; if none has any, it is what keeps the first.
+fn make_first(plan: &Plan, data: &mut TestData, progress: &Progress) -> Result<Vec<PathBuf>> {
+    let mut refusal = None;
+    for planned in &plan.profiles {
+        match data.make(&planned.profile, progress) {
+            Ok(paths) => return Ok(paths),
+            Err(error) => _ = refusal.get_or_insert(error),
+        }
+    }
+    Err(refusal.context("no profile was asked for")?)
 }
 
 /// Says which profiles have no place here, how long the others will take, and what is left out.
@@ -339,7 +351,7 @@ fn counts(record: &Record, profile: &ProfileSummary) -> bool {
         || done.any(|cell| open::out(record, profile, cell).is_none())
 }
 
-fn exit_code(record: &Record, options: &Options, refused: Option<u8>) -> u8 {
+fn exit_code(record: &Record, options: &Options, plan: &Plan, refused: Option<u8>) -> u8 {
     if record.interrupted {
         return signals::exit_code();
     }
@@ -348,8 +360,10 @@ fn exit_code(record: &Record, options: &Options, refused: Option<u8>) -> u8 {
     }
     let nothing_ran = record.cells.iter().all(|cell| cell.rounds.is_empty());
     let in_vain = |profile: &ProfileSummary| {
-        let asked = profile.direct && options.names_profile(&profile.name);
-        asked && !counts(record, profile)
+        let mut planned = plan.profiles.iter().map(|planned| &planned.profile);
+        let its = planned.find(|planned| planned.name == profile.name);
+        let is_named = its.is_some_and(|its| options.names_profile(its));
+        profile.direct && is_named && !counts(record, profile)
     };
     // `null` and the like are never ranked: to ask for them alone is no failure.
     let rankable = record

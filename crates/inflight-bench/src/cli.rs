@@ -1,5 +1,6 @@
 //! Flags, and their translation into typed options.
 
+use std::ffi::OsStr;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use crate::commands::{compare, completions, man, merge, show};
 use crate::doctor;
 use crate::exit::{CODES, usage};
 use crate::exports::Exports;
-use crate::profile::{self, DEFAULT_SET, MAX_DEPTH};
+use crate::profile::{self, DEFAULT_SET, MAX_DEPTH, Profile};
 use crate::progress::Form;
 use crate::size;
 use crate::strategy::{self, FIO_CHECKS, Strategy};
@@ -242,16 +243,14 @@ impl Options {
         iter::once(self.target.as_path()).chain(files)
     }
 
-    /// Whether a profile of this name was asked for by name, not by default.
-    pub(crate) fn names_profile(&self, name: &str) -> bool {
-        let stem = |asked: &String| {
-            Path::new(asked)
-                .file_stem()
-                .is_some_and(|stem| stem == name)
+    /// Whether this profile was asked for by name, not by default or as one of a set.
+    pub(crate) fn names_profile(&self, profile: &Profile) -> bool {
+        let of_file = |asked: &str| Path::new(asked).file_stem().map(OsStr::to_owned);
+        let is_it = |asked: &String| {
+            profile.is_named(asked)
+                || of_file(asked).is_some_and(|stem| profile.is_named(&stem.to_string_lossy()))
         };
-        self.profiles
-            .iter()
-            .any(|asked| asked == name || stem(asked))
+        self.profiles.iter().any(is_it)
     }
 }
 

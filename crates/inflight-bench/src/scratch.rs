@@ -132,13 +132,21 @@ pub(crate) fn check_that_files_can_be_made(directory: &Path) -> Result<()> {
     Scratch::open(path).map(drop)
 }
 
+/// What can be done if a process has too many files open, to be put behind the error.
+pub(crate) fn of_too_many(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "; a process may have more of them with `ulimit -n`",
+        _ => "",
+    }
+}
+
 fn no_file(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let directory = path.parent().unwrap_or(path).display();
     let remedy = match error.kind() {
         ErrorKind::PermissionDenied => {
             "; name a directory that you may write to, or a file that is there, which is only read"
         }
-        _ => "",
+        _ => of_too_many(error),
     };
     refused(format!(
         "no test file can be made in {directory}: {error}{remedy}"

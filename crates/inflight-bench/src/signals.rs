@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 
 use anyhow::{Context, Result};
+use libc::SIGXFSZ;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -18,12 +19,16 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 
 /// Starts the thread that waits for signals.
 pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXFSZ])
         .context("signal handlers cannot be installed")?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
+                if signal == SIGXFSZ {
+                    // Whoever wrote too much for `ulimit -f` is told so by the call.
+                    continue;
+                }
                 let first = FIRST.compare_exchange(0, signal, SeqCst, SeqCst).is_ok();
                 if first && MEASURING.load(SeqCst) {
                     acknowledge(Arc::clone(&progress));

@@ -90,11 +90,10 @@ impl Place {
             }
         };
         let block_bytes = largest_block(profiles);
-        let size_bytes = wanted_bytes / block_bytes * block_bytes;
-        for profile in profiles {
-            enough(size_bytes, wanted_bytes, profile)?;
+        if let Some(profile) = profiles.iter().max_by_key(|profile| least_bytes(profile)) {
+            enough(wanted_bytes, block_bytes, profile)?;
         }
-        Ok(size_bytes)
+        Ok(wanted_bytes / block_bytes * block_bytes)
     }
 }
 
@@ -293,7 +292,11 @@ impl TestData {
 }
 
 fn refused_error(path: &Path, error: &io::Error) -> anyhow::Error {
-    refused(format!("{} cannot be opened: {error}", path.display()))
+    let remedy = scratch::of_too_many(error);
+    refused(format!(
+        "{} cannot be opened: {error}{remedy}",
+        path.display()
+    ))
 }
 
 fn open_all(paths: &[PathBuf], profile: &Profile, direct: bool) -> io::Result<Vec<File>> {
@@ -325,18 +328,28 @@ pub(crate) fn prepare_cache(files: &Files, profile: &Profile) -> Result<()> {
     Ok(())
 }
 
-/// Refuses too little test data, and names what was asked for, of which only whole blocks count.
-fn enough(size_bytes: u64, wanted_bytes: u64, profile: &Profile) -> Result<()> {
-    let block_bytes = u64::from(profile.block_bytes);
-    let least_blocks = 16.max(u64::from(profile.asked.files) * 4);
-    if size_bytes < block_bytes * least_blocks {
+fn least_blocks(profile: &Profile) -> u64 {
+    16.max(u64::from(profile.asked.files) * 4)
+}
+
+/// How much test data a profile needs.
+fn least_bytes(profile: &Profile) -> u64 {
+    u64::from(profile.block_bytes) * least_blocks(profile)
+}
+
+/// Refuses too little test data for the profile that needs most. Only whole blocks of this size
+/// count.
+fn enough(wanted_bytes: u64, whole_bytes: u64, profile: &Profile) -> Result<()> {
+    let needed_bytes = least_bytes(profile).next_multiple_of(whole_bytes);
+    if wanted_bytes < needed_bytes {
         return Err(usage(format!(
-            "{} of test data is too little for {}: at least {least_blocks} blocks of {}, which are \
-             {}, are needed",
+            "{} of test data is too little for {}: at least {} blocks of {}, which are {}, are \
+             needed",
             human(wanted_bytes),
             profile.name,
-            human(block_bytes),
-            human(block_bytes * least_blocks)
+            needed_bytes / u64::from(profile.block_bytes),
+            human(profile.block_bytes.into()),
+            human(needed_bytes)
         )));
     }
     Ok(())

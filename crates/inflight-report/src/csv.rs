@@ -10,7 +10,7 @@ use crate::record::{Cell, Record};
 use crate::stats::compare;
 use crate::text::clean;
 
-const TITLES: [&str; 28] = [
+const TITLES: [&str; 29] = [
     "profile",
     "strategy",
     "depth",
@@ -39,6 +39,7 @@ const TITLES: [&str; 28] = [
     "done_per_s",
     "backlog",
     "unserved",
+    "rate",
 ];
 
 /// The record as comma-separated values, with a line of titles.
@@ -64,9 +65,12 @@ pub fn cells(record: &Record) -> String {
     String::from_utf8(bytes).expect("text stays text")
 }
 
-fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
+fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 29] {
     let figure = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let latency = cell.latency.as_ref();
+    let kept = open::kept(cell);
+    let is_saturated = kept.is_some_and(|kept| kept.is_saturated());
+    // Of a rate that was too much they say how long it lasted.
+    let latency = cell.latency.as_ref().filter(|_| !is_saturated);
     let at = |quantile| figure(latency.and_then(|found| Some(percentile(found, quantile)? as f64)));
     let measured = full_rounds(cell) > 0;
     let is_closed = !open::is_open(cell);
@@ -80,7 +84,7 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
         true => skipped.or(out.map(|(_, why)| why.clone())),
         false => open::out(record, ranking.profile, cell),
     };
-    let kept = open::kept(cell);
+    let rate = kept.map_or("", |_| if is_saturated { "saturated" } else { "kept" });
     let (errors, short) = failures(cell);
     let failed = |count: u64| {
         if measured {
@@ -119,5 +123,6 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 28] {
         figure(kept.map(|kept| kept.done)),
         figure(kept.map(|kept| kept.backlog)),
         figure(kept.map(|kept| kept.unserved as f64)),
+        rate.to_owned(),
     ]
 }

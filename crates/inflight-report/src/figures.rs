@@ -144,6 +144,16 @@ pub fn percentile(latency: &Latency, quantile: f64) -> Option<u64> {
     // Not every quantile is a binary number: 10,000 samples have 9.99.. beyond 0.999.
     let beyond = latency.samples as f64 * (1.0 - quantile) + 1e-6;
     (beyond >= 10.0).then_some(())?;
+    // The histogram that is kept is coarser than the one these were taken from.
+    let told = [
+        (0.5, Some(latency.ns_p50)),
+        (0.99, latency.ns_p99),
+        (0.999, latency.ns_p999),
+    ];
+    let told = told.into_iter().find(|(told, _)| *told == quantile);
+    if let Some((_, Some(ns))) = told {
+        return Some(ns);
+    }
     let histogram = histogram::decode(&latency.hist_v2_b64).ok()?;
     (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile))
 }

@@ -55,7 +55,8 @@ pub fn out(record: &Record, profile: &ProfileSummary, cell: &Cell) -> Option<Str
 pub struct Kept {
     /// Operations due per second.
     pub asked: f64,
-    /// Operations completed per second, the median over rounds.
+    /// Operations per second that began in time and did not fail: what was due in a round without
+    /// its backlog, the median over rounds.
     pub done: f64,
     /// Operations that were due in a round, the median over rounds.
     pub due: f64,
@@ -69,12 +70,11 @@ pub struct Kept {
 
 impl Kept {
     /// Whether more was asked for than could be done: latencies then grow as long as it lasts, and
-    /// say how long that was. That fewer were done than due is no evidence in a short round, at
-    /// whose end some are in flight; what had not begun because no place was free is.
+    /// say how long that was. That some are in flight when a round is over is no evidence; what had
+    /// not begun because no place was free is.
     #[must_use]
     pub fn is_saturated(&self) -> bool {
-        let may_wait = (self.due * (1.0 - LEAST_DONE)).max(MAY_WAIT);
-        self.done < self.asked * LEAST_DONE && self.backlog > may_wait
+        self.backlog > (self.due * (1.0 - LEAST_DONE)).max(MAY_WAIT)
     }
 }
 
@@ -86,11 +86,15 @@ pub fn kept(cell: &Cell) -> Option<Kept> {
         let rounds = cell.rounds.iter().filter_map(|round| round.open.as_ref());
         median(rounds.map(|open| figure(open) as f64).collect())
     };
-    // Short rounds have more or fewer due than their share of a second.
-    let share = |ops: f64, due: f64| if due > 0.0 { ops / due } else { 1.0 };
+    // Not by what was completed meanwhile: whoever counts that may come late among many who serve.
     let shares = cell.rounds.iter().filter_map(|round| {
         let open = round.open.as_ref()?;
-        Some(share(round.ops as f64, open.due as f64))
+        let due = open.due.max(1) as f64;
+        Some(
+            open.due
+                .saturating_sub(open.backlog.saturating_add(round.errors)) as f64
+                / due,
+        )
     });
     let done = median(shares.collect())? * asked;
     let opened = cell.rounds.iter().filter_map(|round| round.open.as_ref());

@@ -51,7 +51,7 @@ pub(crate) fn measure(
         pace.sleep_through_warmup();
         let mut known = Workers::find();
         let before = Snapshot::begin(device, job.clock, &known, || published::sum(&all));
-        let backlog = pace.sleep_through_stretch();
+        pace.sleep_through_stretch();
         let after = Snapshot::end(device, job.clock, &mut known, || published::sum(&all));
         let (mut timed, mut effective, mut knows_syscalls) = (Timed::new(), Modes::new(), true);
         for worker in workers {
@@ -61,7 +61,7 @@ pub(crate) fn measure(
             effective = done.effective;
             knows_syscalls &= done.knows_syscalls;
         }
-        let open = pace.account(backlog, &mut timed);
+        let open = pace.account(&mut timed);
         ensure!(
             timed.latencies.count() == open.due,
             "it did not begin by the clock"

@@ -27,6 +27,9 @@ pub(crate) struct Pace {
     /// How late operations began that were waited for, in all, and how many they were.
     lag_ns: AtomicU64,
     waited_for: AtomicU64,
+    /// How many were due and not taken at the end of the stretch, as the first one saw it who took
+    /// some after it.
+    backlog: OnceLock<u64>,
 }
 
 /// The parts of a stretch.
@@ -51,6 +54,7 @@ impl Pace {
             next: AtomicU64::new(0),
             lag_ns: AtomicU64::new(0),
             waited_for: AtomicU64::new(0),
+            backlog: OnceLock::new(),
         }
     }
 
@@ -103,6 +107,9 @@ impl Pace {
     /// is over.
     pub(crate) fn take(&self, now_ns: u64) -> Option<u64> {
         let times = self.times();
+        if now_ns >= times.until_ns {
+            self.backlog.get_or_init(|| self.not_taken());
+        }
         loop {
             if self.is_over(now_ns) {
                 return None;
@@ -145,12 +152,16 @@ impl Pace {
         self.sleep_until(self.times().begin_ns);
     }
 
-    /// Sleeps until nothing more is due, and says how many operations that are due were not taken.
-    pub(crate) fn sleep_through_stretch(&self) -> u64 {
-        let until_ns = self.times().until_ns;
-        self.sleep_until(until_ns);
+    /// Sleeps until nothing more is due.
+    pub(crate) fn sleep_through_stretch(&self) {
+        self.sleep_until(self.times().until_ns);
+        // Among many who serve, the one who sleeps may be late: until then they go on.
+        self.backlog.get_or_init(|| self.not_taken());
+    }
+
+    fn not_taken(&self) -> u64 {
         let taken = self.next.load(Relaxed);
-        self.first_at(until_ns).saturating_sub(taken)
+        self.first_at(self.times().until_ns).saturating_sub(taken)
     }
 
     pub(crate) fn sleep_until(&self, ns: u64) {
@@ -160,7 +171,7 @@ impl Pace {
 
     /// What became of the schedule, when all who served it have ended. What was given up is as late
     /// in `timed` as it was then: without it the worst would be missing.
-    pub(crate) fn account(&self, backlog: u64, timed: &mut Timed) -> OpenRound {
+    pub(crate) fn account(&self, timed: &mut Timed) -> OpenRound {
         let times = self.times();
         let end = self.first_at(times.until_ns);
         let due = end - self.first_at(times.begin_ns);
@@ -171,7 +182,7 @@ impl Pace {
         let waited_for = self.waited_for.load(Relaxed).max(1);
         OpenRound {
             due,
-            backlog,
+            backlog: *self.backlog.get_or_init(|| self.not_taken()),
             unserved,
             lag_ns: self.lag_ns.load(Relaxed) / waited_for,
         }
@@ -219,7 +230,7 @@ mod tests {
                 1_666_666_666
             ]
         );
-        assert_eq!(pace.account(0, &mut Timed::new()).due, 6);
+        assert_eq!(pace.account(&mut Timed::new()).due, 6);
     }
 
     #[test]
@@ -239,14 +250,14 @@ mod tests {
             until_ns, last_ns, ..
         } = pace.times();
         let mut timed = Timed::new();
-        for _ in 0..4 {
-            let due_ns = pace.take(until_ns).unwrap();
+        for now_ns in [until_ns - 1, until_ns - 1, until_ns, until_ns] {
+            let due_ns = pace.take(now_ns).unwrap();
             timed.record(until_ns, until_ns - due_ns);
         }
         assert_eq!(pace.take(last_ns), None);
-        assert_eq!(pace.sleep_through_stretch(), 6);
-        let open = pace.account(6, &mut timed);
-        assert_eq!((open.due, open.unserved, open.backlog), (10, 6, 6));
+        pace.sleep_through_stretch();
+        let open = pace.account(&mut timed);
+        assert_eq!((open.due, open.unserved, open.backlog), (10, 6, 8));
         assert_eq!(timed.latencies.count(), 10);
         // The last was due a millisecond before the end, and is given up half a stretch after it.
         let stored = timed.latencies.store(1, Default::default());

@@ -367,12 +367,12 @@ fn by_the_alarm(
     pace.sleep_through_warmup();
     let mut known = Workers::find();
     let before = Snapshot::begin(device, job.clock, &known, || crowd.counters());
-    let backlog = pace.sleep_through_stretch();
+    pace.sleep_through_stretch();
     let after = Snapshot::end(device, job.clock, &mut known, || crowd.counters());
     // Tasks end when the schedule is over, which is soon.
     let effective = runner.end(PATIENCE)?;
     let mut timed = crowd.timed();
-    let open = pace.account(backlog, &mut timed);
+    let open = pace.account(&mut timed);
     let stretch = Stretch::between(&before, &after, timed, effective, 1);
     Ok(Stretch {
         open: Some(open),

@@ -5,6 +5,8 @@
 
 mod built_in;
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -25,7 +27,7 @@ const MAX_FILES: u32 = 512;
 const PAGE_BYTES: u32 = 4096;
 
 /// One workload, with one block size.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Profile {
     pub(crate) name: String,
     /// Of several that differ in block size: what their names begin with.
@@ -34,8 +36,11 @@ pub(crate) struct Profile {
     pub(crate) asked: Asked,
 }
 
+/// More than this is no profile.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
 /// The keys of a profile file; an unknown key is an error.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
     /// One line for people, without the block size, which is put before it.
@@ -75,8 +80,11 @@ fn one() -> u32 {
 }
 
 /// One block size, or several.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a multiple of 512 bytes up to 16 MiB, or a list of such numbers"
+)]
 enum Sizes {
     One(u32),
     Several(Vec<u32>),
@@ -102,6 +110,11 @@ pub(crate) enum PageCache {
 }
 
 impl Profile {
+    /// Whether this is its name, or that of all its block sizes.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name == name || self.stem.as_deref() == Some(name)
+    }
+
     pub(crate) fn direct(&self) -> bool {
         self.asked.direct_io == DirectIo::Required
     }
@@ -291,8 +304,16 @@ pub(crate) fn load(names: &[String]) -> Result<Vec<Profile>> {
             None => load_one(name)?,
         };
         for profile in found {
-            if !profiles.iter().any(|known| known.name == profile.name) {
-                profiles.push(profile);
+            match profiles.iter().find(|known| known.name == profile.name) {
+                None => profiles.push(profile),
+                Some(known) if *known == profile => {}
+                Some(_) => {
+                    return Err(usage(format!(
+                        "two profiles are named {}, and are not the same: give one of the files \
+                         another name",
+                        profile.name
+                    )));
+                }
             }
         }
     }
@@ -316,10 +337,22 @@ fn load_one(name: &str) -> Result<Vec<Profile>> {
             built_in::names().join(", ")
         )));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| usage(format!("profile {name} cannot be read: {error}")))?;
+    let text =
+        read(path).map_err(|error| usage(format!("profile {name} cannot be read: {error}")))?;
     let stem = path.file_stem().context("a profile file needs a name")?;
     parse(&stem.to_string_lossy(), &text)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
+    match file.read_to_string(&mut text)? as u64 {
+        0..=MAX_FILE_BYTES => Ok(text),
+        _ => Err(io::Error::other(format!(
+            "it is larger than {}",
+            size::human(MAX_FILE_BYTES)
+        ))),
+    }
 }
 
 /// One profile for each block size; where there are several, the name tells which it is.
@@ -341,6 +374,9 @@ fn parse(name: &str, text: &str) -> Result<Vec<Profile>> {
     };
     match &asked.block_size_bytes {
         Sizes::One(block_bytes) => Ok(vec![profile(name.to_owned(), None, *block_bytes)?]),
+        Sizes::Several(sizes) if sizes.is_empty() => Err(usage(format!(
+            "profile {name}: block_size_bytes has no block size"
+        ))),
         Sizes::Several(sizes) => {
             let each = sizes.iter().map(|&block_bytes| {
                 let stem = Some(name.to_owned());
@@ -355,7 +391,11 @@ fn parse(name: &str, text: &str) -> Result<Vec<Profile>> {
 fn sized(stem: &str, block_bytes: u32) -> String {
     let size = size::human(u64::from(block_bytes)).replace("iB", "");
     let size = size.replace(' ', "").to_lowercase();
-    format!("{stem}-{size}")
+    // Two sizes may be the same number when it is rounded.
+    match size::parse(&size) == Ok(block_bytes.into()) {
+        true => format!("{stem}-{size}"),
+        false => format!("{stem}-{block_bytes}"),
+    }
 }
 
 #[cfg(test)]
@@ -438,5 +478,32 @@ mod tests {
         let names = parse("mine", &text).unwrap().into_iter();
         let names: Vec<String> = names.map(|profile| profile.name).collect();
         assert_eq!(names, ["mine-4k", "mine-2m"]);
+        // Both are 1.0 MiB.
+        let text = text.replace("[4096, 2097152]", "[1049088, 1050624]");
+        let names = parse("mine", &text).unwrap().into_iter();
+        let names: Vec<String> = names.map(|profile| profile.name).collect();
+        assert_eq!(names, ["mine-1049088", "mine-1050624"]);
+        assert!(refusal("= 4096", "= []").contains("has no block size"));
+        assert!(refusal("= 4096", "= -1").contains("a multiple of 512 bytes"));
+    }
+
+    #[test]
+    fn one_name_is_of_one_profile() {
+        let name = "direct-random-read";
+        let twice = [name, "default", name].map(str::to_owned);
+        let known = load(&twice).unwrap();
+        assert_eq!(known.iter().filter(|known| known.name == name).count(), 1);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("direct-random-read.toml");
+        let text = built_in::text(name).unwrap();
+        let both = [name.to_owned(), path.to_string_lossy().into_owned()];
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(load(&both).unwrap().len(), 1);
+        std::fs::write(&path, text.replace("= 4096", "= 8192")).unwrap();
+        let refused = load(&both).unwrap_err().to_string();
+        assert!(refused.contains("two profiles are named"), "{refused}");
+        std::fs::write(&path, " ".repeat(2 << 20)).unwrap();
+        let refused = load(&both[1..]).unwrap_err().to_string();
+        assert!(refused.contains("larger than 1 MiB"), "{refused}");
     }
 }

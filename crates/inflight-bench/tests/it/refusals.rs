@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use inflight_report::Record;
 
@@ -167,6 +167,10 @@ fn wrong_flags_are_usage_errors() {
     let said = |args: &[&str]| stderr(&run(directory.path(), args));
     let size = said(&["--size", "1"]);
     assert!(size.contains("1 byte of test data is too little"), "{size}");
+    let large = ["--profile", "direct-random-read,direct-large-read"];
+    let size = said(&[&large[..], &["--size", "3m"]].concat());
+    let needed = "direct-large-read-4m: at least 16 blocks of 4 MiB, which are 64 MiB";
+    assert!(size.contains(needed), "{size}");
     let missing = said(&["--export-json", "/nonexistent/file.json"]);
     let why = "--export-json: /nonexistent/file.json cannot be made: No such file or directory";
     assert!(missing.contains(why), "{missing}");
@@ -288,5 +292,47 @@ fn a_profile_that_cannot_be_set_up_costs_nothing_that_was_measured_before() {
             why.is_some_and(|why| why.contains("no test file")),
             "{why:?}"
         );
+    }
+}
+
+#[test]
+fn a_profile_for_which_too_few_files_can_be_open_keeps_none_from_being_measured() {
+    let directory = directory();
+    let profiles = "many-files,cached-random-read";
+    let short = ["--size", "16m", "--rounds", "1", "--cell-time", "20"];
+    let args = ["--profile", profiles, "--strategy", "pread"];
+    let json = ["--export-json", "-"];
+    let inner = bench(directory.path(), &[&args[..], &short, &json].concat());
+    let output = Command::new("sh")
+        .args(["-ec", "ulimit -n 100; exec \"$0\" \"$@\""])
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4), "refused: {output:?}");
+    let record: Record = serde_json::from_slice(&output.stdout).unwrap();
+    let [many, cached] = &record.cells[..] else {
+        panic!("one cell for each profile: {:?}", record.cells);
+    };
+    let why = many.skipped.as_ref().map(|skipped| skipped.reason.as_str());
+    assert!(
+        why.is_some_and(|why| why.contains("with `ulimit -n`")),
+        "{why:?}"
+    );
+    assert_eq!(cached.rounds.len(), 1);
+}
+
+#[test]
+fn a_large_block_that_cannot_bypass_the_cache_fails_as_a_small_one() {
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped: a_large_block_that_cannot_bypass_the_cache: there is no /dev/shm");
+        return;
+    };
+    let short = ["--size", "64m", "--rounds", "1", "--cell-time", "20"];
+    for profile in ["direct-random-read", "direct-large-read"] {
+        let args = ["--strategy", "pread", "--profile", profile];
+        let output = run(memory.path(), &[&args[..], &short].concat());
+        assert_eq!(output.status.code(), Some(3), "{profile}: {output:?}");
     }
 }

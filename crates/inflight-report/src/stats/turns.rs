@@ -59,8 +59,8 @@ fn logs(a: &Cell, b: &Cell) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// What an operation took in the turns next to each other, in picoseconds, by rounds. A turn in which one of
-/// them completed nothing is left out: it was disturbed for all of its length.
+/// What an operation took in the turns next to each other, in picoseconds, by rounds. A turn in
+/// which one of them completed nothing is left out: it was disturbed for all of its length.
 fn pairs(a: &Cell, b: &Cell) -> Vec<Vec<(u64, u64)>> {
     let of_b: BTreeMap<u32, &[u64]> = b.turns.iter().map(|one| (one.block, &*one.op_ps)).collect();
     let both = |round: &Turns| {
@@ -73,7 +73,8 @@ fn pairs(a: &Cell, b: &Cell) -> Vec<Vec<(u64, u64)>> {
 
 /// The interval of the median ratio, from logarithms: two of them, counted from the ends.
 ///
-/// Nothing is assumed about the noise but that it is as often up as down, and that rounds are alike.
+/// Nothing is assumed about the noise but that it is as often up as down, and in no round more than
+/// in others.
 ///
 /// # Source
 /// Hollander, Wolfe, Chicken, "Nonparametric Statistical Methods", 3rd edition, section 3.6

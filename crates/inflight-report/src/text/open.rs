@@ -133,6 +133,7 @@ pub(crate) fn notes<'a>(
     let not_durable = not_durable(profile, &record.target).filter(|_| !measured.is_empty());
     notes.extend(not_durable.map(|said| ("memory", said, true)));
     notes.extend(saturated(profile, &measured));
+    notes.extend(alone(profile, &measured));
     for (cell, kept) in &measured {
         let (name, (errors, short)) = (names_in(profile, &[cell]), failures(cell));
         if errors > 0 || short > 0 {
@@ -172,4 +173,20 @@ fn saturated(profile: &ProfileSummary, measured: &[(&Cell, Kept)]) -> Option<Not
         count(most)
     );
     Some(("saturated", text, true))
+}
+
+/// Those that could not keep a rate with one operation in flight, where others had more.
+fn alone(profile: &ProfileSummary, measured: &[(&Cell, Kept)]) -> Option<Note> {
+    let most = measured.iter().map(|(cell, _)| cell.depth).max()?;
+    let behind = measured.iter().filter(|(_, kept)| kept.is_saturated());
+    let cells: Vec<&Cell> = behind
+        .map(|(cell, _)| *cell)
+        .filter(|cell| cell.depth == 1 && most > 1)
+        .collect();
+    let text = format!(
+        "{}: one operation in flight, where others have up to {most}; of the library, \
+         inflight-threads and inflight-async have as many by the clock",
+        names_in(profile, &cells),
+    );
+    (!cells.is_empty()).then_some(("one", text, false))
 }
