@@ -46,11 +46,15 @@ fn is_anybody_idle() -> bool {
     Handle::try_current().is_ok_and(|runtime| is_a_worker_parked(&runtime))
 }
 
-/// A runtime of one thread has none: it runs the task.
+/// A runtime of one thread has none: it runs the task. Where all are, this thread is none of them,
+/// as that of a `LocalSet`, whose tasks nobody else takes. That some are awake does not show that
+/// this one is: then such tasks wait a millisecond for each other.
 #[cfg(target_has_atomic = "64")]
 fn is_a_worker_parked(runtime: &Handle) -> bool {
     let metrics = runtime.metrics();
-    (0..metrics.num_workers()).any(|worker| metrics.worker_park_unpark_count(worker) % 2 == 1)
+    let workers = 0..metrics.num_workers();
+    let parked = workers.filter(|worker| metrics.worker_park_unpark_count(*worker) % 2 == 1);
+    (1..metrics.num_workers()).contains(&parked.count())
 }
 
 /// tokio has such counts only where processors can count as far.
