@@ -8,7 +8,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::device::Device;
 use super::open::kind_of;
@@ -120,31 +120,33 @@ fn number_of_kind(fd: BorrowedFd<'_>) -> io::Result<i128> {
     Ok(i128::from(number) & 0xffff_ffff)
 }
 
-/// Numbers of mounts. No lock: a forked child goes on with it.
-struct Mounts([AtomicU64; 32]);
+/// Numbers of mounts, of which the last ones are kept. No lock: a forked child goes on with it.
+struct Mounts {
+    numbers: [AtomicU64; 32],
+    /// How many have been added.
+    count: AtomicUsize,
+}
 
 impl Mounts {
     const fn none() -> Self {
-        Self([const { AtomicU64::new(0) }; 32])
+        Self {
+            numbers: [const { AtomicU64::new(0) }; 32],
+            count: AtomicUsize::new(0),
+        }
     }
 
     #[inline]
     fn has(&self, number: u64) -> bool {
         let is_it = |known: &AtomicU64| known.load(Ordering::Relaxed) == number;
-        self.0.iter().any(is_it)
+        self.numbers.iter().any(is_it)
     }
 
-    fn is_full(&self) -> bool {
-        self.0[self.0.len() - 1].load(Ordering::Relaxed) != 0
-    }
-
+    /// In place of the one that was added before all others, if there is no room: mounts that are
+    /// no more are never asked for again, and whoever is missed is learned anew.
     fn add(&self, number: u64) {
-        for place in &self.0 {
-            let order = Ordering::Relaxed;
-            match place.compare_exchange(0, number, order, order) {
-                Err(other) if other != number => {}
-                _ => return,
-            }
+        if !self.has(number) {
+            let place = self.count.fetch_add(1, Ordering::Relaxed) % self.numbers.len();
+            self.numbers[place].store(number, Ordering::Relaxed);
         }
     }
 }
@@ -188,12 +190,10 @@ pub(super) fn is_known(statx: &libc::statx) -> bool {
     number_of(statx).is_some_and(|number| Kind::Local.ones().has(number))
 }
 
-/// Whether it would pay to [`learn`]. Files on more mounts than there is room for go by way of the
-/// pool.
+/// Whether it would pay to [`learn`].
 #[inline]
 pub(super) fn is_new(statx: &libc::statx) -> bool {
-    let has_room = || !Kind::ALL.iter().any(|kind| kind.ones().is_full());
-    number_of(statx).is_some_and(|number| Kind::known(number).is_none()) && has_room()
+    number_of(statx).is_some_and(|number| Kind::known(number).is_none())
 }
 
 /// Learns on which kind of file system an open file is, of which this was told. May wait for a
@@ -272,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_remembered_once_each_and_as_many_as_there_is_room_for() {
+    fn the_last_mounts_are_remembered_once_each() {
         let mounts = Mounts::none();
-        for number in 1..=40 {
-            assert_eq!(mounts.is_full(), number > 32);
+        for number in 1..=40_u64 {
             mounts.add(number);
             mounts.add(number);
-            assert_eq!(mounts.has(number), number <= 32);
+            let known = (1..=40).filter(|known| mounts.has(*known));
+            assert!(known.eq(number.saturating_sub(31).max(1)..=number));
         }
     }
 

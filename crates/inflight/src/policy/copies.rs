@@ -42,6 +42,11 @@ const MISSES_MAX: u8 = 7;
 /// After one that has waited, so many times as long the others are for the pool.
 const HELD: u32 = 16;
 
+/// What took longer says no more: the kernel makes a writer wait 200 ms at a time (`MAX_PAUSE`,
+/// mm/page-writeback.c), and a process that was stopped, or a file system that was frozen for an
+/// hour, says nothing of the writes that come.
+const TOOK_MAX: Duration = Duration::from_millis(300);
+
 /// No thread is kept from its processor for so long while others have theirs in turn.
 const SURELY_WAITED: Duration = Duration::from_millis(20);
 
@@ -144,7 +149,7 @@ impl Copies {
         let took = Duration::from_nanos(ns);
         // What is larger is always for the pool, and its time says nothing of what is not.
         if has_waited && bytes <= POLL_MAX_BYTES && !is_short(took, bytes) {
-            let until_us = now_us().saturating_add(whole_us(HELD * took));
+            let until_us = now_us().saturating_add(whole_us(HELD * took.min(TOOK_MAX)));
             self.held(device).until(until_us);
         }
     }
@@ -236,6 +241,8 @@ mod tests {
         for (seen, until_us) in [
             (waited(100), 1_600),
             (pooled(300_000), 4_800_000),
+            // The process was stopped.
+            (pooled(3_600_000_000), 4_800_000),
             // Nobody has looked whether it waited, but nothing else takes so long.
             (took(20_000), 320_000),
         ] {

@@ -24,13 +24,14 @@
 //! taken.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::copies::Held;
 use super::durable::LastFound;
 use super::{ASK_AGAIN_NS, MEMORY_NS};
+use crate::fork::{Inherit, Lock};
 use crate::op::Road;
 
 /// The device below some files, or the mounted file system that they are on.
@@ -281,23 +282,29 @@ const DEVICES_MAX: usize = 64;
 /// What is below the files of an engine, by a number that says what it is.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    known: Mutex<BTreeMap<u64, Arc<Device>>>,
+    known: Lock<Known>,
     is_asynchronous: bool,
+}
+
+type Known = BTreeMap<u64, Arc<Device>>;
+
+impl Inherit for Known {
+    /// None of it is of threads.
+    fn inherit(&mut self) {}
 }
 
 impl Devices {
     /// Of an engine with an asynchronous backend, or without.
     pub(crate) fn new(is_asynchronous: bool) -> Self {
         Self {
-            known: Mutex::default(),
+            known: Lock::default(),
             is_asynchronous,
         }
     }
 
-    /// What is known of one. None if that cannot be told now.
+    /// What is known of one. None in a forked child, if a thread that is not there was looking.
     pub(crate) fn of(&self, number: u64) -> Option<Arc<Device>> {
-        // In a forked child it may be held by a thread that is not there.
-        let mut devices = self.known.try_lock().ok()?;
+        let mut devices = self.known.lock()?;
         if devices.len() >= DEVICES_MAX && !devices.contains_key(&number) {
             devices.clear();
         }
@@ -460,5 +467,19 @@ mod tests {
         let device = devices.of(80).expect("nobody else is here");
         assert_eq!(device.slow_road(false, true), Road::Slow);
         assert_eq!(device.fast_road(false, true), Road::Blind);
+    }
+
+    #[test]
+    fn who_asks_for_a_device_while_others_do_is_told_of_it() {
+        let devices = Devices::new(false);
+        let first = devices.of(1).expect("this is no child");
+        let asks = || (0..1_000).all(|_| devices.of(1).is_some_and(|it| Arc::ptr_eq(&it, &first)));
+        let all = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(asks)).collect();
+            threads
+                .into_iter()
+                .all(|thread| thread.join().unwrap_or(false))
+        });
+        assert!(all);
     }
 }
