@@ -47,17 +47,20 @@ impl Store {
         result.map(|_| Some(value))
     }
 
-    /// Many values, handed to the kernel together, from any runtime.
-    async fn multi_get(&self, keys: &[&str]) -> io::Result<Vec<Vec<u8>>> {
+    /// Many values, handed to the kernel together, from any runtime: one for each key.
+    async fn multi_get(&self, keys: &[&str]) -> io::Result<Vec<Option<Vec<u8>>>> {
         let mut batch = Batch::new();
-        for place in keys.iter().filter_map(|key| self.index.get(*key)) {
+        let places = keys.iter().map(|key| self.index.get(*key));
+        for place in places.clone().flatten() {
             let buf = vec![0; place.len];
             batch.push(self.files[place.file].read_exact_at(buf, place.offset));
         }
-        let values = batch.await.into_iter();
-        values
-            .map(|(result, value)| result.map(|_| value))
-            .collect()
+        let mut values = batch.await.into_iter();
+        let value = |place: Option<&Place>| {
+            let (result, value) = place.and_then(|_| values.next())?;
+            Some(result.map(|_| value))
+        };
+        places.map(value).map(Option::transpose).collect()
     }
 }
 
@@ -82,7 +85,10 @@ fn main() -> io::Result<()> {
     let one = store.get("3/141")?.expect("it was put in");
     println!("{}", String::from_utf8_lossy(&one).trim());
     let keys = ["0/1", "7/999", "2/718"];
-    for value in pollster::block_on(store.multi_get(&keys))? {
+    for value in pollster::block_on(store.multi_get(&keys))?
+        .into_iter()
+        .flatten()
+    {
         println!("{}", String::from_utf8_lossy(&value).trim());
     }
     Ok(())

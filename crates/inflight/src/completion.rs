@@ -1,4 +1,5 @@
-//! The kernel's answer, and the only place where an errno becomes an error.
+//! The kernel's answer, and where an errno becomes an error. What an operation knows more of it
+//! (wishes, access, ranges, openings) is told by `api`.
 //!
 //! An [`Answer`] is one number, so that a batch can keep an answer for each of its operations
 //! without an allocation: a byte count, or an errno together with the bytes moved before it.

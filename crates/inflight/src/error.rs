@@ -12,9 +12,10 @@ use std::sync::Arc;
 ///
 /// An [`io::Error`] has an errno or something more to tell, never both: its
 /// [`raw_os_error`](io::Error::raw_os_error) is `None` for [`Partial`], [`SyncFailed`],
-/// [`WishRefused`], [`WrongAccess`], [`BadRange`], [`NoPositions`] and [`NoThread`], which have it
-/// themselves. This looks there too. `None` for what is not from the kernel: the end of a file, or
-/// a refusal of this library.
+/// [`WishRefused`], [`WrongAccess`], [`BadRange`], [`NoPositions`], [`NoThread`] and
+/// [`SetupError`], which have it themselves. This looks there too. `None` for what is not from the
+/// kernel: the end of a file ([`Ended`]), or a refusal of this library ([`Misaligned`],
+/// [`Forked`]).
 ///
 /// ```
 /// use std::io;
@@ -37,11 +38,13 @@ pub fn errno_of(error: &io::Error) -> Option<i32> {
             .map(|refused: &WishRefused| refused.errno)
     };
     let thread = || told.downcast_ref::<NoThread>()?.cause.raw_os_error();
+    let setup = || told.downcast_ref::<SetupError>()?.cause()?.raw_os_error();
     let access = || told.downcast_ref().map(|wrong: &WrongAccess| wrong.errno);
     let range = || told.is::<BadRange>().then_some(libc::EINVAL);
     let positions = || told.is::<NoPositions>().then_some(libc::ESPIPE);
     let errno = partial.or_else(sync).or_else(wish).or_else(thread);
-    errno.or_else(access).or_else(range).or_else(positions)
+    let errno = errno.or_else(access).or_else(range).or_else(positions);
+    errno.or_else(setup)
 }
 
 /// Why an engine could not be opened as it was asked for.
@@ -198,15 +201,21 @@ impl fmt::Display for SetupError {
     }
 }
 
-impl Error for SetupError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
+impl SetupError {
+    fn cause(&self) -> Option<&io::Error> {
         match self {
             Self::Forbidden { cause, .. }
             | Self::Memory { cause, .. }
-            | Self::Refused { cause } => Some(&**cause),
-            Self::NoAio { cause, .. } => Some(&**cause),
+            | Self::Refused { cause }
+            | Self::NoAio { cause, .. } => Some(cause),
             Self::TooOld | Self::NoRuntime | Self::UnknownBackend { .. } => None,
         }
+    }
+}
+
+impl Error for SetupError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.cause()?)
     }
 }
 
@@ -546,6 +555,9 @@ mod tests {
                 is_write: true,
                 errno,
             }),
+            io::Error::from(SetupError::Refused {
+                cause: Arc::new(io::Error::from_raw_os_error(errno)),
+            }),
         ];
         assert!(others.iter().all(|error| error.raw_os_error().is_none()));
         assert!(others.iter().all(|error| errno_of(error) == Some(errno)));
@@ -554,6 +566,7 @@ mod tests {
         let bad = [BadRange::TooFar, BadRange::Empty].map(io::Error::from);
         assert!(bad.iter().all(|bad| errno_of(bad) == Some(libc::EINVAL)));
         assert_eq!(errno_of(&io::Error::other(Forked)), None);
+        assert_eq!(errno_of(&SetupError::TooOld.into()), None);
         assert_eq!(errno_of(&io::ErrorKind::NotFound.into()), None);
     }
 

@@ -63,7 +63,7 @@
 //! They are [`std::io::Error`]. Where there is more to tell than an errno, the error holds a type
 //! of this crate ([`Partial`], [`Ended`], [`Misaligned`] and others), found with
 //! [`std::io::Error::get_ref`] and `downcast_ref`. It then has no `raw_os_error`; [`errno_of`]
-//! finds the errno in either.
+//! finds the errno in either, where there is one.
 //!
 //! # Cancellation
 //!
@@ -227,6 +227,10 @@ pub mod local {
 /// - Locks (flock(2), fcntl(2)) and advice (posix_fadvise(2)): by the descriptor too.
 /// - Untorn writes (`RWF_ATOMIC`), copies within the kernel (copy_file_range(2), reflinks), holes
 ///   (lseek(2), `SEEK_HOLE`), sync_file_range(2), collapsing and inserting ranges: likewise.
+/// - Folders with all that is in them (`create_dir_all`, `remove_dir_all`), and a second handle of
+///   an open file: a [`File`](fs::File) is shared by [`Arc`](std::sync::Arc).
+/// - A [`Queue`] that is awaited: results in the order in which they come are those of
+///   `FuturesUnordered` or `buffer_unordered` (crate `futures`).
 /// - Names relative to an open folder (openat(2)), `O_TMPFILE`, renameat2(2) with flags.
 /// - Rings that poll the device (`IORING_SETUP_IOPOLL`) or have a thread that polls them
 ///   (`SQPOLL`): the command measures both.

@@ -66,7 +66,8 @@ pub struct Stats {
     /// Completions that nobody waited for. Anything but 0 is a defect of the kernel or of this
     /// library; please report it.
     pub strays: u64,
-    /// What was given up, why, and how often, oldest first.
+    /// What was given up, why, and how often, oldest first: the first 64 different reasons. More
+    /// are neither kept nor counted.
     pub fallbacks: Vec<Fallback>,
 }
 

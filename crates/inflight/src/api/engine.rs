@@ -155,7 +155,9 @@ impl Engine {
     }
 
     /// An operation that does nothing, by way of the backend: the cost of the way itself. It fails
-    /// only in a forked child ([`crate::Forked`]), and dropping it changes nothing.
+    /// in a forked child ([`crate::Forked`]), where io_uring was demanded and this thread cannot
+    /// have a ring ([`crate::SetupError`]), and awaited where no thread can be started
+    /// ([`crate::NoThread`]). Dropping it changes nothing.
     pub fn nop(&self) -> Nop<'_> {
         Nop { engine: self }
     }
@@ -445,8 +447,9 @@ impl Builder {
         self
     }
 
-    /// How long dropping the last handle of the engine waits for operations whose futures were
-    /// dropped; 10 s by default. What is in flight after that is left to the kernel with its
+    /// How long dropping the last handle of the engine (each [`Engine`] and each
+    /// [`File`](crate::fs::File) is one) waits for operations whose futures were dropped; 10 s by
+    /// default. What is in flight after that is left to the kernel with its
     /// memory, reported on the standard error and counted ([`crate::leaked_operations`]). A run
     /// loop that ends, and a call of this thread, wait for theirs however long it takes. Where a
     /// waker drops the last handle on a thread of the engine's own pool, dropping returns at once,

@@ -103,6 +103,9 @@ impl Alignment {
 ///   [`crate::NoPositions`], whose errno ([`crate::errno_of`]) is `ESPIPE`: a pipe, socket or
 ///   terminal, a stream of the kernel (`/dev/kmsg`), a descriptor that is not of a file
 ///   (eventfd(2), epoll(7)) or opened with `O_PATH`.
+/// - What a direct file does not take is [`Misaligned`]. In a forked child every operation is
+///   [`crate::Forked`]; where io_uring was demanded and a thread cannot have a ring,
+///   [`crate::SetupError`]; awaited, [`crate::NoThread`] where no thread can be started.
 ///
 /// Where two threads read cached data of one block device, or of one regular file on a file system
 /// of this machine (also on an overlay from Linux 5.8 on), the library opens it a second time, for
@@ -119,6 +122,11 @@ impl Alignment {
 /// operation is in flight whose future was dropped. On a file system that another program or
 /// machine serves that may wait for it (NFS writes back when a file is closed; FUSE may be asked):
 /// [`File::close`] does not do so where it is awaited, and also tells how that went.
+///
+/// A file is a handle of its engine. Where it is the last one, dropping it ends the engine, and
+/// waits for operations whose futures were dropped, for at most
+/// [`Builder::drain_for`](crate::Builder::drain_for): a program whose tasks drop files keeps an
+/// [`Engine`] for as long as they do.
 #[derive(Debug)]
 pub struct File {
     handle: Arc<Handle>,

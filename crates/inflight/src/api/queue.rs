@@ -21,8 +21,9 @@ impl<O: Operation> Queue<'_, '_, O> {
     ///
     /// # Errors
     ///
-    /// The operation itself, when [`Queue::depth`] are in flight (call [`Queue::next`] first), or
-    /// when this is a forked child.
+    /// The operation itself, when [`Queue::depth`] have been pushed whose results have not been
+    /// taken, whether they are over or not (call [`Queue::next`] first), or when this is a forked
+    /// child.
     #[inline]
     pub fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
         self.flights.push(tag, operation)
@@ -133,9 +134,9 @@ impl<O: Operation> Queue<'_, '_, O> {
         !self.flights.has_room()
     }
 
-    /// Most operations in flight at a time: what was asked for, but at least 1, and at most
-    /// [`Engine::queue_depth`](crate::Engine::queue_depth). Of large ones that are split, no more
-    /// parts than that are with the device at a time; the others wait here.
+    /// Most operations that are in flight, or over and not taken: what was asked for, but at least
+    /// 1, and at most [`Engine::queue_depth`](crate::Engine::queue_depth). Of large ones that are
+    /// split, no more parts than that are with the device at a time; the others wait here.
     pub fn depth(&self) -> usize {
         self.flights.depth()
     }

@@ -154,9 +154,10 @@ pub enum AllocateRange {
     Reserve,
     /// Reserve space and leave the size as it is.
     ReserveKeepSize,
-    /// Free the space; the range reads as zeros.
+    /// Free the space; the range reads as zeros, and the size stays as it is.
     PunchHole,
-    /// Make the range read as zeros, keeping its space where the file system can.
+    /// Make the range read as zeros, keeping its space where the file system can; the file grows if
+    /// the range lies beyond its end.
     Zero,
 }
 

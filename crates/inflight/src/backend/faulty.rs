@@ -87,8 +87,8 @@ impl Faults {
         self
     }
 
-    /// Operations of one kind (`read`, `write`, `readv`, `writev`, `fsync`, `fallocate`, `nop`)
-    /// all fail with `errno`.
+    /// Operations of one kind (`read`, `write`, `readv`, `writev`, `fsync`, `fallocate`, `statx`,
+    /// `nop`) all fail with `errno`; of another name, none.
     pub fn refuse(mut self, kind: &'static str, errno: i32) -> Self {
         self.failures.push(Failure {
             errno,

@@ -138,6 +138,10 @@ impl Drop for Alive {
 /// its buffers have one page each and less than 1 MiB in all. A ring is charged with all of a huge
 /// page that it knows a part of.
 ///
+/// A ring knows at most 16 pools at a time, each of 1 GiB at most, and as much as RLIMIT_MEMLOCK
+/// allows. Buffers of others work as memory that is not registered does, and the
+/// [fallbacks](crate::Stats::fallbacks) say so.
+///
 /// The memory of a dropped pool is free for others at once, but the kernel keeps its pages, and
 /// their charge against RLIMIT_MEMLOCK, until each thread that used the pool runs its next
 /// operation or ends.
