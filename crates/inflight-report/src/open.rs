@@ -89,12 +89,11 @@ pub fn kept(cell: &Cell) -> Option<Kept> {
     // Not by what was completed meanwhile: whoever counts that may come late among many who serve.
     let shares = cell.rounds.iter().filter_map(|round| {
         let open = round.open.as_ref()?;
-        let due = open.due.max(1) as f64;
-        Some(
-            open.due
-                .saturating_sub(open.backlog.saturating_add(round.errors)) as f64
-                / due,
-        )
+        let left = open.backlog.saturating_add(round.errors);
+        Some(match open.due {
+            0 => 1.0,
+            due => due.saturating_sub(left) as f64 / due as f64,
+        })
     });
     let done = median(shares.collect())? * asked;
     let opened = cell.rounds.iter().filter_map(|round| round.open.as_ref());

@@ -98,6 +98,12 @@ fn what_was_kept_and_what_was_not_is_told_with_the_backlog() {
             .unwrap()
             .is_saturated()
     );
+    // Where so few are due that none was in any round, none was missed; what failed was not done.
+    let mut rare = by_clock("pread", 1, 1);
+    assert_eq!(kept(&rare).unwrap().done, 1.0);
+    rare = by_clock("pread", 20_000, 20_000);
+    rare.rounds.iter_mut().for_each(|round| round.errors = 100);
+    assert_eq!(kept(&rare).unwrap().done, 19_800.0);
     let text = drawn(&record);
     assert!(!text.contains("where others have up to"), "{text}");
     let mut deeper = record.clone();
