@@ -40,6 +40,7 @@ mod progress;
 mod reread;
 mod show;
 mod terminal;
+mod text;
 mod timetable;
 
 mod exit;

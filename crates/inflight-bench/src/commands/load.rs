@@ -1,7 +1,6 @@
 //! Reading what was stored.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
@@ -12,6 +11,7 @@ use serde::Deserialize;
 
 use crate::exit::usage;
 use crate::size::human;
+use crate::text;
 
 /// No record is larger, even of many machines: one of a run has some MiB.
 const MOST_BYTES: u64 = 1 << 30;
@@ -33,9 +33,11 @@ struct Kind {
 /// Reads a record, from its JSON or from a page that holds it; or a merged one.
 pub(super) fn stored(path: &Path) -> Result<Stored> {
     let shown = path.display();
-    let text = File::open(path).and_then(|file| read(file, MOST_BYTES));
+    let text = text::read(path, MOST_BYTES);
     let text = text.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => usage(format!("{shown} cannot be read: {error}")),
+        ErrorKind::NotFound | ErrorKind::IsADirectory => {
+            usage(format!("{shown} cannot be read: {error}"))
+        }
         ErrorKind::FileTooLarge => usage(format!(
             "{shown} is no record: it has more than {}; name the file of a record",
             human(MOST_BYTES)
@@ -55,21 +57,6 @@ pub(super) fn stored(path: &Path) -> Result<Stored> {
     Ok(Stored::One(Box::new(record)))
 }
 
-/// Reads a file to its end, which has to come: a device may have none.
-fn read(file: File, most_bytes: u64) -> io::Result<String> {
-    let too_large = || io::Error::from(ErrorKind::FileTooLarge);
-    if file.metadata()?.len() > most_bytes {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::new();
-    let read = file.take(most_bytes + 1).read_to_end(&mut bytes)?;
-    match u64::try_from(read).is_ok_and(|read| read <= most_bytes) {
-        true => String::from_utf8(bytes)
-            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error())),
-        false => Err(too_large()),
-    }
-}
-
 /// Reads a record of one run.
 pub(super) fn record(path: &Path) -> Result<Record> {
     match stored(path)? {
@@ -78,25 +65,5 @@ pub(super) fn record(path: &Path) -> Result<Record> {
             "{} holds the records of several machines; name one of a single run",
             path.display()
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_does_not_end_is_read_up_to_a_limit() {
-        let endless = || File::open("/dev/zero").unwrap();
-        let kind = read(endless(), 1 << 16).unwrap_err().kind();
-        assert_eq!(kind, ErrorKind::FileTooLarge);
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "text").unwrap();
-        assert_eq!(read(file.reopen().unwrap(), 4).unwrap(), "text");
-        let kind = read(file.reopen().unwrap(), 3).unwrap_err().kind();
-        assert_eq!(kind, ErrorKind::FileTooLarge);
-        std::fs::write(file.path(), [0xff]).unwrap();
-        let kind = read(file.reopen().unwrap(), 4).unwrap_err().kind();
-        assert_eq!(kind, ErrorKind::InvalidData);
     }
 }

@@ -5,8 +5,6 @@
 
 mod built_in;
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -15,6 +13,7 @@ use serde::Deserialize;
 
 use crate::exit::usage;
 use crate::size;
+use crate::text;
 use crate::work::Work;
 
 pub(crate) use built_in::{DEFAULT_SET, list};
@@ -337,22 +336,10 @@ fn load_one(name: &str) -> Result<Vec<Profile>> {
             built_in::names().join(", ")
         )));
     }
-    let text =
-        read(path).map_err(|error| usage(format!("profile {name} cannot be read: {error}")))?;
+    let text = text::read(path, MAX_FILE_BYTES)
+        .map_err(|error| usage(format!("profile {name} cannot be read: {error}")))?;
     let stem = path.file_stem().context("a profile file needs a name")?;
     parse(&stem.to_string_lossy(), &text)
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
-    match file.read_to_string(&mut text)? as u64 {
-        0..=MAX_FILE_BYTES => Ok(text),
-        _ => Err(io::Error::other(format!(
-            "it is larger than {}",
-            size::human(MAX_FILE_BYTES)
-        ))),
-    }
 }
 
 /// One profile for each block size; where there are several, the name tells which it is.
@@ -504,6 +491,6 @@ mod tests {
         assert!(refused.contains("two profiles are named"), "{refused}");
         std::fs::write(&path, " ".repeat(2 << 20)).unwrap();
         let refused = load(&both[1..]).unwrap_err().to_string();
-        assert!(refused.contains("larger than 1 MiB"), "{refused}");
+        assert!(refused.contains("too large"), "{refused}");
     }
 }

@@ -188,6 +188,9 @@ fn what_is_no_record_or_too_few_is_a_usage_error() {
     let output = run(&["show"], &[&nothing]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("cannot be read"));
+    let output = run(&["show"], &[directory.path()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("Is a directory"));
     let bytes = directory.path().join("bytes.json");
     std::fs::write(&bytes, [0xff; 64]).unwrap();
     let output = run(&["show"], &[&bytes]);
