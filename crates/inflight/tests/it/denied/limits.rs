@@ -105,6 +105,10 @@ fn a_pool_that_cannot_be_registered_works_and_says_so() {
             assert!(buf[..] == *expected);
         }
         let text = format!("{:?}", engine.stats().fallbacks);
+        if text.contains("no memory for a ring") {
+            // Where the limit is lower already, the rings of other tests may have all there is.
+            return skip(test, "this thread could have no ring");
+        }
         assert!(text.contains("buffers are not registered"), "{text}");
     });
 }
