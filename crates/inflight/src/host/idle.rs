@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::local;
+use super::local::nested;
 
 /// A turn is put off no longer than this, tokio's finest timer: other futures of the same task wait
 /// for it all the same, and so may a task that the worker alone can run, the last one it has woken.
@@ -40,7 +40,7 @@ pub(super) fn puts_off_turn() -> bool {
 /// Whether this thread runs a task of a runtime that has a worker asleep.
 fn is_anybody_idle() -> bool {
     // What else has a loop of its own within a task is not asked for: it waits a millisecond.
-    if tokio::task::try_id().is_none() || local::is_any_current() {
+    if tokio::task::try_id().is_none() || nested::is_in_any() {
         return false;
     }
     Handle::try_current().is_ok_and(|runtime| is_a_worker_parked(&runtime))

@@ -112,12 +112,6 @@ fn wake_here(home: Home, task: u32) -> bool {
     with_home(home, |current| current.wake(task)).is_some()
 }
 
-/// Whether a loop runs on this thread.
-#[cfg(feature = "tokio")]
-pub(super) fn is_any_current() -> bool {
-    with_current(|_| ()).is_some()
-}
-
 /// Whether operations of this engine belong to the loop of this thread.
 #[inline]
 pub(crate) fn is_current(shared: &Arc<Shared>) -> bool {
