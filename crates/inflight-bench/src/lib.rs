@@ -63,7 +63,8 @@ pub use strategy::{Modes, modes};
 #[must_use]
 pub fn run(extra: &'static [TaskStrategy]) -> ExitCode {
     let known = strategy::known(extra);
-    match dispatch(cli::parse(&known), &known) {
+    let command = cli::parse(&known);
+    match signals::outlive_long_files().and_then(|()| dispatch(command, &known)) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // What a record or a name contains is not to control the terminal.

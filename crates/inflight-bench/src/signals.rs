@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst};
 use anyhow::{Context, Result};
 use libc::SIGXFSZ;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use crate::progress::Progress;
@@ -17,18 +18,22 @@ static MEASURING: AtomicBool = AtomicBool::new(false);
 /// The first signal that came; 0 while there was none.
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
+/// Has a write that makes a file longer than `ulimit -f` allows fail with `EFBIG`, where the signal
+/// would end the program and leave behind what it was writing.
+pub(crate) fn outlive_long_files() -> Result<()> {
+    // A handler is enough: nobody asks whether it has run.
+    flag::register(SIGXFSZ, Arc::default()).context("signal handlers cannot be installed")?;
+    Ok(())
+}
+
 /// Starts the thread that waits for signals.
 pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXFSZ])
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])
         .context("signal handlers cannot be installed")?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             for signal in signals.forever() {
-                if signal == SIGXFSZ {
-                    // Whoever wrote too much for `ulimit -f` is told so by the call.
-                    continue;
-                }
                 let first = FIRST.compare_exchange(0, signal, SeqCst, SeqCst).is_ok();
                 if first && MEASURING.load(SeqCst) {
                     acknowledge(Arc::clone(&progress));

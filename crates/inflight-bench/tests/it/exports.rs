@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::doctor::{can, is_root};
-use crate::support::{Zram, bench, directory, inflight, scratch_files, stderr};
+use crate::support::{Zram, bench, directory, inflight, limited, scratch_files, stderr};
 
 /// The shortest measurement.
 const SHORT: &[&str] = &[
@@ -207,13 +207,9 @@ fn an_old_record_survives_a_new_one_that_cannot_be_written_whole() {
     let before = fs::read(&old).unwrap();
     let record = kept_record();
     // A file may not become longer than some blocks of 512 or 1,024 bytes.
-    let small = "trap '' XFSZ; ulimit -f 1; exec \"$0\" show \"$1\" --export-json \"$2\"";
-    let output = std::process::Command::new("sh")
-        .args(["-c", small])
-        .arg(inflight().get_program())
-        .args([&record, &old])
-        .output()
-        .unwrap();
+    let mut show = inflight();
+    show.arg("show").arg(&record).arg("--export-json").arg(&old);
+    let output = limited("-f 1", &show);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("File too large"));
     assert_eq!(fs::read(&old).unwrap(), before);
@@ -268,7 +264,7 @@ fn a_file_that_cannot_be_replaced_is_overwritten_if_there_is_room_and_else_kept(
         fs::set_permissions(directory.path(), mode).unwrap();
     };
     // A file may not become longer than some blocks of 512 or 1,024 bytes.
-    let small = "trap '' XFSZ; ulimit -f 1; exec";
+    let small = "ulimit -f 1; exec";
     let export = |begin: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{begin} \"$@\""), "sh"]);

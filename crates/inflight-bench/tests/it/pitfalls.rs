@@ -10,7 +10,7 @@ use seccompiler::SeccompAction;
 
 use crate::doctor::can_mount;
 use crate::doctor::refused::filtered;
-use crate::support::{bench, directory, hold_in_memory, record, run};
+use crate::support::{bench, directory, hold_in_memory, limited, record, run};
 
 const BYTES: u64 = 8 << 20;
 const DIRECT: &[&str] = &[
@@ -192,13 +192,7 @@ fn writes_that_find_no_room_are_counted_and_their_rate_is_not() {
         &[APPEND, &json, &["--size", "16m"]].concat(),
     );
     // Files end at 32 KiB, which stands for a disk that is full: others cannot be made so small.
-    let output = Command::new("sh")
-        .args(["-ec", "ulimit -f 64; exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = limited("-f 64", &inner);
     let record: Record = serde_json::from_slice(&output.stdout).unwrap();
     let cell = &record.cells[0];
     assert!(cell.rounds.iter().any(|round| round.errors > 0), "{cell:?}");

@@ -3,11 +3,11 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use inflight_report::Record;
 
-use crate::support::{Running, bench, directory, record, run, scratch_files, stderr};
+use crate::support::{Running, bench, directory, limited, record, run, scratch_files, stderr};
 
 #[test]
 fn an_existing_file_is_only_read() {
@@ -303,13 +303,7 @@ fn a_profile_for_which_too_few_files_can_be_open_keeps_none_from_being_measured(
     let args = ["--profile", profiles, "--strategy", "pread"];
     let json = ["--export-json", "-"];
     let inner = bench(directory.path(), &[&args[..], &short, &json].concat());
-    let output = Command::new("sh")
-        .args(["-ec", "ulimit -n 100; exec \"$0\" \"$@\""])
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = limited("-n 100", &inner);
     assert_eq!(output.status.code(), Some(4), "refused: {output:?}");
     let record: Record = serde_json::from_slice(&output.stdout).unwrap();
     let [many, cached] = &record.cells[..] else {
@@ -325,8 +319,9 @@ fn a_profile_for_which_too_few_files_can_be_open_keeps_none_from_being_measured(
 
 #[test]
 fn a_large_block_that_cannot_bypass_the_cache_fails_as_a_small_one() {
+    let test = "a_large_block_that_cannot_bypass_the_cache_fails_as_a_small_one";
     let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
-        println!("skipped: a_large_block_that_cannot_bypass_the_cache: there is no /dev/shm");
+        println!("skipped: {test}: there is no /dev/shm");
         return;
     };
     let short = ["--size", "64m", "--rounds", "1", "--cell-time", "20"];

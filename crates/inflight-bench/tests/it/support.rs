@@ -86,6 +86,15 @@ pub(crate) fn all_timed(record: &Record) -> bool {
     cells.all(|cell| cell.skipped.is_some() || cell.latency.is_some())
 }
 
+/// Runs a command with one of the limits of ulimit(1p).
+pub(crate) fn limited(limit: &str, inner: &Command) -> Output {
+    let exec = format!("ulimit {limit}; exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-ec", &exec]).arg(inner.get_program());
+    let output = command.args(inner.get_args()).stdin(Stdio::null()).output();
+    output.expect("there is a shell")
+}
+
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
