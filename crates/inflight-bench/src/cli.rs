@@ -1,6 +1,5 @@
 //! Flags, and their translation into typed options.
 
-use std::ffi::OsStr;
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -245,12 +244,14 @@ impl Options {
 
     /// Whether this profile was asked for by name, not by default or as one of a set.
     pub(crate) fn names_profile(&self, profile: &Profile) -> bool {
-        let of_file = |asked: &str| Path::new(asked).file_stem().map(OsStr::to_owned);
-        let is_it = |asked: &String| {
-            profile.is_named(asked)
-                || of_file(asked).is_some_and(|stem| profile.is_named(&stem.to_string_lossy()))
-        };
-        self.profiles.iter().any(is_it)
+        // Names that are built in have no ending.
+        let stems = self
+            .profiles
+            .iter()
+            .map(|asked| Path::new(asked).file_stem());
+        stems
+            .flatten()
+            .any(|stem| profile.is_named(&stem.to_string_lossy()))
     }
 }
 

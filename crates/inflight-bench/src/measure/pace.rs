@@ -27,8 +27,8 @@ pub(crate) struct Pace {
     /// How late operations began that were waited for, in all, and how many they were.
     lag_ns: AtomicU64,
     waited_for: AtomicU64,
-    /// How many were due and not taken at the end of the stretch, as the first one saw it who took
-    /// some after it.
+    /// How many were due and not taken at the end of the stretch, as the first one saw it who came
+    /// for more after it. Nobody has taken any since then where nobody has come.
     backlog: OnceLock<u64>,
 }
 
@@ -155,8 +155,6 @@ impl Pace {
     /// Sleeps until nothing more is due.
     pub(crate) fn sleep_through_stretch(&self) {
         self.sleep_until(self.times().until_ns);
-        // Among many who serve, the one who sleeps may be late: until then they go on.
-        self.backlog.get_or_init(|| self.not_taken());
     }
 
     fn not_taken(&self) -> u64 {
