@@ -138,7 +138,7 @@ pub fn ops(cell: &Cell) -> u64 {
 /// A percentile of latency in nanoseconds, for a quantile from 0 to 1.
 ///
 /// `None` where fewer than ten samples lie beyond it: p99.9 takes 10,000 samples and p99.99 takes
-/// 100,000. `None` also where the histogram cannot be read.
+/// 100,000. `None` also where the record does not tell it and the histogram cannot be read.
 #[must_use]
 pub fn percentile(latency: &Latency, quantile: f64) -> Option<u64> {
     // Not every quantile is a binary number: 10,000 samples have 9.99.. beyond 0.999.
