@@ -76,13 +76,6 @@ impl Event {
     }
 }
 
-#[cfg(feature = "tokio")]
-impl From<Event> for OwnedFd {
-    fn from(event: Event) -> Self {
-        event.0
-    }
-}
-
 /// Waits until a descriptor is readable, a signal comes, or the time is over.
 #[cfg(not(miri))]
 pub(super) fn wait_readable(fd: libc::c_int, at_most: Option<Duration>) {

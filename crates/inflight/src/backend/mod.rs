@@ -13,12 +13,14 @@ pub(crate) mod returns;
 pub(crate) mod threads;
 pub(crate) mod unasked;
 pub(crate) mod uring;
+mod yields;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aio::queue::Aio;
-use alarm::Alarm;
+use alarm::{Alarm, Event};
 
 use crate::completion::Completion;
 use crate::op::Op;
@@ -144,6 +146,20 @@ impl Backend {
             Self::Aio(aio) => aio.alarm().map(Alarm::Event),
             #[cfg(feature = "faulty")]
             Self::Faulty(faulty) => faulty.alarm().map(Alarm::Event),
+        }
+    }
+
+    /// What signals to whoever sleeps until completions of this one are announced that there are
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// When no descriptor is left, and where nothing is announced.
+    pub(crate) fn announcer(&mut self) -> io::Result<Arc<Event>> {
+        match self {
+            Self::Uring(ring) => ring.announcer(),
+            Self::Aio(aio) => aio.alarm(),
+            _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

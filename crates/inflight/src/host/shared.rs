@@ -255,7 +255,8 @@ impl Shared {
         let capacity = ring.capacity().min(self.config.queue_depth);
         let mut proactor = Proactor::new(Backend::Uring(Box::new(ring)), capacity, features.kinds)
             .with_pool(Arc::clone(self.pool()))
-            .looking(BusyPolling::of_lane());
+            .looking(BusyPolling::of_lane())
+            .announced();
         // What a driver thread needs that may have to take it over.
         proactor.alarm().map_err(probe::explain)?;
         self.counters.watch_lane(proactor.tally());

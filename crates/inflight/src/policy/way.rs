@@ -29,7 +29,8 @@ pub enum Way {
     /// processor time than it saves time.
     PlainCallOrRing,
     /// The ring; without rings, the older calls for what is direct (the backend `aio`), else the
-    /// pool.
+    /// pool. On tokio's own threads those calls also have, beside the ring, direct transfers that
+    /// cannot be asked not to wait and that a call only starts.
     Backend,
     /// A thread of the pool.
     Pool,

@@ -14,6 +14,7 @@ use super::slots::{Role, SETTLED};
 use super::splits::Split;
 use super::{Proactor, Wait};
 use crate::backend::Broken;
+use crate::backend::alarm::Alarm;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::backend::threads::lane::Lane;
 use crate::backend::threads::pool::Pool;
@@ -79,6 +80,11 @@ impl Aside {
     #[cfg(feature = "tokio")]
     pub(super) fn be_announced(&mut self) {
         self.is_announced = true;
+    }
+
+    /// Whether who owns this sleeps until completions are announced.
+    pub(super) fn has_announcements(&self) -> bool {
+        self.is_announced
     }
 
     /// Whether something is in flight here that has to be announced.
@@ -201,12 +207,12 @@ impl Proactor {
 
     /// Whether something is in flight that is not in the pool.
     pub(crate) fn has_others(&self) -> bool {
-        self.in_backend() > 0
+        self.slots.in_flight() > self.aside.in_flight
     }
 
-    /// How many operations are in flight that are not in the pool.
+    /// How many operations are in flight in the backend itself.
     pub(super) fn in_backend(&self) -> u32 {
-        self.slots.in_flight() - self.aside.in_flight
+        self.slots.in_flight() - self.aside.in_flight - self.older.in_flight()
     }
 
     /// Queues a part that is not for the pool.
@@ -218,6 +224,8 @@ impl Proactor {
         match self.is_for_direct_transfers {
             // SAFETY: passed on from the caller.
             true => unsafe { self.queue_direct(user_data, op, of.may_wait()) },
+            // SAFETY: as above.
+            false if of.may_wait() => unsafe { self.queue_started(user_data, op) },
             // SAFETY: as above.
             false => unsafe { self.queue(user_data, op) },
         }
@@ -236,10 +244,14 @@ impl Proactor {
         }
     }
 
-    /// As [`Proactor::hand_over`], with something in the pool.
+    /// As [`Proactor::hand_over`], with something beside the backend.
     #[cold]
     pub(super) fn hand_over_beside(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
-        let in_ring = self.in_backend();
+        if !self.aside.is_busy() {
+            return self.hand_over_started(at_least, wait);
+        }
+        self.submit_started();
+        let in_ring = self.slots.in_flight() - self.aside.in_flight;
         let helps = in_ring == 0 && !self.aside.is_interrupted && at_least > 0;
         let alarm = match helps || at_least == 0 {
             true => None,
@@ -275,14 +287,13 @@ impl Proactor {
             };
         }
         let is_ready = match alarm {
-            Some(alarm) => lane.watch(&alarm),
+            Some(alarm) => lane.watch(&alarm) || self.older.has_work(),
             None => at_least == 0,
         };
         let is_idle = in_ring == 0 && !is_ready;
         let wait = match wait {
-            Wait::OrAlarm(at_most, _) => Wait::OrAlarm(at_most, is_idle),
-            Wait::Through | Wait::Looking(_) => Wait::OrAlarm(None, is_idle),
             Wait::Not | Wait::Now => wait,
+            _ => Wait::OrAlarm(self.until_untold(wait), is_idle),
         };
         // The alarm is one completion, so several could not be waited for.
         self.hand_over(u32::from(!is_ready), wait)
@@ -324,9 +335,10 @@ impl Proactor {
     /// Has the alarm rung when the next one completes, or now if one has.
     #[cold]
     pub(super) fn announce_aside(&mut self) {
-        let Ok(alarm) = self.backend.alarm() else {
+        let Ok(announcer) = self.backend.announcer() else {
             return;
         };
+        let alarm = Alarm::Event(announcer);
         let lane = self.aside.lane.as_mut().expect("something is in it");
         if lane.watch(&alarm) {
             alarm.ring();

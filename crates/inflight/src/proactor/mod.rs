@@ -3,12 +3,13 @@
 //!
 //! It has no lock, starts no thread, and blocks only in [`Proactor::turn`], when its host asks it
 //! to. What it deliberately does not know: files, buffers, batches, who its host is.
-//! Next: [`slots`], [`pushing`], [`filling`], [`splits`], [`resolve`], [`aside`],
+//! Next: [`slots`], [`pushing`], [`filling`], [`splits`], [`resolve`], [`aside`], [`older`],
 //! [`waiting`], then [`crate::backend`].
 #![allow(unsafe_code)]
 
 mod aside;
 mod filling;
+mod older;
 mod pushing;
 mod resolve;
 mod slots;
@@ -27,6 +28,7 @@ use crate::backend::{Backend, Broken};
 use crate::completion::{Answer, Completion};
 use crate::op::KINDS;
 use aside::Aside;
+use older::Older;
 use slots::{Completed, Slots};
 use splits::Split;
 
@@ -80,6 +82,8 @@ pub(crate) struct Proactor {
     broken: Option<io::Error>,
     /// What threads of the pool do beside a ring.
     aside: Aside,
+    /// What older asynchronous calls do there.
+    older: Older,
     /// Whether the owner has to be back by some time, so that nothing is made by its thread that
     /// one of the pool can make.
     is_in_time: bool,
@@ -110,6 +114,7 @@ impl Proactor {
             newly_refused: Vec::new(),
             broken: None,
             aside: Aside::default(),
+            older: Older::default(),
             is_in_time: false,
             looks: None,
             tally: Arc::new(Tally::default()),
@@ -177,6 +182,13 @@ impl Proactor {
             || self.backend.has_completed()
             || self.backend.unsubmitted() > 0
             || self.aside.has_completed()
+            || self.older.has_work()
+    }
+
+    /// Whether something is in flight that is not in the backend.
+    #[inline(always)]
+    fn has_something_beside(&self) -> bool {
+        self.aside.is_busy() | self.older.is_busy()
     }
 
     /// Has direct transfers handed over a few at a time from now on, or all that are queued. A pool
@@ -295,7 +307,7 @@ impl Proactor {
         if self.broken.is_some() || self.slots.in_flight() == 0 {
             return;
         }
-        let handed_over = match self.aside.is_busy() {
+        let handed_over = match self.has_something_beside() {
             false => self.hand_over(at_least, wait),
             true => self.hand_over_beside(at_least, wait),
         };
@@ -310,6 +322,9 @@ impl Proactor {
         }
         if self.aside.is_busy() {
             self.reap_aside(deliver);
+        }
+        if self.older.is_busy() {
+            self.reap_started(deliver);
         }
         self.settle(deliver);
         if self.aside.is_announced() {
@@ -333,7 +348,7 @@ impl Proactor {
     /// Hands over what has been pushed, without a look at what has completed.
     #[cold]
     pub(crate) fn submit(&mut self) {
-        let handed_over = match self.aside.is_busy() {
+        let handed_over = match self.has_something_beside() {
             false => self.hand_over(0, Wait::Not),
             true => self.hand_over_beside(0, Wait::Not),
         };
@@ -365,8 +380,14 @@ impl Proactor {
     fn hand_over(&mut self, at_least: u32, wait: Wait) -> Result<(), Broken> {
         self.all_is_handed_over();
         let turned = self.wait(at_least, wait);
-        self.tally.enters.set(self.backend.enters());
+        self.count_enters();
         turned
+    }
+
+    #[inline(always)]
+    fn count_enters(&mut self) {
+        let enters = self.backend.enters() + self.older.calls();
+        self.tally.enters.set(enters);
     }
 
     /// Nothing waits to be handed over.
@@ -387,32 +408,9 @@ impl Proactor {
             reaped,
             ..
         } = self;
-        let (mut held, in_flight) = slots.hold();
-        let mut answered = 0;
-        let is_whole = backend.reap(
-            |Completion {
-                 user_data,
-                 result,
-                 took_ns,
-                 ..
-             }| {
-                match held.complete(user_data, result) {
-                    Completed::Plain { token, is_short } => {
-                        if is_short {
-                            tally.short_transfers.add(1);
-                        }
-                        answered += 1;
-                        deliver(token, Answer::of(result, took_ns));
-                    }
-                    Completed::Troubled { index } => troubled.push((index, result)),
-                    Completed::Stray => tally.strays.add(1),
-                }
-            },
-        );
-        // The others keep their slots.
-        *in_flight -= answered;
-        *reaped += u64::from(answered);
-        tally.answered.add(u64::from(answered));
+        let mut reaping = Reaping::begin(slots, troubled, tally);
+        let is_whole = backend.reap(|completion| reaping.take(completion, deliver));
+        *reaped += reaping.end();
         is_whole
     }
 
@@ -454,13 +452,15 @@ impl Proactor {
     /// Whether there may be something for [`Proactor::take_fallbacks`].
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.has_news || self.broken.is_some() || self.backend.has_refusal()
+        let is_lacking = self.backend.has_refusal() || self.older.has_refusal();
+        self.has_news || self.broken.is_some() || is_lacking
     }
 
     /// What has been given up since this was last asked, as sentences.
     pub(crate) fn take_fallbacks(&mut self) -> impl Iterator<Item = String> {
         self.has_news = false;
-        let registration = self.backend.take_refusal();
+        let lacking = self.backend.take_refusal().into_iter();
+        let lacking = lacking.chain(self.older.take_refusal());
         let broken = self.broken.as_ref().map(|cause| {
             let what = match self.is_for_direct_transfers {
                 true => "asynchronous calls could not be made",
@@ -472,7 +472,56 @@ impl Proactor {
         let refused = refused
             .into_iter()
             .map(|name| format!("the ring refuses {name}, which plain calls do instead"));
-        registration.into_iter().chain(broken).chain(refused)
+        lacking.chain(broken).chain(refused)
+    }
+}
+
+/// Completions that are gone through: what needs no further step is delivered, and the rest kept in
+/// `troubled`.
+struct Reaping<'p> {
+    slots: slots::Held<'p>,
+    in_flight: &'p mut u32,
+    troubled: &'p mut Vec<(u32, i32)>,
+    tally: &'p Tally,
+    answered: u32,
+}
+
+impl<'p> Reaping<'p> {
+    #[inline(always)]
+    fn begin(slots: &'p mut Slots, troubled: &'p mut Vec<(u32, i32)>, tally: &'p Tally) -> Self {
+        let (slots, in_flight) = slots.hold();
+        Self {
+            slots,
+            in_flight,
+            troubled,
+            tally,
+            answered: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn take(&mut self, completion: Completion, deliver: &mut impl FnMut(u32, Answer)) {
+        let (user_data, result) = (completion.user_data, completion.result);
+        match self.slots.complete(user_data, result) {
+            Completed::Plain { token, is_short } => {
+                if is_short {
+                    self.tally.short_transfers.add(1);
+                }
+                self.answered += 1;
+                deliver(token, Answer::of(result, completion.took_ns));
+            }
+            Completed::Troubled { index } => self.troubled.push((index, result)),
+            Completed::Stray => self.tally.strays.add(1),
+        }
+    }
+
+    /// How many have been delivered. The others keep their slots.
+    #[inline(always)]
+    fn end(self) -> u64 {
+        *self.in_flight -= self.answered;
+        let answered = u64::from(self.answered);
+        self.tally.answered.add(answered);
+        answered
     }
 }
 
@@ -492,6 +541,9 @@ fn completions_lost(what: &str) -> ! {
 #[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
 #[path = "made_test.rs"]
 mod made;
+#[cfg(all(test, feature = "tokio", not(miri), not(loom)))]
+#[path = "older_test.rs"]
+mod older_calls;
 #[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
 #[path = "steps_test.rs"]
 mod steps;

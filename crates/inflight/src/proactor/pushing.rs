@@ -19,7 +19,7 @@ const HITS_AT_ONCE: u32 = 32;
 pub(super) fn as_one(request: &Request, refused: &[bool; KINDS]) -> Option<(u32, Role)> {
     let len = request.op.span().map_or(0, |span| span.len);
     let is_large = len > to_usize(request.limit_bytes);
-    if refused[request.op.kind()] || is_large || request.aside {
+    if refused[request.op.kind()] || is_large || request.aside | request.submitted {
         return None;
     }
     let expected = u32::try_from(len).expect("at most the limit");
@@ -139,9 +139,12 @@ impl Proactor {
         }
         if request.is_split() {
             self.push_split(Split::new(token, request, 0));
-        } else {
+        } else if request.aside {
             // SAFETY: passed on from the caller.
             unsafe { self.push_aside(token, request) };
+        } else {
+            // SAFETY: as above.
+            unsafe { self.push_started(token, &request) };
         }
     }
 }

@@ -2,7 +2,7 @@
 //! parts, resumption, and a ring that breaks. The rules are the table in `docs/design/errors.md`.
 #![allow(unsafe_code)]
 
-use super::slots::Role;
+use super::slots::{Role, STARTED};
 use super::splits::{Split, Step};
 use super::{Proactor, completions_lost};
 use crate::backend::Broken;
@@ -141,6 +141,10 @@ impl Proactor {
         if slot.is_settled() {
             return Some(-errno);
         }
+        if slot.retries == STARTED && may_be_the_way(&slot.op, errno) {
+            slot.retries = 0;
+            return self.try_again(index);
+        }
         if errno == libc::ECANCELED && !self.is_for_direct_transfers && self.aside.has_pool() {
             self.leave_to_the_pool(index);
             return None;
@@ -150,11 +154,7 @@ impl Proactor {
             libc::EAGAIN if slot.op.wishes().has(Wishes::NO_WAIT) => return Some(-errno),
             errno if !may_be_the_way(&slot.op, errno) => return Some(-errno),
             // It would wait where it is submitted, or was not taken.
-            _ if self.is_for_direct_transfers => {
-                self.tally.retries.add(1);
-                self.requeue(index);
-                return None;
-            }
+            _ if self.is_for_direct_transfers => return self.try_again(index),
             libc::EAGAIN | libc::EINTR => RETRIES_AGAIN,
             // io_uring_enter(2): a request dies with the thread that entered for it, or when no
             // kernel worker can be made. The operation has not been done.
@@ -164,9 +164,7 @@ impl Proactor {
         };
         if slot.retries < retries_max {
             slot.retries += 1;
-            self.tally.retries.add(1);
-            self.requeue(index);
-            return None;
+            return self.try_again(index);
         }
         if !self.backend.differs_from_plain_calls() {
             return Some(-errno);
@@ -187,6 +185,13 @@ impl Proactor {
             self.refuse(op);
         }
         Some(result)
+    }
+
+    /// Has the operation on its way again.
+    fn try_again(&mut self, index: u32) -> Option<i32> {
+        self.tally.retries.add(1);
+        self.requeue(index);
+        None
     }
 
     /// Remembers that the ring refuses a kind of operation which a plain call can do.
@@ -283,8 +288,9 @@ impl Proactor {
             }
             completions_lost("the ring cannot be entered any more with operations in flight");
         }
-        while self.aside.is_busy() {
+        while self.aside.is_busy() || self.older.is_busy() {
             self.drain_aside(deliver);
+            self.drain_started(deliver);
             // Of what was done, some may have another step there.
             self.settle(deliver);
         }

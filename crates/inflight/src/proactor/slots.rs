@@ -27,6 +27,9 @@ pub(super) enum Role {
 /// As many tries as there are: what a plain call has answered stands.
 pub(super) const SETTLED: u8 = u8::MAX;
 
+/// Of an operation that an older asynchronous call has: the ring is asked for what that refuses.
+pub(super) const STARTED: u8 = SETTLED - 1;
+
 /// The place of one operation in flight: a cache line, so that a completion touches no other.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -38,7 +41,8 @@ pub(super) struct Slot {
     /// Bytes asked for; 0 where the answer is not a byte count.
     pub(super) expected_bytes: u32,
     pub(super) role: Role,
-    /// How often the operation has been handed over again; [`SETTLED`] if it is a thread's.
+    /// How often the operation has been handed over again; [`SETTLED`] if it is a thread's, and
+    /// [`STARTED`] if an older call has it.
     pub(super) retries: u8,
     /// Of a part, the number of its request among the split ones.
     pub(super) split: u32,

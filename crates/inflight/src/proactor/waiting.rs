@@ -140,14 +140,20 @@ impl Proactor {
     #[cfg(feature = "tokio")]
     pub(crate) fn look(&mut self, mut deliver: impl FnMut(u32, Answer)) {
         let is_waited_for = self.slots.in_flight() > 0 && !self.aside.is_busy();
-        let can_look = is_waited_for && self.broken.is_none() && self.backend.can_look(true);
+        // What is in two places is not looked for.
+        let is_in_one = !self.older.is_busy() || self.in_backend() == 0;
+        let is_there = is_waited_for && is_in_one;
+        let can_look = is_there && self.broken.is_none() && self.backend.can_look(true);
         let Some(at_most) = can_look.then(|| self.looks_for()).flatten() else {
             return;
         };
+        let looked = match self.older.is_busy() {
+            true => Ok(self.look_in_older_calls(at_most)),
+            false => self.backend.look(1, at_most),
+        };
         self.queued = 0;
-        let looked = self.backend.look(1, at_most);
         self.looked(*looked.as_ref().unwrap_or(&false));
-        self.tally.enters.set(self.backend.enters());
+        self.count_enters();
         self.conclude(looked.map(|_| ()), &mut deliver);
     }
 
@@ -163,6 +169,14 @@ impl Proactor {
 }
 
 impl Wait {
+    /// How long it lasts at most.
+    pub(super) fn at_most(self) -> Option<Duration> {
+        match self {
+            Self::OrAlarm(at_most, _) => at_most,
+            Self::Not | Self::Through | Self::Looking(_) | Self::Now => None,
+        }
+    }
+
     /// Whether there is nothing in flight to be waited for.
     fn is_idle(self) -> bool {
         matches!(self, Self::OrAlarm(_, true))

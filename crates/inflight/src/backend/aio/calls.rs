@@ -50,7 +50,6 @@ const PWRITE: u16 = 1;
 const POLL: u16 = 5;
 
 /// `IOCB_FLAG_RESFD`: the eventfd counts.
-#[cfg(feature = "tokio")]
 const SIGNALS: u32 = 1;
 
 /// `IOCB_FLAG_IOPRIO`: the priority counts.
@@ -92,7 +91,6 @@ impl Iocb {
     }
 
     /// The same, and its completion signals an eventfd.
-    #[cfg(feature = "tokio")]
     pub(super) fn signals(self, eventfd: libc::c_int) -> Self {
         let Ok(eventfd) = u32::try_from(eventfd) else {
             return self;

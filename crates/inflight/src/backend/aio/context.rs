@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::calls::{self, IoEvent, Iocb};
+use crate::backend::threads::execute::to_usize;
 use crate::fork::Process;
 
 /// A context, owned by one thread at a time.
@@ -33,7 +34,7 @@ unsafe impl Send for Context {}
 #[repr(C)]
 struct Shown {
     id: AtomicU32,
-    count: AtomicU32,
+    places: AtomicU32,
     head: AtomicU32,
     tail: AtomicU32,
     magic: AtomicU32,
@@ -108,12 +109,21 @@ impl Context {
         calls::take(self.id, at_least, places, at_most)
     }
 
-    /// Whether there are completions to be taken.
-    pub(super) fn has_completed(&self) -> bool {
+    /// How many completions can be taken.
+    pub(super) fn completed(&self) -> usize {
         // SAFETY: it is there as long as the context, which ends when `self` does.
         let shown = unsafe { self.shown.as_ref() };
         // What they say is read by the kernel, when they are taken.
-        shown.head.load(Ordering::Relaxed) != shown.tail.load(Ordering::Relaxed)
+        let (head, tail) = (
+            shown.head.load(Ordering::Relaxed),
+            shown.tail.load(Ordering::Relaxed),
+        );
+        let places = shown.places.load(Ordering::Relaxed);
+        let count = match tail.checked_sub(head) {
+            Some(count) => count,
+            None => (places - head) + tail,
+        };
+        to_usize(count)
     }
 
     /// Gives it up. `is_idle`: nothing is in flight.
@@ -178,7 +188,7 @@ mod tests {
             Ok(first) => first,
             Err(refusal) => return eprintln!("skipped: asynchronous calls: {refusal}"),
         };
-        assert!(!first.has_completed());
+        assert_eq!(first.completed(), 0);
         let id = first.id;
         first.give_up(true);
         let again = Context::new(ROOM).expect("it is there");

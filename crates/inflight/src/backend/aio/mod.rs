@@ -2,8 +2,9 @@
 //! are in flight without a thread for each.
 //!
 //! Nothing else is asynchronous there: what goes through the page cache would be done by the call
-//! that submits it, so that is for the pool. Next: [`queue`], then [`context`]; [`once`] is for
-//! engines with rings.
+//! that submits it, so that is for the pool. Beside a ring they make direct transfers that the
+//! ring would hand to a worker of the kernel although a call only starts them. Next: [`queue`],
+//! then [`context`]; [`once`] shows which transfers those are.
 
 mod calls;
 mod context;

@@ -38,6 +38,12 @@ enum Context {
 /// Whether these calls have been made before in this process, under the filter that it has.
 static ARE_ALLOWED: AtomicBool = AtomicBool::new(false);
 
+/// Whether such calls can be made on this thread without harm: a process may be ended for one that
+/// is filtered.
+pub(super) fn are_allowed() -> bool {
+    !is_filtered() || ARE_ALLOWED.load(Ordering::Relaxed)
+}
+
 /// Such calls have been made on this thread.
 pub(super) fn allow() {
     if is_filtered() {
@@ -75,9 +81,8 @@ unsafe fn submitted(op: &Op) -> Option<(i32, bool)> {
     // Held until the transfer is over; others need not wait for it. In a forked child it may be
     // held by a thread that is not there.
     let mut context = CONTEXT.try_lock().ok()?;
-    // A process may be ended for a call that is filtered. Engines that cannot do without these
-    // calls have seen that they are allowed.
-    if cfg!(miri) || (is_filtered() && !ARE_ALLOWED.load(Ordering::Relaxed)) {
+    // Engines that cannot do without these calls have seen that they are allowed.
+    if cfg!(miri) || !are_allowed() {
         return None;
     }
     let id = made(&mut context)?;

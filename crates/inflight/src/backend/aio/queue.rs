@@ -16,6 +16,8 @@ use crate::backend::Broken;
 use crate::backend::alarm::Event;
 use crate::backend::threads::execute::{is_filtered, to_usize};
 use crate::backend::threads::task::{Task, run};
+#[cfg(feature = "tokio")]
+use crate::backend::yields::Yields;
 use crate::completion::Completion;
 use crate::error::SetupError;
 use crate::op::Op;
@@ -41,9 +43,13 @@ pub(crate) struct Aio {
     /// Whether the kernel watches the event.
     listens: bool,
     /// Whether each completion signals the event.
-    #[cfg(feature = "tokio")]
     announces: bool,
+    /// Whether what the kernel does not take is given up at once, because something else has it
+    /// then.
+    is_beside: bool,
     calls: u64,
+    #[cfg(feature = "tokio")]
+    yields: Yields,
     /// Times in a row that the kernel took nothing, with nothing in flight.
     fruitless: u32,
 }
@@ -55,11 +61,24 @@ const ALARM: u64 = u64::MAX;
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
 const FRUITLESS_MAX: u32 = 1000;
 
+/// How often a thread that looks for completions does so before it asks what time it is.
+#[cfg(feature = "tokio")]
+const LOOKS: u32 = 16;
+
 /// How long a wait lasts where the kernel does not watch the alarm.
 const UNWATCHED: Duration = Duration::from_millis(1);
 
 /// What the others learn of an operation that the kernel did not take: it has not been done.
 const NOT_TAKEN: i32 = -libc::ECANCELED;
+
+fn not_taken(user_data: u64) -> Completion {
+    Completion {
+        user_data,
+        result: NOT_TAKEN,
+        took_ns: 0,
+        is_asynchronous: None,
+    }
+}
 
 /// Why these calls cannot be used.
 pub(crate) fn explain(cause: io::Error) -> SetupError {
@@ -92,15 +111,33 @@ impl Aio {
             taken: Vec::with_capacity(to_usize(room)),
             event: None,
             listens: false,
-            #[cfg(feature = "tokio")]
             announces: false,
+            is_beside: false,
             calls: 0,
+            #[cfg(feature = "tokio")]
+            yields: Yields::NEW,
             fruitless: 0,
         };
         aio.try_out()?;
         aio.is_sound = true;
         aio.calls = 0;
         once::allow();
+        Ok(aio)
+    }
+
+    /// The same, for transfers beside a ring; each completion signals the event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Aio::new`], and where such calls may be filtered that have never been tried.
+    pub(crate) fn beside_a_ring(capacity: u32, event: Arc<Event>) -> Result<Self, SetupError> {
+        if !once::are_allowed() {
+            return Err(explain(io::ErrorKind::PermissionDenied.into()));
+        }
+        let mut aio = Self::new(capacity)?;
+        aio.announces = true;
+        aio.event = Some(event);
+        aio.is_beside = true;
         Ok(aio)
     }
 
@@ -129,7 +166,6 @@ impl Aio {
         let Some(request) = Iocb::transfer(user_data, op, flags) else {
             return false;
         };
-        #[cfg(feature = "tokio")]
         let request = match &self.event {
             Some(event) if self.announces => request.signals(event.raw_fd()),
             _ => request,
@@ -236,9 +272,8 @@ impl Aio {
     }
 
     /// Whether completions wait to be reaped.
-    #[cfg(feature = "tokio")]
     pub(crate) fn has_completed(&self) -> bool {
-        !self.taken.is_empty() || self.context.has_completed()
+        !self.taken.is_empty() || self.context.completed() > 0
     }
 
     /// Has the kernel watch the event until it has been signalled once.
@@ -271,19 +306,20 @@ impl Aio {
                 }
                 // io_submit(2): no room or no memory now.
                 Err(cause) if cause.raw_os_error() == Some(libc::EAGAIN) => {
-                    if self.in_kernel == 0 {
-                        submitted = self.wait_for_memory(cause);
+                    match self.in_kernel {
+                        0 if self.is_beside => {
+                            self.give_up(from);
+                            from = self.requests.len();
+                        }
+                        0 => submitted = self.wait_for_memory(cause),
+                        _ => {}
                     }
                     break;
                 }
                 // The first one is refused.
                 Err(_) => {
-                    self.taken.push(Completion {
-                        user_data: self.queued[from].user_data,
-                        result: NOT_TAKEN,
-                        took_ns: 0,
-                        is_asynchronous: None,
-                    });
+                    let refused = self.queued[from].user_data;
+                    self.taken.push(not_taken(refused));
                     from += 1;
                 }
             }
@@ -291,6 +327,14 @@ impl Aio {
         self.requests.drain(..from);
         self.queued.drain(..from);
         submitted
+    }
+
+    /// Gives up what is queued, from this place on.
+    #[cold]
+    fn give_up(&mut self, from: usize) {
+        let refused = self.queued[from..].iter();
+        self.taken
+            .extend(refused.map(|task| not_taken(task.user_data)));
     }
 
     #[cold]
@@ -306,13 +350,45 @@ impl Aio {
         Ok(())
     }
 
+    /// Looks until `at_least` can be taken, or the time is over. True if they can.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn look(&mut self, at_least: usize, at_most: Duration) -> bool {
+        let begun = std::time::Instant::now();
+        let mut looked = Duration::ZERO;
+        loop {
+            for _ in 0..LOOKS {
+                if self.taken.len() + self.context.completed() >= at_least {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            looked = self.yields.go_on(looked, || begun.elapsed());
+            if looked >= at_most {
+                return false;
+            }
+        }
+    }
+
+    /// Whether such calls may be made now.
+    pub(crate) fn are_allowed() -> bool {
+        once::are_allowed()
+    }
+
     /// Takes what has completed, and waits until so many can be reaped.
-    fn take_for(&mut self, at_least: usize, at_most: Option<Duration>) -> Result<(), Broken> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Aio::turn`].
+    pub(crate) fn take_for(
+        &mut self,
+        at_least: usize,
+        at_most: Option<Duration>,
+    ) -> Result<(), Broken> {
         // With something to be submitted yet nobody is to wait for the alarm alone.
         let listens = self.listens && self.queued.is_empty();
         let can_come = self.in_kernel + usize::from(listens);
         let at_least = at_least.saturating_sub(self.taken.len()).min(can_come);
-        if at_least > 0 || self.context.has_completed() {
+        if at_least > 0 || self.context.completed() > 0 {
             self.take(at_least, at_most)?;
         }
         Ok(())
@@ -393,7 +469,6 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::{AsRawFd, RawFd};
-    use std::time::Instant;
 
     use super::super::read_of;
     use super::*;
@@ -494,7 +569,7 @@ mod tests {
             // What was rung for an earlier wait may be found by a later one.
             aio.turn(0).expect("it goes on");
         }
-        let begun = Instant::now();
+        let begun = std::time::Instant::now();
         let soon = Duration::from_millis(3);
         aio.turn_or(1, Some(soon), false).expect("it goes on");
         assert!(begun.elapsed() >= soon);

@@ -8,4 +8,3 @@ pub(crate) mod fixed;
 pub(crate) mod probe;
 pub(crate) mod register;
 pub(crate) mod ring;
-mod yields;

@@ -22,9 +22,9 @@ use super::descriptor;
 use super::encode::{Known, encode};
 use super::fixed::Files;
 use super::register::Arenas;
-use super::yields::Yields;
 use crate::backend::alarm::{Event, wait_readable};
 use crate::backend::returns;
+use crate::backend::yields::Yields;
 use crate::buf::Arena;
 use crate::completion::Completion;
 use crate::op::Op;
@@ -57,9 +57,8 @@ pub(crate) struct Uring {
     listens_once: bool,
     /// Whether the entry for that may still be in the queue.
     listen_queued: bool,
-    /// Whether completions are announced by an eventfd.
-    #[cfg(feature = "tokio")]
-    may_announce: bool,
+    /// What completions are announced by, if anything.
+    announcer: Option<Arc<Event>>,
     enters: u64,
     /// Enters in a row for which the kernel had no memory.
     fruitless: u32,
@@ -167,8 +166,7 @@ impl Uring {
             listens: false,
             listens_once: false,
             listen_queued: false,
-            #[cfg(feature = "tokio")]
-            may_announce: false,
+            announcer: None,
             enters: 0,
             fruitless: 0,
             yields: Yields::NEW,
@@ -392,6 +390,19 @@ impl Uring {
         Ok(event)
     }
 
+    /// What is to be signalled by what completes elsewhere, for whoever waits for the ring's
+    /// completions: that they are announced by, or else the alarm.
+    ///
+    /// # Errors
+    ///
+    /// As [`Uring::alarm`].
+    pub(crate) fn announcer(&mut self) -> io::Result<Arc<Event>> {
+        match &self.announcer {
+            Some(event) => Ok(Arc::clone(event)),
+            None => self.alarm(),
+        }
+    }
+
     /// Has the ring watch the event, until it says that it no longer does
     /// (io_uring_enter(2), `IORING_OP_POLL_ADD`, multishot).
     fn listen(&mut self) {
@@ -495,8 +506,9 @@ impl Uring {
     pub(crate) fn watched_if_announced(&mut self) -> io::Result<OwnedFd> {
         let event = Event::new()?;
         self.ring.submitter().register_eventfd(event.raw_fd())?;
-        self.may_announce = true;
-        Ok(event.into())
+        let watched = event.try_clone_to_owned()?;
+        self.announcer = Some(Arc::new(event));
+        Ok(watched)
     }
 
     /// Has completions announced, or not (io_uring_register(2), `IORING_CQ_EVENTFD_DISABLED`). The
@@ -504,7 +516,7 @@ impl Uring {
     /// completions announced, and looks for them after a barrier of its own, misses none.
     #[cfg(feature = "tokio")]
     pub(crate) fn announce(&mut self, is_wanted: bool) {
-        if !self.may_announce {
+        if self.announcer.is_none() {
             return;
         }
         let queue = self.ring.completion();

@@ -118,6 +118,96 @@ fn what_is_only_started_by_a_call_is_left_to_older_calls() {
     }
 }
 
+/// Whether a ring has handed something of this thread to a worker of the kernel in the last
+/// seconds: those are named after it (`io_wq_worker` in `io_uring/io-wq.c`).
+#[cfg(feature = "tokio")]
+fn has_kernel_workers() -> bool {
+    let this = std::fs::read_link("/proc/thread-self").expect("it is there");
+    let number = this
+        .file_name()
+        .and_then(OsStr::to_str)
+        .expect("it ends with a number");
+    let name = format!("iou-wrk-{number}");
+    let threads = std::fs::read_dir("/proc/self/task").expect("it is there");
+    // One may have ended meanwhile.
+    let name_of =
+        |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("comm")).ok();
+    let mut names = threads.filter_map(Result::ok).filter_map(name_of);
+    names.any(|found| found.trim_end() == name)
+}
+
+/// Reads all blocks on tokio, several at a time, on the only thread of a runtime that serves the
+/// engine. The reason why it cannot, if that is so.
+#[cfg(feature = "tokio")]
+fn read_on_tokio(engine: &Engine, file: &Arc<File>, content: &Arc<Vec<u8>>) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("threads are left").block_on(async {
+        if let Err(why) = engine.serve_on_tokio() {
+            return Some(why.to_string());
+        }
+        let tasks: Vec<_> = (0..IN_FLIGHT)
+            .map(|first| {
+                let (file, content) = (Arc::clone(file), Arc::clone(content));
+                tokio::spawn(async move {
+                    for at in (first..BLOCKS).step_by(IN_FLIGHT) {
+                        let (result, read) = file.read_at(buf(&file), (at * BLOCK) as u64).await;
+                        assert_eq!(result.expect("it is read"), BLOCK);
+                        check(&content, at, &read);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("it does not panic");
+        }
+        None
+    })
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn what_is_only_started_by_a_call_needs_no_worker_of_the_kernel_on_tokio() {
+    let name = "a direct file of an overlay, on tokio";
+    let Some(engine) = uring_of_depth_or_skip(name, 32) else {
+        return;
+    };
+    if aio_or_skip(name).is_none()
+        || !copies_are_fast(name, temp_path(&pattern(BLOCK)).path(), BLOCK)
+    {
+        return;
+    }
+    let Some(overlay) = Overlay::over(name, b"") else {
+        return;
+    };
+    let content = Arc::new(pattern(BLOCKS * BLOCK));
+    let Some(file) = required(name, &engine, overlay.file(&content)) else {
+        return;
+    };
+    let file = Arc::new(file);
+    for _ in 0..SHOWN_AFTER / 64 {
+        read_in_a_queue(&engine, &file, &content, 64);
+        if ways(&file)[0] == (Way::Backend, Way::Backend) {
+            break;
+        }
+    }
+    let read = file.read_at(buf(&file), 0).explain();
+    if read.takes_nowait == Some(true) || read.batched == Way::SharedCall {
+        return skip(name, "the file can be asked, or its device is memory");
+    }
+    let reads = thread::spawn(move || {
+        if let Some(why) = read_on_tokio(&engine, &file, &content) {
+            skip(name, &why);
+            return false;
+        }
+        let by_lanes = engine.stats().lane_operations;
+        assert!(by_lanes >= BLOCKS as u64 / 2, "{:?}", engine.stats());
+        has_kernel_workers()
+    });
+    assert!(!reads.join().expect("it does not panic"), "{read}");
+}
+
 fn is_left_to_the_backend(name: &str, engine: &Engine) {
     // Else what only starts a transfer is taken for a call that has waited.
     if !copies_are_fast(name, temp_path(&pattern(BLOCK)).path(), BLOCK) {
