@@ -246,9 +246,7 @@ impl Pages {
 }
 
 fn resident(file: &File, bytes: u64) -> io::Result<Pages> {
-    // SAFETY: asks for a constant of this system; no memory is involved.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page_bytes = usize::try_from(page_bytes).map_err(io::Error::other)?;
+    let page_bytes = rustix::param::page_size();
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
     let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
     // SAFETY: a fresh mapping at an address of the kernel's choice, without access to it.

@@ -14,6 +14,7 @@ use ::inflight::fs::{File, OpenOptions};
 use anyhow::{Context, Result};
 
 use super::inflight::{InCommon, with_files};
+use super::lost_pages;
 use super::mmap::check_lengths;
 use super::pread::Pread;
 use super::threads::Threads;
@@ -75,10 +76,12 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     // The promise that nobody changes the file would be broken.
     check_lengths(job)?;
     static LIVE: InCommon = InCommon::new();
-    with_files(job, body, |engine| match job.depth {
-        1 => LIVE.get(job.paths, || open_mapped(engine, job.paths)),
-        // A queue may have an engine of its own.
-        _ => open_mapped(engine, job.paths),
+    lost_pages::are_noticed(|| {
+        with_files(job, body, |engine| match job.depth {
+            1 => LIVE.get(job.paths, || open_mapped(engine, job.paths)),
+            // A queue may have an engine of its own.
+            _ => open_mapped(engine, job.paths),
+        })
     })
 }
 

@@ -3,8 +3,8 @@
 //! The mapping is made before the measurement and shared by all threads, as a program would that
 //! keeps it; it is populated, unless the page cache is to be cold. The block is copied into a
 //! buffer, because the other strategies deliver bytes too. A mapping reports no I/O errors: a
-//! block that cannot be read ends the program with SIGBUS. A file that has become shorter is
-//! noticed before each stretch, and not mapped; one that does so during a stretch is not noticed.
+//! block that cannot be read would end the program with SIGBUS. A file that has become shorter is
+//! noticed before each stretch, and not mapped; a stretch during which it does so fails.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,6 +17,7 @@ use inflight_report::record::Access;
 use rustix::fs::FileType;
 
 use super::arena::Arena;
+use super::lost_pages;
 use super::one_by_one::{OneByOne, Perform};
 use super::{ALONE, Body, Job, Modes, Shape, Strategy, Way, modes};
 use crate::profile::Profile;
@@ -72,11 +73,11 @@ fn with_lane(job: &Job<'_>, body: Body<'_>) -> Result<()> {
     check_lengths(job)?;
     let maps = shared(job).context("a file cannot be mapped")?;
     let block = Arena::of(job.work, 1)?;
-    OneByOne::new(job, Copy { maps, block }).lend(job, body)
+    lost_pages::are_noticed(|| OneByOne::new(job, Copy { maps, block }).lend(job, body))
 }
 
 /// Refuses files that have become shorter than what is read of them: whoever reads the map of what
-/// is no longer there is ended by a signal, and with it the whole run.
+/// is no longer there is ended by a signal.
 pub(super) fn check_lengths(job: &Job<'_>) -> Result<()> {
     let wanted_bytes = job.work.file_bytes;
     for &fd in job.fds {

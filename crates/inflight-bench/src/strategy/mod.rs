@@ -21,6 +21,7 @@ mod inflight_queue;
 mod inflight_tasks;
 mod inflight_threads;
 mod libaio;
+mod lost_pages;
 mod mmap;
 mod null;
 pub(crate) mod one_by_one;
