@@ -162,8 +162,8 @@ mod tests {
             operation.0.borrow_mut().drain(..).len()
         };
         assert_eq!(timed(128, &fast), 128);
-        // On a busy machine some seem slow.
-        assert!(timed(16 << 10, &fast) < 8 << 10);
+        // On a busy machine some seem slow, and what comes after those is timed.
+        assert!((0..100).any(|_| timed(16 << 10, &fast) < 8 << 10));
         // One of them is timed, unless computers have become much faster.
         timed(8, &slow);
         assert_eq!(timed(128, &fast), 128);
