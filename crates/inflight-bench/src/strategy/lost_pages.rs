@@ -26,9 +26,10 @@ pub(super) fn are_noticed<R>(measure: impl FnOnce() -> Result<R>) -> Result<R> {
         .map_err(io::Error::from_raw_os_error)
         .context("the handler of SIGBUS cannot be installed")?;
     let before = REPLACED.load(Relaxed);
-    let measured = measure()?;
+    let measured = measure();
+    // Zeros may have failed it in another way.
     match REPLACED.load(Relaxed) - before {
-        0 => Ok(measured),
+        0 => measured,
         pages => bail!(
             "pages of a map could not be read ({pages} of them): the file has become shorter \
              meanwhile, or its device fails. A program that reads such a map is ended by SIGBUS"
@@ -81,8 +82,9 @@ fn replace_page(info: &libc::siginfo_t) -> bool {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is this thread's.
     let before = unsafe { *errno };
-    // SAFETY: nothing is lost with the page, of which the kernel has just said that it has no
-    // memory behind it: it is one of a file that is mapped, to be read.
+    // SAFETY: nothing is lost with the page, of which the kernel has just said that there is no
+    // memory behind it. Who reads goes on with zeros, and the stretch fails; who writes there is
+    // ended by SIGSEGV, as it would have been by this signal.
     let mapped = unsafe { libc::mmap(start, page_bytes, libc::PROT_READ, flags, -1, 0) };
     // SAFETY: as above.
     unsafe { *errno = before };
