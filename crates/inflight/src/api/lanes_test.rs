@@ -20,6 +20,7 @@ use crate::host::lane::Lane;
 use crate::host::mail::{Mailbox, Rouser};
 use crate::host::pass::{Takes, Then, Told, pass};
 use crate::op::{Op, Request, Span, Wishes};
+use crate::proactor::older_calls::answered;
 
 /// An engine with rings.
 fn engine_or_skip() -> Option<Engine> {
@@ -79,8 +80,8 @@ fn until(mut is_so: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// A read of one byte from a pipe.
-fn read_of(reader: &PipeReader, byte: &mut u8) -> Request {
+/// A read of one byte from the start, or from a pipe.
+fn read_of(reader: &impl AsRawFd, byte: &mut u8) -> Request {
     Request::simple(Op::ReadAt {
         fd: reader.as_raw_fd(),
         span: Span {
@@ -381,4 +382,24 @@ fn a_wait_for_completions_that_stay_away_is_short_and_the_last_for_a_while() {
     writer.write_all(&[1; 16]).expect("it is a pipe");
     lane.finish(&reads);
     assert_eq!(memory, [1; 16]);
+}
+
+/// What a lane's ring has given up, for instance.
+#[test]
+fn a_runtime_is_told_of_what_the_pool_does_for_its_lane() {
+    let Some(engine) = engine_or_skip() else {
+        return;
+    };
+    let mut file = tempfile::tempfile().expect("there is room");
+    file.write_all(b"x").expect("there is room");
+    for is_alone in [true, false] {
+        let lane = engine.shared().new_lane(is_alone);
+        let (mut proactor, watched) = lane.expect("it has rings");
+        let mut byte = 0;
+        let request = read_of(&file, &mut byte).aside();
+        // SAFETY: the byte is there, and not looked at, until the answer has come.
+        unsafe { proactor.push(1, &request) };
+        assert_eq!(answered(&mut proactor, &watched), [(1, 1)]);
+        assert_eq!(byte, b'x');
+    }
 }

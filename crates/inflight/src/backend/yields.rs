@@ -5,8 +5,11 @@
 //! whoever looks sleeps. But where programs compute on every processor, whoever yields waits for
 //! its next turn, which is milliseconds. So how long that takes decides.
 
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{hint, thread};
+
+/// How often a thread that looks for something does so before it asks what time it is.
+const LOOKS: u32 = 16;
 
 /// One that takes longer has let somebody compute. A worker serves what is in flight in less.
 const LONG: Duration = Duration::from_micros(200);
@@ -35,9 +38,36 @@ impl Yields {
         short: 0,
     };
 
+    /// Looks whether something is there until it is, or the time is over. True if it is.
+    ///
+    /// # Errors
+    ///
+    /// That of a look.
+    #[inline(always)]
+    pub(super) fn look<E>(
+        &mut self,
+        at_most: Duration,
+        mut is_there: impl FnMut() -> Result<bool, E>,
+    ) -> Result<bool, E> {
+        let begun = Instant::now();
+        let mut looked = Duration::ZERO;
+        loop {
+            for _ in 0..LOOKS {
+                if is_there()? {
+                    return Ok(true);
+                }
+                hint::spin_loop();
+            }
+            looked = self.go_on(looked, || begun.elapsed());
+            if looked >= at_most {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Yields, unless that has taken long. It was this time, and is the one that is returned.
     #[inline]
-    pub(super) fn go_on(&mut self, before: Duration, now: impl Fn() -> Duration) -> Duration {
+    fn go_on(&mut self, before: Duration, now: impl Fn() -> Duration) -> Duration {
         let yields = self.yields();
         if yields {
             thread::yield_now();

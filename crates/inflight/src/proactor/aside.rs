@@ -251,8 +251,8 @@ impl Proactor {
             return self.hand_over_started(at_least, wait);
         }
         self.submit_started();
-        let in_ring = self.slots.in_flight() - self.aside.in_flight;
-        let helps = in_ring == 0 && !self.aside.is_interrupted && at_least > 0;
+        let has_others = self.has_others();
+        let helps = !has_others && !self.aside.is_interrupted && at_least > 0;
         let alarm = match helps || at_least == 0 {
             true => None,
             false => self.backend.alarm().ok(),
@@ -272,25 +272,21 @@ impl Proactor {
             // Nobody else does it, or nobody could tell of it: an owner that does not wait for it
             // either does one now.
             let at_least = at_least.max(u32::from(self.aside.is_announced));
-            let at_most = match wait {
-                Wait::OrAlarm(at_most, _) => at_most,
-                Wait::Not | Wait::Through | Wait::Looking(_) | Wait::Now => None,
-            };
-            lane.wait(to_usize(at_least.min(self.aside.in_flight)), at_most);
-            return match in_ring {
+            lane.wait(to_usize(at_least.min(self.aside.in_flight)), wait.at_most());
+            return match has_others {
+                true => self.hand_over(0, wait),
                 // The kernel has nothing to tell.
-                0 => {
+                false => {
                     self.all_is_handed_over();
                     Ok(())
                 }
-                _ => self.hand_over(0, wait),
             };
         }
         let is_ready = match alarm {
             Some(alarm) => lane.watch(&alarm) || self.older.has_work(),
             None => at_least == 0,
         };
-        let is_idle = in_ring == 0 && !is_ready;
+        let is_idle = !has_others && !is_ready;
         let wait = match wait {
             Wait::Not | Wait::Now => wait,
             _ => Wait::OrAlarm(self.until_untold(wait), is_idle),

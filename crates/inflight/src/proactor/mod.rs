@@ -543,7 +543,7 @@ fn completions_lost(what: &str) -> ! {
 mod made;
 #[cfg(all(test, feature = "tokio", not(miri), not(loom)))]
 #[path = "older_test.rs"]
-mod older_calls;
+pub(crate) mod older_calls;
 #[cfg(all(test, feature = "faulty", not(miri), not(loom)))]
 #[path = "steps_test.rs"]
 mod steps;

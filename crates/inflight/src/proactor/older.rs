@@ -6,7 +6,7 @@
 //!
 //! Only for an owner that sleeps until completions are announced: each of these signals what those
 //! of the ring do. Who waits in a ring makes as many transfers by its workers, on other processors,
-//! though at twice the processor time (`docs/design/backends.md`). They have slots like all others.
+//! though that costs more of them. They have slots like all others.
 #![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -116,14 +116,6 @@ impl Older {
         Ok(())
     }
 
-    /// Looks until `at_least` can be reaped, or the time is over. True if they can.
-    #[cfg(feature = "tokio")]
-    fn look(&mut self, at_least: u32, at_most: Duration) -> bool {
-        let at_least = to_usize(at_least.min(self.in_flight));
-        let calls = self.calls.as_mut();
-        calls.is_some_and(|calls| calls.look(at_least, at_most))
-    }
-
     /// Waits until `at_least` can be reaped, a signal comes, or the time is over.
     fn wait(&mut self, at_least: u32, at_most: Option<Duration>) -> Result<(), Broken> {
         match &mut self.calls {
@@ -158,12 +150,14 @@ impl Proactor {
     ///
     /// As for [`Proactor::queue`].
     pub(super) unsafe fn queue_started(&mut self, user_data: u64, op: &Op) {
-        // SAFETY: passed on from the caller.
-        let is_queued = self.has_older_calls()
-            && (self.older.calls.as_mut())
-                .is_some_and(|calls| unsafe { calls.push(user_data, op, true) });
+        let calls = match self.has_older_calls() {
+            true => self.older.calls.as_mut(),
+            false => None,
+        };
+        // SAFETY: passed on from the caller; there is room for as many as there are slots.
+        let is_queued = calls.is_some_and(|calls| unsafe { calls.push(user_data, op, true) });
         if !is_queued {
-            // SAFETY: passed on from the caller.
+            // SAFETY: passed on from the caller; these calls have not taken it.
             return unsafe { self.queue(user_data, op) };
         }
         let index = self.slots.find(user_data).expect("it is in flight");
@@ -174,8 +168,7 @@ impl Proactor {
 
     /// Whether there are such calls beside the backend now. They are made if there are none.
     fn has_older_calls(&mut self) -> bool {
-        let is_for_them = self.aside.has_announcements() && !self.is_for_direct_transfers;
-        if !is_for_them || self.older.rests() {
+        if !self.aside.has_announcements() || self.older.rests() {
             return false;
         }
         if let Some(calls) = &self.older.calls {
@@ -236,7 +229,8 @@ impl Proactor {
     #[cfg(feature = "tokio")]
     pub(super) fn look_in_older_calls(&mut self, at_most: Duration) -> bool {
         self.submit_started();
-        self.older.look(1, at_most)
+        let calls = self.older.calls.as_mut();
+        calls.is_some_and(|calls| calls.look(at_most))
     }
 
     /// Delivers what has completed; the rest goes to `troubled`.

@@ -5,12 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
 
 use super::Proactor;
 use crate::backend::Backend;
 use crate::backend::aio::queue::Aio;
-use crate::backend::threads::pool::Pool;
 use crate::backend::uring::probe;
 use crate::backend::uring::ring::Uring;
 use crate::op::{KINDS, Op, Request, Span, Wishes};
@@ -22,8 +20,8 @@ const BLOCK: usize = 4096;
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
-/// As the lane of a runtime with one thread has it, or with several, and what it sleeps on. `None`,
-/// with the reason said, where there is no ring, or there are no such calls.
+/// What a runtime with one thread has, or with several, and what it sleeps on. `None`, with the
+/// reason said, where there is no ring, or there are no such calls.
 fn lane(is_alone: bool) -> Option<(Proactor, OwnedFd)> {
     if !Aio::are_allowed() {
         eprintln!("skipped: older calls: they may be filtered");
@@ -49,6 +47,20 @@ fn lane(is_alone: bool) -> Option<(Proactor, OwnedFd)> {
     let mut proactor = Proactor::new(ring, CAPACITY, [true; KINDS]).announced();
     assert!(proactor.alarm().is_ok());
     Some((proactor, watched.expect("a descriptor is left")))
+}
+
+/// Its answers, once there is one; who owns it sleeps until it is told, as a runtime does.
+pub(crate) fn answered(proactor: &mut Proactor, watched: &OwnedFd) -> Vec<(u32, usize)> {
+    let mut told = Vec::new();
+    while told.is_empty() {
+        proactor.announce(false);
+        proactor.turn(0, |token, answer| told.push((token, answer.bytes())));
+        proactor.announce(true);
+        if told.is_empty() && !proactor.has_work() {
+            assert!(is_readable_soon(watched.as_raw_fd()), "nobody tells of it");
+        }
+    }
+    told
 }
 
 fn read_of(fd: RawFd, buf: &mut [u8]) -> Request {
@@ -162,46 +174,10 @@ fn who_sleeps_until_completions_are_announced_is_told_of_them() {
             return;
         };
         let mut block = Block([0; BLOCK]);
-        let mut told = Vec::new();
         // SAFETY: the block is there, and not looked at, until the answer has come.
         unsafe { proactor.push(1, &started(file.as_raw_fd(), &mut block.0)) };
-        while told.is_empty() {
-            proactor.announce(false);
-            proactor.turn(0, |token, answer| told.push((token, answer.bytes())));
-            proactor.announce(true);
-            if told.is_empty() && !proactor.has_work() {
-                assert!(is_readable_soon(watched.as_raw_fd()), "alone: {is_alone}");
-            }
-        }
-        assert_eq!((told[0], block.0), ((1, BLOCK), [9; BLOCK]));
+        assert_eq!(answered(&mut proactor, &watched), [(1, BLOCK)]);
+        assert_eq!(block.0, [9; BLOCK]);
         assert!(proactor.older.calls() > 0);
-    }
-}
-
-/// What a pool does for such an owner is told as well.
-#[test]
-fn who_sleeps_until_completions_are_announced_is_told_of_what_a_pool_does() {
-    let mut file = tempfile::tempfile().expect("there is room");
-    file.write_all(&[4; BLOCK]).expect("there is room");
-    for is_alone in [true, false] {
-        let Some((proactor, watched)) = lane(is_alone) else {
-            return;
-        };
-        let pool = Arc::new(Pool::new(1));
-        let mut proactor = proactor.with_pool(pool).announced();
-        let mut buf = [0; BLOCK];
-        let request = read_of(file.as_raw_fd(), &mut buf).aside();
-        let mut told = Vec::new();
-        // SAFETY: the buffer is there, and not looked at, until the answer has come.
-        unsafe { proactor.push(1, &request) };
-        while told.is_empty() {
-            proactor.announce(false);
-            proactor.turn(0, |token, answer| told.push((token, answer.bytes())));
-            proactor.announce(true);
-            if told.is_empty() && !proactor.has_work() {
-                assert!(is_readable_soon(watched.as_raw_fd()), "alone: {is_alone}");
-            }
-        }
-        assert_eq!((told[0], buf), ((1, BLOCK), [4; BLOCK]));
     }
 }

@@ -475,3 +475,14 @@ impl Drop for FuseMount {
         }
     }
 }
+
+/// Threads of this process with this name.
+#[cfg(feature = "tokio")]
+pub(crate) fn threads_named(name: &str) -> usize {
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
+    let names = tasks.flatten().filter_map(|task| {
+        // A thread may end meanwhile.
+        fs::read_to_string(task.path().join("comm")).ok()
+    });
+    names.filter(|known| known.trim_end() == name).count()
+}

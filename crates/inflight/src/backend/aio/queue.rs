@@ -1,6 +1,8 @@
 //! A context and its owner's side: push, submit, take.
 #![allow(unsafe_code)]
 
+#[cfg(feature = "tokio")]
+use std::convert::Infallible;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 #[cfg(feature = "tokio")]
@@ -60,10 +62,6 @@ const ALARM: u64 = u64::MAX;
 /// How long the kernel is given to find memory for requests, and how often.
 const MEMORY_RETRY_AFTER: Duration = Duration::from_millis(1);
 const FRUITLESS_MAX: u32 = 1000;
-
-/// How often a thread that looks for completions does so before it asks what time it is.
-#[cfg(feature = "tokio")]
-const LOOKS: u32 = 16;
 
 /// How long a wait lasts where the kernel does not watch the alarm.
 const UNWATCHED: Duration = Duration::from_millis(1);
@@ -273,7 +271,7 @@ impl Aio {
 
     /// Whether completions wait to be reaped.
     pub(crate) fn has_completed(&self) -> bool {
-        !self.taken.is_empty() || self.context.completed() > 0
+        !self.taken.is_empty() || self.context.has_completed()
     }
 
     /// Has the kernel watch the event until it has been signalled once.
@@ -350,23 +348,13 @@ impl Aio {
         Ok(())
     }
 
-    /// Looks until `at_least` can be taken, or the time is over. True if they can.
+    /// Looks until one can be taken, or the time is over. True if one can.
     #[cfg(feature = "tokio")]
-    pub(crate) fn look(&mut self, at_least: usize, at_most: Duration) -> bool {
-        let begun = std::time::Instant::now();
-        let mut looked = Duration::ZERO;
-        loop {
-            for _ in 0..LOOKS {
-                if self.taken.len() + self.context.completed() >= at_least {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            looked = self.yields.go_on(looked, || begun.elapsed());
-            if looked >= at_most {
-                return false;
-            }
-        }
+    pub(crate) fn look(&mut self, at_most: Duration) -> bool {
+        let (taken, context) = (&self.taken, &self.context);
+        let is_there = || Ok(!taken.is_empty() || context.has_completed());
+        let looked: Result<bool, Infallible> = self.yields.look(at_most, is_there);
+        looked.unwrap_or_else(|never| match never {})
     }
 
     /// Whether such calls may be made now.
@@ -388,7 +376,7 @@ impl Aio {
         let listens = self.listens && self.queued.is_empty();
         let can_come = self.in_kernel + usize::from(listens);
         let at_least = at_least.saturating_sub(self.taken.len()).min(can_come);
-        if at_least > 0 || self.context.completed() > 0 {
+        if at_least > 0 || self.context.has_completed() {
             self.take(at_least, at_most)?;
         }
         Ok(())
@@ -469,6 +457,7 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::{AsRawFd, RawFd};
+    use std::time::Instant;
 
     use super::super::read_of;
     use super::*;
@@ -569,7 +558,7 @@ mod tests {
             // What was rung for an earlier wait may be found by a later one.
             aio.turn(0).expect("it goes on");
         }
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let soon = Duration::from_millis(3);
         aio.turn_or(1, Some(soon), false).expect("it goes on");
         assert!(begun.elapsed() >= soon);

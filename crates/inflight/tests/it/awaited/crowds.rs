@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use tokio::runtime::Runtime;
 
 use super::hands::{Read, begun, check, drained};
-use super::lanes::{drivers_end, run_nops, runtimes, served, threads_named};
+use super::lanes::{drivers_end, run_nops, runtimes, served};
 use crate::support::own::in_own_process;
-use crate::support::{given_up, pattern, skip, temp_file, uring_or_skip};
+use crate::support::{given_up, pattern, skip, temp_file, threads_named, uring_or_skip};
 
 /// Has the two workers of a runtime wait while `then` runs.
 fn while_workers_wait<R>(runtime: &Runtime, then: impl FnOnce() -> R) -> R {

@@ -1,7 +1,6 @@
 //! Operations served by the threads of a tokio runtime: who serves them, and what becomes of them
 //! when the runtime is gone, left, or busy with something else.
 
-use std::fs;
 use std::future::{Future, IntoFuture};
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +15,8 @@ use super::hands::{Read, begun, check, drained, poll_once};
 use super::refused::is_forked;
 use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
-    direct_file_or_skip, given_up, on_every_backend, pattern, skip, temp_file, until,
-    uring_of_depth_or_skip, uring_or_skip, with_memory,
+    direct_file_or_skip, given_up, on_every_backend, pattern, skip, temp_file, threads_named,
+    until, uring_of_depth_or_skip, uring_or_skip, with_memory,
 };
 
 /// A runtime of one thread, and one of two workers.
@@ -62,16 +61,6 @@ pub(super) fn served(engine: &Engine, runtime: Runtime) -> Runtime {
     serve(engine).expect("it has rings");
     drop(entered);
     runtime
-}
-
-/// Threads of this process with this name.
-pub(super) fn threads_named(name: &str) -> usize {
-    let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
-    let names = tasks.flatten().filter_map(|task| {
-        // A thread may end meanwhile.
-        fs::read_to_string(task.path().join("comm")).ok()
-    });
-    names.filter(|known| known.trim_end() == name).count()
 }
 
 /// 200 no-ops of each of so many tasks.

@@ -16,6 +16,8 @@ use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
 
 use super::required;
 use crate::support::overlay::Overlay;
+#[cfg(feature = "tokio")]
+use crate::support::threads_named;
 use crate::support::{
     FOREVER, FuseMount, aio_or_skip, copies_are_fast, fuse_attributes, pattern, skip, temp_path,
     until, uring_of_depth_or_skip,
@@ -127,13 +129,7 @@ fn has_kernel_workers() -> bool {
         .file_name()
         .and_then(OsStr::to_str)
         .expect("it ends with a number");
-    let name = format!("iou-wrk-{number}");
-    let threads = std::fs::read_dir("/proc/self/task").expect("it is there");
-    // One may have ended meanwhile.
-    let name_of =
-        |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("comm")).ok();
-    let mut names = threads.filter_map(Result::ok).filter_map(name_of);
-    names.any(|found| found.trim_end() == name)
+    threads_named(&format!("iou-wrk-{number}")) > 0
 }
 
 /// Reads all blocks on tokio, several at a time, on the only thread of a runtime that serves the

@@ -1,13 +1,11 @@
 //! How completions are looked for without sleeping.
 
-use std::hint;
-use std::time::{Duration, Instant};
+use std::mem;
+use std::time::Duration;
 
 use super::{EnterFailed, Uring};
 use crate::backend::threads::execute::to_usize;
-
-/// How often a thread that looks for completions does so before it asks what time it is.
-const LOOKS: u32 = 16;
+use crate::backend::yields::Yields;
 
 impl Uring {
     /// Hands what is queued to the kernel, and waits for nothing. With nothing queued it is entered
@@ -44,25 +42,17 @@ impl Uring {
         if !self.ring.submission().is_empty() {
             self.enter(0)?;
         }
-        let begun = Instant::now();
         let mut has_entered = false;
-        let mut looked = Duration::ZERO;
-        loop {
-            for _ in 0..LOOKS {
-                if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
-                    // Another thread's is not made by an enter of this one.
-                    has_entered = true;
-                    self.enter_now(0, Some(0), None)?;
-                }
-                if self.ring.completion().len() >= to_usize(at_least) {
-                    return Ok(true);
-                }
-                hint::spin_loop();
+        let mut yields = mem::replace(&mut self.yields, Yields::NEW);
+        let looked = yields.look(at_most, || {
+            if self.ring.submission().taskrun() && !(self.is_shared && has_entered) {
+                // Another thread's is not made by an enter of this one.
+                has_entered = true;
+                self.enter_now(0, Some(0), None)?;
             }
-            looked = self.yields.go_on(looked, || begun.elapsed());
-            if looked >= at_most {
-                return Ok(false);
-            }
-        }
+            Ok(self.ring.completion().len() >= to_usize(at_least))
+        });
+        self.yields = yields;
+        looked
     }
 }
