@@ -82,7 +82,7 @@ impl Facts {
     pub(crate) fn unaligned(self) -> Self {
         Self {
             direct: false,
-            limit_bytes: limit_bytes(false, None),
+            limit_bytes: limit_bytes(false, None, 0),
             unaligned: true,
             ..self
         }
@@ -179,6 +179,9 @@ impl Learned {
         };
         match road {
             Road::Blind if facts.served => Road::Served,
+            // A call that only starts them waits all the same, once the server has enough to do
+            // (`max_background` of FUSE); it may be a task of this thread.
+            Road::Asynchronous | Road::Device if facts.served => Road::Slow,
             road => road,
         }
     }
@@ -420,12 +423,14 @@ pub(crate) fn wait_for(in_flight: u32) -> u32 {
 /// is refused inline and goes to a kernel worker.
 pub(crate) const DIRECT_LIMIT_BYTES: u32 = 1 << 20;
 
-/// The largest transfer for a file, given what its device takes at once, if that is known.
-pub(crate) fn limit_bytes(direct: bool, device_bytes: Option<u32>) -> u32 {
+/// The largest transfer for a file, given what its device takes at once, if that is known, and
+/// what offsets of a direct file have to be multiples of.
+pub(crate) fn limit_bytes(direct: bool, device_bytes: Option<u32>, offset_bytes: u32) -> u32 {
     if direct {
         // Parts after the first have to be aligned, whatever the device's limit is.
+        let unit = offset_bytes.clamp(4096, DIRECT_LIMIT_BYTES);
         let limit = device_bytes.unwrap_or(DIRECT_LIMIT_BYTES);
-        (limit / 4096 * 4096).clamp(4096, DIRECT_LIMIT_BYTES)
+        (limit.min(DIRECT_LIMIT_BYTES) / unit * unit).max(unit)
     } else {
         crate::op::TRANSFER_MAX_BYTES
     }

@@ -5,10 +5,11 @@
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Barrier};
 use std::task::Waker;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -401,5 +402,89 @@ fn a_runtime_is_told_of_what_the_pool_does_for_its_lane() {
         unsafe { proactor.push(1, &request) };
         assert_eq!(answered(&mut proactor, &watched), [(1, 1)]);
         assert_eq!(byte, b'x');
+    }
+}
+
+/// A block as direct transfers need it.
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
+/// A read of a direct file that a call only starts.
+fn started(file: &File, block: &mut Block) -> Request {
+    let span = Span {
+        start: block.0.as_mut_ptr(),
+        len: block.0.len(),
+        arena: None,
+    };
+    Request {
+        submitted: true,
+        ..Request::simple(Op::ReadAt {
+            fd: file.as_raw_fd(),
+            span,
+            offset: 0,
+            wishes: Wishes::default(),
+        })
+    }
+}
+
+/// A task may be held up in a call that starts a transfer.
+#[test]
+fn an_engine_waits_for_a_task_that_has_its_desk_no_longer_than_it_is_to() {
+    let Some((engine, runtime)) = served_or_skip(1) else {
+        return;
+    };
+    let lane = engine.shared().lanes.find(runtime.handle().id());
+    let lane = lane.expect("the runtime serves");
+    let waiting = Waiting::begin(&lane, 1);
+    let held = lane.hold();
+    assert_eq!(lane.end(Instant::now() + Duration::from_millis(20)), 1);
+    drop(held);
+    waiting.finish();
+    assert!(until(|| lane.unanswered() == 0));
+}
+
+#[test]
+fn a_driver_goes_on_with_what_older_calls_have_for_a_lane() {
+    let mut named = tempfile::NamedTempFile::new().expect("there is room");
+    named.write_all(&[b'x'; 4096]).expect("there is room");
+    named.as_file().sync_all().expect("there is room");
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(libc::O_DIRECT);
+    let file = match options.open(named.path()) {
+        Ok(file) => file,
+        Err(why) => return eprintln!("skipped: a direct file: {why}"),
+    };
+    // Now and then some are in flight when the lane is taken over.
+    for after in [0, 50, 100, 200, 400, 800].map(Duration::from_micros) {
+        let Some((engine, runtime)) = served_or_skip(1) else {
+            return;
+        };
+        let lane = engine.shared().lanes.find(runtime.handle().id());
+        let lane = lane.expect("the runtime serves");
+        let mut blocks: Vec<Block> = (0..64).map(|_| Block([0; 4096])).collect();
+        let submit = |block: &mut Block| {
+            // SAFETY: as in `Waiting::begin`.
+            unsafe { lane.submit(started(&file, block), Waker::noop()) }
+        };
+        let (first, last) = blocks.split_at_mut(32);
+        let mut tickets: Vec<Ticket> = first.iter_mut().filter_map(submit).collect();
+        assert_eq!(tickets.len(), 32);
+        thread::sleep(after);
+        lane.take_over("as planned");
+        // It takes some more until its task has seen that.
+        tickets.extend(last.iter_mut().map_while(submit));
+        let count = tickets.len();
+        for ticket in tickets {
+            let mut answer = None;
+            let is_there = || {
+                answer = lane.poll(ticket, Waker::noop());
+                answer.is_some()
+            };
+            assert!(until(is_there), "an answer has not come");
+            assert_eq!(answer.map(|answer| answer.bytes()), Some(4096));
+        }
+        let read = &blocks[..count];
+        assert!(read.iter().all(|block| block.0 == [b'x'; 4096]));
+        assert!(until(|| lane.unanswered() == 0));
     }
 }

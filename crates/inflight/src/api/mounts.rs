@@ -212,8 +212,11 @@ pub(super) fn is_served(fd: BorrowedFd<'_>, statx: &libc::statx) -> bool {
     if kind_of(statx) == libc::S_IFCHR {
         return !NEVER_WAIT.contains(&(statx.stx_rdev_major, statx.stx_rdev_minor));
     }
-    let known = number_of(statx).and_then(Kind::known);
-    let kind = known.or_else(|| Kind::of(fd).ok());
+    // Where mounts are not numbered, another program may serve what is on a device that was mounted
+    // otherwise before (`fuseblk`).
+    let is_numbered = statx.stx_mask & libc::STATX_MNT_ID_UNIQUE != 0;
+    let number = number_of(statx).filter(|_| is_numbered);
+    let kind = number.and_then(Kind::known).or_else(|| Kind::of(fd).ok());
     // What is on a device the kernel knows by itself, so only somebody else can fail to tell.
     kind.is_none_or(|kind| kind == Kind::Served)
 }

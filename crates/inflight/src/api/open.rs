@@ -468,14 +468,18 @@ fn describe(fd: OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<Opened> 
     let direct = flags & libc::O_DIRECT != 0;
     let device = device_of(statx);
     let device_bytes = || device_limit_bytes(device);
+    let alignment = Alignment::from_statx(statx);
     let facts = Facts {
         direct,
         durable_writes: flags & libc::O_DSYNC != 0,
-        limit_bytes: policy::limit_bytes(direct, direct.then(device_bytes).flatten()),
+        limit_bytes: policy::limit_bytes(
+            direct,
+            direct.then(device_bytes).flatten(),
+            alignment.or_assumed().offset_bytes,
+        ),
         served: mounts::is_served(fd.as_fd(), statx),
         unaligned: false,
     };
-    let alignment = Alignment::from_statx(statx);
     let kind = kind_of(statx);
     let is_read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
     Ok(Opened {

@@ -6,11 +6,12 @@
 //! woken. A lane is a [`Mailbox`] like that of a driver; what differs is who looks into it.
 //!
 //! **Who owns the proactor.** It lies on the lane's [`Desk`], under a lock that the task holds
-//! while it works, and waits no longer than [`HELD_MAX`] with. Whoever takes the desk away owns it
-//! from then on: a driver thread, when the runtime has ended with something in flight, or when
-//! nobody has polled the task although there was something to do ([`super::lanes`] looks for
-//! that). So no answer depends on the runtime: futures may be polled anywhere, also after their
-//! runtime is gone.
+//! while it works. It waits no longer than [`super::flow::HELD_MAX`] with it, but for a call that
+//! should only start a transfer and does not ([`crate::proactor`]); so nobody else waits for the
+//! lock. Whoever takes the desk away owns it from then on: a driver thread, when the runtime has
+//! ended with something in flight, or when nobody has polled the task although there was something
+//! to do ([`super::lanes`] looks for that). So no answer depends on the runtime: futures may be
+//! polled anywhere, also after their runtime is gone.
 //!
 //! **Gathering.** With a few in flight the task lets the others of its thread have their turn
 //! before it hands over what has come, so that what one wave of completions brings about
@@ -28,6 +29,7 @@
 #![allow(unsafe_code)]
 
 mod shares;
+mod works;
 
 use std::cell::Cell;
 use std::fmt;
@@ -45,13 +47,12 @@ use tokio::runtime::{Handle, Id};
 
 use super::cells::{Kept, Left, Ticket};
 use super::crowd::Crowd;
-use super::driver::{Desk, drive, hand_over, without_unwinding};
-use super::flow::HELD_MAX;
+use super::driver::{Desk, drive, without_unwinding};
 use super::hand_over::HandsOver;
 use super::lanes::{Keeper, Lanes};
-use super::mail::{Mailbox, News, Rouse, Rouser, Taken};
+use super::mail::{Mailbox, News, Rouse, Rouser};
 use super::pace::MANY;
-use super::pass::{Takes, Then, Told, Works, pass};
+use super::pass::{Takes, Then, Told, pass};
 use super::shared::{Shared, lock};
 use super::spread::Gathered;
 use crate::completion::Answer;
@@ -59,7 +60,6 @@ use crate::error::SetupError;
 use crate::foreign::contain;
 use crate::fork;
 use crate::op::{Op, Request};
-use crate::proactor::Proactor;
 use shares::Taken as Shares;
 
 pub(crate) use shares::{hands_over, share};
@@ -255,12 +255,26 @@ impl Lane {
         has_mail || self.mailbox.has_hint() || desk.proactor.has_work()
     }
 
+    /// The desk, as the task has it while it works.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        lock(&self.desk)
+    }
+
+    /// Whether the desk is there, or in use. Whoever asks does not wait for who uses it.
+    fn may_have_desk(&self) -> bool {
+        match self.desk.try_lock() {
+            Ok(desk) => desk.is_some(),
+            Err(_) => true,
+        }
+    }
+
     /// Has a driver thread go on with the lane, for this reason.
     #[cold]
     pub(crate) fn take_over(self: &Arc<Self>, why: &str) {
         // Held until the thread is known, because whoever ends the lane waits for it.
         let mut thread = lock(&self.thread);
-        if thread.is_some() || lock(&self.desk).is_none() {
+        if thread.is_some() || !self.may_have_desk() {
             return;
         }
         let lane = Arc::clone(self);
@@ -298,7 +312,7 @@ impl Lane {
 
     /// Ends the lane once nothing is in flight, but waits no longer than until `deadline`.
     /// Returns how many requests are then left; a thread goes on with them.
-    pub(super) fn end(self: &Arc<Self>, deadline: Instant) -> u32 {
+    pub(crate) fn end(self: &Arc<Self>, deadline: Instant) -> u32 {
         self.mailbox.end();
         if self.unanswered() > 0 {
             self.take_over("the engine was dropped with operations in flight in a lane");
@@ -403,43 +417,6 @@ impl Drop for Serving {
         if let Some(lanes) = self.lanes.upgrade() {
             lanes.retire(lane);
         }
-    }
-}
-
-impl Works for Proactor {
-    fn announce(&mut self, is_wanted: bool) {
-        self.announce(is_wanted);
-    }
-
-    fn in_flight(&self) -> u32 {
-        self.in_flight()
-    }
-
-    fn room(&self) -> u32 {
-        match self.has_room() {
-            true => self.capacity() - self.in_flight(),
-            false => 0,
-        }
-    }
-
-    fn take(&mut self, taken: &mut Taken) {
-        hand_over(self, taken);
-    }
-
-    fn turn(&mut self, at_least: u32, answers: &mut Vec<(u32, Answer)>) {
-        let deliver = |token, answer| answers.push((token, answer));
-        match at_least {
-            0 => self.turn(0, deliver),
-            _ => self.turn_or(at_least, Some(HELD_MAX), deliver),
-        }
-    }
-
-    fn look(&mut self, answers: &mut Vec<(u32, Answer)>) {
-        self.look(|token, answer| answers.push((token, answer)));
-    }
-
-    fn has_work(&mut self) -> bool {
-        self.has_work()
     }
 }
 

@@ -321,6 +321,7 @@ impl Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::{Facts, Learned};
 
     fn after(asked: &[(u64, usize)]) -> Device {
         let device = Device::default();
@@ -413,6 +414,23 @@ mod tests {
     fn asked(device: &Device, count: u32, is_fast: bool) -> usize {
         let roads = roads(device, false, count, is_fast).into_iter();
         roads.filter(|road| *road == Road::Submit).count()
+    }
+
+    #[test]
+    fn what_a_call_only_starts_is_for_the_pool_where_somebody_else_serves_it() {
+        let devices = Devices::new(true);
+        let device = devices.of(83).expect("nobody else is here");
+        device.was_submitted(false, true);
+        let learned = Learned::on(Some(device));
+        let facts = |served| Facts {
+            direct: true,
+            durable_writes: false,
+            limit_bytes: 4096,
+            served,
+            unaligned: false,
+        };
+        let road = |served| learned.road(facts(served), false, true);
+        assert_eq!([false, true].map(road), [Road::Asynchronous, Road::Slow]);
     }
 
     #[test]

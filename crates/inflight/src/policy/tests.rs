@@ -583,9 +583,11 @@ fn few_in_flight_are_waited_for_one_at_a_time() {
 
 #[test]
 fn direct_transfers_are_split_at_what_the_device_takes() {
-    assert_eq!(limit_bytes(true, Some(131_072)), 131_072);
-    assert_eq!(limit_bytes(true, Some(127 * 1024)), 124 * 1024);
-    assert_eq!(limit_bytes(true, Some(1 << 30)), DIRECT_LIMIT_BYTES);
-    assert_eq!(limit_bytes(true, None), DIRECT_LIMIT_BYTES);
-    assert!(limit_bytes(false, Some(4096)) > 1 << 30);
+    assert_eq!(limit_bytes(true, Some(131_072), 512), 131_072);
+    assert_eq!(limit_bytes(true, Some(127 * 1024), 512), 124 * 1024);
+    assert_eq!(limit_bytes(true, Some(120 * 1024), 16_384), 112 * 1024);
+    assert_eq!(limit_bytes(true, Some(4096), 16_384), 16_384);
+    assert_eq!(limit_bytes(true, Some(1 << 30), 4096), DIRECT_LIMIT_BYTES);
+    assert_eq!(limit_bytes(true, None, 1), DIRECT_LIMIT_BYTES);
+    assert!(limit_bytes(false, Some(4096), 0) > 1 << 30);
 }

@@ -109,11 +109,15 @@ impl Older {
         }
         let begun = Instant::now();
         calls.turn(0)?;
-        let took = begun.elapsed();
-        if took > HELD_UP {
-            self.rests_until = Some(begun + took.min(HELD_UP_MAX) * HELD_UP_TIMES);
-        }
+        self.has_taken(begun.elapsed());
         Ok(())
+    }
+
+    /// Leaves what comes to the ring for a while, if a submission took so long that it has waited.
+    pub(super) fn has_taken(&mut self, took: Duration) {
+        if took > HELD_UP {
+            self.rests_until = Some(Instant::now() + took.min(HELD_UP_MAX) * HELD_UP_TIMES);
+        }
     }
 
     /// Waits until `at_least` can be reaped, a signal comes, or the time is over.
@@ -173,7 +177,12 @@ impl Proactor {
         }
         if let Some(calls) = &self.older.calls {
             // What is to be handed over together is asked about together.
-            return calls.unsubmitted() > 0 || Aio::are_allowed();
+            let is_allowed = calls.unsubmitted() > 0 || Aio::are_allowed();
+            if !is_allowed {
+                self.older
+                    .refused("a filter that has come since may refuse the older calls");
+            }
+            return is_allowed;
         }
         match self.new_older_calls() {
             Ok(calls) => self.older.calls = Some(Box::new(calls)),
@@ -214,6 +223,13 @@ impl Proactor {
             _ => Wait::OrAlarm(at_most, false),
         };
         self.hand_over(u32::from(waits), wait)
+    }
+
+    /// Whether something is in flight here and in the ring: it completes in one of the two places
+    /// without a word to who waits in the other, unless completions are announced.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_in_two_places(&self) -> bool {
+        self.older.is_busy() && self.in_backend() > 0
     }
 
     /// How long may be waited in one place, where nobody tells of what completes in the other.

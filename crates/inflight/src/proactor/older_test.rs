@@ -1,10 +1,16 @@
 //! Transfers that are made by the older calls beside a ring: who tells of them, and what becomes of
 //! those that are not taken.
 
+use std::collections::BTreeMap;
+use std::env::consts::ARCH;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::thread;
+use std::time::Duration;
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 use super::Proactor;
 use crate::backend::Backend;
@@ -164,6 +170,83 @@ fn what_they_do_not_take_is_asked_of_the_ring() {
     assert!(proactor.older.calls() > 0, "they were asked first");
 }
 
+/// Reads a block of zeros by what a call only starts, and says how many enters and how many older
+/// calls that took.
+fn read_one(proactor: &mut Proactor, file: &File) -> (u64, u64) {
+    let before = (proactor.backend.enters(), proactor.older.calls());
+    let mut buf = [1; BLOCK];
+    // SAFETY: the buffer is there, and not looked at, until the answer has come.
+    unsafe { proactor.push(1, &started(file.as_raw_fd(), &mut buf)) };
+    let mut told = Vec::new();
+    while told.is_empty() {
+        proactor.turn(1, |token, answer| told.push((token, answer.bytes())));
+    }
+    assert_eq!((told, buf), (vec![(1, BLOCK)], [0; BLOCK]));
+    assert!(!proactor.older.is_busy());
+    let (enters, calls) = (proactor.backend.enters(), proactor.older.calls());
+    (enters - before.0, calls - before.1)
+}
+
+#[test]
+fn the_ring_has_what_comes_after_a_submission_that_waited() {
+    let Some((mut proactor, _watched)) = lane(true) else {
+        return;
+    };
+    let file = File::open("/dev/zero").expect("it is there");
+    assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
+    proactor.older.has_taken(Duration::from_micros(400));
+    assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
+    // A second: 300 ms of it are counted, 16 times.
+    proactor.older.has_taken(Duration::from_secs(1));
+    assert!(matches!(read_one(&mut proactor, &file), (1.., 0)));
+    assert!(
+        !proactor.older.has_refusal(),
+        "that is no reason to complain"
+    );
+    proactor.older.has_taken(Duration::from_micros(501));
+    thread::sleep(Duration::from_millis(9));
+    assert!(
+        matches!(read_one(&mut proactor, &file), (0, 1..)),
+        "the last counts"
+    );
+}
+
+/// Gives this thread a filter of system calls, for good; all are allowed.
+fn refuse_nothing() {
+    let action = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let arch = ARCH.try_into().expect("a filter can be made");
+    let filter = SeccompFilter::new(BTreeMap::new(), SeccompAction::Allow, action, arch);
+    let filter = filter.expect("no rules contradict each other");
+    let program: BpfProgram = filter.try_into().expect("it is short");
+    apply_filter(&program).expect("no_new_privs allows filters");
+}
+
+#[test]
+fn a_filter_that_comes_leaves_them_to_the_ring_and_that_is_told() {
+    let test = thread::spawn(leave_to_the_ring_for_a_filter);
+    test.join().expect("it does not panic");
+}
+
+fn leave_to_the_ring_for_a_filter() {
+    let Some((mut proactor, _watched)) = lane(true) else {
+        return;
+    };
+    let Some((mut other, _watched)) = lane(true) else {
+        return;
+    };
+    let file = File::open("/dev/zero").expect("it is there");
+    assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
+    refuse_nothing();
+    for proactor in [&mut proactor, &mut other] {
+        for _ in 0..2 {
+            assert!(matches!(read_one(proactor, &file), (1.., 0)));
+        }
+        let told = proactor.older.take_refusal().expect("it is told");
+        assert!(told.contains("workers of the kernel"), "{told}");
+        assert!(proactor.older.take_refusal().is_none(), "once");
+    }
+}
+
 #[test]
 fn who_sleeps_until_completions_are_announced_is_told_of_them() {
     let Some(file) = direct_file(9) else {
@@ -179,5 +262,47 @@ fn who_sleeps_until_completions_are_announced_is_told_of_them() {
         assert_eq!(answered(&mut proactor, &watched), [(1, BLOCK)]);
         assert_eq!(block.0, [9; BLOCK]);
         assert!(proactor.older.calls() > 0);
+    }
+}
+
+/// What goes to another thread with all that it has.
+struct Moved<T>(T);
+
+// SAFETY: as a lane's desk, whose ring any thread may enter.
+unsafe impl<T> Send for Moved<T> {}
+
+/// A lane that another thread has made, which has ended.
+fn moved_lane(is_alone: bool) -> Option<(Proactor, OwnedFd)> {
+    let made = thread::spawn(move || Moved(lane(is_alone)));
+    made.join().expect("it does not panic").0
+}
+
+#[test]
+fn who_goes_on_after_the_thread_that_began_has_ended_is_told_of_them() {
+    let Some(file) = direct_file(5) else {
+        return;
+    };
+    for is_alone in [true, false] {
+        let Some((mut proactor, watched)) = moved_lane(is_alone) else {
+            return;
+        };
+        // As many as are handed over without more ado.
+        for _ in 0..3 {
+            let mut blocks = [const { Block([0; BLOCK]) }; 4];
+            // As a pass has it: what has come is reaped before more is handed over.
+            proactor.announce(false);
+            proactor.turn(0, |token, _| panic!("{token} is not in flight"));
+            for (token, block) in (0..).zip(&mut blocks) {
+                // SAFETY: the blocks are there, and not looked at, until the answers have come.
+                unsafe { proactor.push(token, &started(file.as_raw_fd(), &mut block.0)) };
+            }
+            proactor.announce(true);
+            assert!(proactor.has_work() || is_readable_soon(watched.as_raw_fd()));
+            let mut count = 0;
+            while count < blocks.len() {
+                count += answered(&mut proactor, &watched).len();
+            }
+            assert!(blocks.iter().all(|block| block.0 == [5; BLOCK]));
+        }
     }
 }

@@ -141,8 +141,7 @@ impl Proactor {
     pub(crate) fn look(&mut self, mut deliver: impl FnMut(u32, Answer)) {
         let is_waited_for = self.slots.in_flight() > 0 && !self.aside.is_busy();
         // What is in two places is not looked for.
-        let is_in_one = !self.older.is_busy() || self.in_backend() == 0;
-        let is_there = is_waited_for && is_in_one;
+        let is_there = is_waited_for && !self.is_in_two_places();
         let can_look = is_there && self.broken.is_none() && self.backend.can_look(true);
         let Some(at_most) = can_look.then(|| self.looks_for()).flatten() else {
             return;

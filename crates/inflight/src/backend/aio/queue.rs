@@ -304,13 +304,11 @@ impl Aio {
                 }
                 // io_submit(2): no room or no memory now.
                 Err(cause) if cause.raw_os_error() == Some(libc::EAGAIN) => {
-                    match self.in_kernel {
-                        0 if self.is_beside => {
-                            self.give_up(from);
-                            from = self.requests.len();
-                        }
-                        0 => submitted = self.wait_for_memory(cause),
-                        _ => {}
+                    if self.is_beside {
+                        self.give_up(from);
+                        from = self.requests.len();
+                    } else if self.in_kernel == 0 {
+                        submitted = self.wait_for_memory(cause);
                     }
                     break;
                 }

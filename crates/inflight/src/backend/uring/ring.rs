@@ -1,6 +1,7 @@
 //! A ring and its owner's side: push, enter, reap.
 #![allow(unsafe_code)]
 
+mod listening;
 mod looking;
 
 use std::io;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use io_uring::types::{self, Timespec};
-use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue, opcode};
+use io_uring::types::Timespec;
+use io_uring::{EnterFlags, IoUring, SubmissionQueue, cqueue};
 use rustix::io_uring::{
     IoringEnterFlags, io_uring_enter, io_uring_enter_arg, io_uring_getevents_arg, io_uring_ptr,
 };
@@ -373,52 +374,6 @@ impl Uring {
         Err(EnterFailed { cause, may_pass })
     }
 
-    /// What interrupts [`Uring::enter_or`].
-    ///
-    /// # Errors
-    ///
-    /// When no descriptor is left, or the ring cannot watch it.
-    pub(crate) fn alarm(&mut self) -> io::Result<Arc<Event>> {
-        if let Some(event) = &self.event {
-            return Ok(Arc::clone(event));
-        }
-        let event = Arc::new(Event::new()?);
-        self.event = Some(Arc::clone(&event));
-        self.listen();
-        // Handed over at once: the queue has places for operations only.
-        self.enter(0).map_err(|failed| failed.cause)?;
-        Ok(event)
-    }
-
-    /// What is to be signalled by what completes elsewhere, for whoever waits for the ring's
-    /// completions: that they are announced by, or else the alarm.
-    ///
-    /// # Errors
-    ///
-    /// As [`Uring::alarm`].
-    pub(crate) fn announcer(&mut self) -> io::Result<Arc<Event>> {
-        match &self.announcer {
-            Some(event) => Ok(Arc::clone(event)),
-            None => self.alarm(),
-        }
-    }
-
-    /// Has the ring watch the event, until it says that it no longer does
-    /// (io_uring_enter(2), `IORING_OP_POLL_ADD`, multishot).
-    fn listen(&mut self) {
-        let Some(event) = &self.event else {
-            return;
-        };
-        let readable = u32::from(libc::POLLIN.unsigned_abs());
-        let entry = opcode::PollAdd::new(types::Fd(event.raw_fd()), readable)
-            .multi(!self.listens_once)
-            .build()
-            .user_data(ALARM);
-        // SAFETY: no memory is named. If the queue is full, the next wait tries again.
-        self.listens = unsafe { self.ring.submission().push(&entry) }.is_ok();
-        self.listen_queued |= self.listens;
-    }
-
     /// As [`Uring::enter`], but it comes back when the alarm is rung, and when the time is over.
     ///
     /// # Errors
@@ -463,11 +418,15 @@ impl Uring {
     #[inline]
     pub(crate) fn reap(&mut self, mut each: impl FnMut(Completion)) -> bool {
         let mut queue = self.ring.completion();
+        let mut may_go_on = false;
         for entry in &mut queue {
             if entry.user_data() == ALARM {
                 self.listens = cqueue::more(entry.flags());
                 // Before Linux 5.13 no poll goes on after its first completion.
-                self.listens_once |= entry.result() == -libc::EINVAL;
+                let is_news = entry.result() == -libc::EINVAL && !self.listens_once;
+                self.listens_once |= is_news;
+                let has_failed = entry.result() < 0 && entry.result() != -libc::ECANCELED;
+                may_go_on = !has_failed || is_news;
                 if let (Some(event), true) = (&self.event, self.listens_once) {
                     // The next poll would complete at once otherwise. Whoever signals has left
                     // first what the owner looks for when it has reaped.
@@ -482,7 +441,12 @@ impl Uring {
                 is_asynchronous: None,
             });
         }
-        queue.overflow() == 0
+        let is_complete = queue.overflow() == 0;
+        drop(queue);
+        if may_go_on && !self.listens && self.is_shared {
+            self.listen_on();
+        }
+        is_complete
     }
 
     /// A descriptor that becomes readable with each completion.

@@ -29,7 +29,7 @@ const TRIES: u64 = 24;
 
 /// How often all of that is tried: on a busy machine the disk may have brought a block before the
 /// kernel looks whether it is there.
-const ATTEMPTS: u64 = 16;
+const ATTEMPTS: u64 = 64;
 
 /// Where a block is that is read often, and those that are read once.
 const WARM_BLOCK: u64 = 0;
