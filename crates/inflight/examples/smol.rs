@@ -5,13 +5,13 @@
 use std::io;
 
 use inflight::Batch;
-use inflight::fs::File;
+use inflight::fs::OpenOptions;
 
 fn main() -> io::Result<()> {
     let path = std::env::args_os().nth(1);
     let path = path.ok_or_else(|| io::Error::other("give a file to read"))?;
     smol::block_on(async {
-        let file = File::open(path)?;
+        let file = OpenOptions::new().read(true).opening(path).await?;
         let mut batch = Batch::new();
         for block in 0..64 {
             batch.push(file.read_at(vec![0; 4096], block * 4096));

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use inflight::fs::File;
+use inflight::fs::OpenOptions;
 use inflight::{Awaited, Engine};
 use tokio::task::JoinSet;
 
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if let Err(refusal) = Engine::global()?.serve_on_tokio() {
         eprintln!("threads of the library do the work: {refusal}");
     }
-    let file = Arc::new(File::open(path)?);
+    let file = Arc::new(OpenOptions::new().read(true).opening(path).await?);
     let blocks = file.metadata().await?.len.div_ceil(4096).min(10_000);
 
     let mut tasks = JoinSet::new();

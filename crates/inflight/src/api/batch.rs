@@ -86,6 +86,8 @@ impl<O: Operation> Batch<O> {
     /// from being run. A batch of one operation takes the way that it would take alone; see
     /// [`Operation::wait`].
     ///
+    /// In a tokio task it belongs into `spawn_blocking`; a task awaits the batch instead.
+    ///
     /// There is no limit in time, since buffers may be borrowed. For one, await the batch with
     /// [`Awaited::deadline`](crate::Awaited::deadline), on a thread without a runtime by any
     /// `block_on`; [`Late::into_results`](crate::Late::into_results) then has what came in time.
@@ -173,6 +175,14 @@ impl<O> fmt::Debug for Batch<O> {
 pub struct Results<'b, O: Operation> {
     operations: Drain<'b, O>,
     answers: slice::Iter<'b, Answer>,
+}
+
+impl<O: Operation> fmt::Debug for Results<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Results")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<O: Operation> Iterator for Results<'_, O> {

@@ -102,8 +102,12 @@ impl Engine {
         Builder::default()
     }
 
-    /// The engine that is used where none is named, made at the first use. A forked child has one
-    /// of its own, so that files which it opens are served; those of its parent are not.
+    /// The engine that is used where none is named, made at the first use as [`Engine::new`] makes
+    /// one: by [`File::open`](crate::fs::File::open) and [`OpenOptions`](crate::fs::OpenOptions),
+    /// the calls on names in [`crate::fs`], and [`crate::local`]. Who configures an engine names it
+    /// to each of them (`OpenOptions::engine`, `on`, [`Engine::run`]); else both engines have a
+    /// pool of threads. A forked child has one of its own, so that files which it opens are served;
+    /// those of its parent are not.
     ///
     /// # Errors
     ///
@@ -271,14 +275,14 @@ impl Engine {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let path = std::env::current_exe()?;
-    /// use inflight::{Engine, fs::File};
+    /// use inflight::{Engine, fs::OpenOptions};
     ///
     /// let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     /// runtime.block_on(async {
     ///     if let Err(refusal) = Engine::global()?.serve_on_tokio() {
     ///         eprintln!("driver threads do the work: {refusal}");
     ///     }
-    ///     let file = File::open(path)?;
+    ///     let file = OpenOptions::new().read(true).opening(path).await?;
     ///     let (result, _buf) = file.read_at(vec![0; 4096], 0).await;
     ///     assert!(result? > 0);
     /// #   Ok(())
@@ -297,7 +301,11 @@ impl Engine {
     }
 
     /// Blocks this thread until nothing that was awaited outside a run loop is in flight any more,
-    /// dropped futures included, but no longer than so long. Returns how many operations are left.
+    /// dropped futures included, but no longer than so long. Returns how many operations are left,
+    /// opening and closing files in the pool among them.
+    ///
+    /// In a tokio task it belongs into `spawn_blocking`: the only thread of a runtime that serves
+    /// the engine would else wait for itself, until a driver takes its work over for good.
     pub fn drain(&self, at_most: Duration) -> u32 {
         let until = Instant::now().checked_add(at_most);
         loop {
@@ -398,7 +406,7 @@ impl Builder {
     /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else the
     /// older asynchronous calls, else threads. The environment variable `INFLIGHT_BACKEND`
     /// (`uring`, `aio`, `threads`, `auto`) has the last word, so that whoever runs a program can
-    /// switch io_uring off.
+    /// switch io_uring off; but not over [`Builder::faults`].
     ///
     /// # Panics
     ///

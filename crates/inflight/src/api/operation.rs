@@ -66,6 +66,9 @@ pub trait Operation: Sealed {
     /// direct reads go by this thread's ring where it has found that to look for their completions
     /// before it sleeps pays; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which may.
     ///
+    /// In a tokio task it belongs into `spawn_blocking`, as all that is waited for; a task awaits
+    /// the operation instead.
+    ///
     /// There is no limit in time: what a device does not answer is waited for. For one, await it
     /// with [`Awaited::timeout`](crate::Awaited::timeout), on a thread without a runtime by any
     /// `block_on`.

@@ -16,6 +16,15 @@ pub struct Queue<'q, 's, O: Operation> {
     pub(super) flights: &'q mut Flights<'s, O>,
 }
 
+impl<O: Operation> fmt::Debug for Queue<'_, '_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("depth", &self.depth())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl<O: Operation> Queue<'_, '_, O> {
     /// Takes an operation; `tag` comes back with its result.
     ///
