@@ -88,7 +88,7 @@ fn answer(record: &Record, ranking: &Ranking<'_>) -> String {
         Outcome::Undecided { keep, leader } | Outcome::Clear { pick: keep, leader }
             if ranking.tentative =>
         {
-            too_few_rounds(keep, leader, access)
+            too_few_rounds(record, keep, leader, access)
         }
         Outcome::Undecided { keep, .. } => format!(
             "No clear winner after {}; keep {} (simplest){}.",
@@ -283,12 +283,19 @@ fn undecided(keep: &Cell, leader: &Cell, access: Access) -> String {
     format!("Not sure. {leader} is in front; {difference}{fresh}. {more}")
 }
 
-fn too_few_rounds(keep: &Cell, leader: &Cell, access: Access) -> String {
+fn too_few_rounds(record: &Record, keep: &Cell, leader: &Cell, access: Access) -> String {
     let count = screening_rounds(leader);
     let are = if count == 1 { "is" } else { "are" };
+    let remedy = match usize::try_from(record.rounds_planned) {
+        _ if record.interrupted => "the run was interrupted: let it end".to_owned(),
+        Ok(planned) if planned >= FEWEST_ROUNDS => {
+            "there was no time for more: give it some with --max-time".to_owned()
+        }
+        _ => format!("--rounds {FEWEST_ROUNDS}"),
+    };
     format!(
-        "No verdict yet: {} {are} too few, {FEWEST_ROUNDS} are needed (--rounds \
-         {FEWEST_ROUNDS}). Until then, keep {}.",
+        "No verdict yet: {} {are} too few, {FEWEST_ROUNDS} are needed ({remedy}). Until then, keep \
+         {}.",
         rounds(count),
         name_at_depth(keep, access)
     )

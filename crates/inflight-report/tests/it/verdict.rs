@@ -240,6 +240,20 @@ fn what_is_not_for_every_program_alone_is_no_verdict_and_says_so() {
 }
 
 #[test]
+fn why_there_were_too_few_rounds_is_what_the_remedy_is_for() {
+    let told = |planned, interrupted| {
+        let mut record = disk(3);
+        record.rounds_planned = planned;
+        record.interrupted = interrupted;
+        line(&only(&record), "Verdict").unwrap_or_default()
+    };
+    assert!(told(3, false).contains("(--rounds 6)"));
+    assert!(told(8, false).contains("give it some with --max-time"));
+    assert!(told(8, true).contains("let it end"));
+    assert!(told(3, true).contains("let it end"));
+}
+
+#[test]
 fn too_few_rounds_are_not_sure_and_say_so() {
     for (rounds, told) in [(1, "1 round is too few"), (5, "5 rounds are too few")] {
         let record = disk(rounds);
