@@ -10,6 +10,7 @@ use inflight_report::Record;
 use inflight_report::open;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{NO_TIME, ProfileSummary, Reread, STOPPED, Skipped};
+use inflight_report::truth::in_memory;
 
 use crate::cli::Options;
 use crate::confirm::{Course, GRACE};
@@ -214,7 +215,10 @@ impl Run<'_> {
                 continue;
             }
             let refused = data.refusal(profile).map(str::to_owned);
-            if let Some(reason) = refused.or_else(|| data.too_large_for_cache(profile)) {
+            // What is memory as a whole needs none beside.
+            let is_memory = in_memory(&self.blank.target);
+            let too_large = || (!is_memory).then(|| data.too_large_for_cache(profile));
+            if let Some(reason) = refused.or_else(|| too_large().flatten()) {
                 done.cells.extend(all_skipped(planned, &reason));
                 continue;
             }

@@ -1,5 +1,7 @@
 //! What the reader has to know before trusting the figures, from facts and from what happened.
 
+use std::path::Path;
+
 use inflight_report::doctor::Status;
 use inflight_report::record::{
     Access, Cell, Finding, Machine, ProfileSummary, Reread, Severity, Sync, Target,
@@ -9,7 +11,7 @@ use inflight_report::truth::in_memory;
 use inflight_report::units::nanos;
 
 use crate::doctor::{self, Found, Spoils};
-use crate::measure::host;
+use crate::measure::memory;
 use crate::size::human;
 
 /// The name of the finding that something below answers from memory.
@@ -42,18 +44,19 @@ pub(crate) struct Blocked {
 }
 
 impl Facts<'_> {
-    /// Ids of the cells of those profiles that do I/O.
+    /// Ids of the cells of those profiles that did I/O.
     fn of_profiles(&self, wanted: impl Fn(&ProfileSummary) -> bool) -> Vec<String> {
         self.of_cells(|_, profile| wanted(profile))
     }
 
-    /// Ids of the cells that do I/O, by the cell and its profile.
+    /// Ids of the cells that did I/O, by the cell and its profile.
     fn of_cells(&self, wanted: impl Fn(&Cell, &ProfileSummary) -> bool) -> Vec<String> {
         let is_wanted = |cell: &&Cell| {
             let mut profiles = self.profiles.iter();
             let profile = profiles.find(|profile| profile.name == cell.profile);
             // `null` does no I/O that could be spoiled.
-            cell.strategy != "null" && profile.is_some_and(|profile| wanted(cell, profile))
+            let ran = cell.strategy != "null" && cell.skipped.is_none();
+            ran && profile.is_some_and(|profile| wanted(cell, profile))
         };
         let cells = self.cells.iter().filter(is_wanted);
         cells.map(|cell| cell.id.clone()).collect()
@@ -214,7 +217,7 @@ fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
 fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
     let device = facts.target.stack.first()?;
     let requests = device.nr_requests?;
-    let is_deeper = |cell: &Cell| cell.depth > requests && cell.skipped.is_none();
+    let is_deeper = |cell: &Cell| cell.depth > requests;
     let affects = facts.of_cells(|cell, profile| profile.direct && is_deeper(cell));
     (!affects.is_empty()).then(|| Finding {
         id: "depth-above-nr-requests".to_owned(),
@@ -227,17 +230,16 @@ fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 fn cache_too_small(facts: &Facts<'_>) -> Option<Finding> {
-    let available_bytes = host::memory_available_bytes()?;
-    // The file is cached already when this is asked, and cached pages count as available.
-    let too_small = facts.target.size_bytes > available_bytes;
+    // What is memory as a whole takes none beside.
+    let room = memory::room(Path::new("/")).filter(|_| !in_memory(facts.target))?;
+    let too_small = facts.target.size_bytes > room.bytes;
     let cached = facts.of_profiles(|profile| profile.cached);
     (too_small && !cached.is_empty()).then(|| Finding {
         id: "page-cache-too-small".to_owned(),
         severity: Severity::Warning,
         what: format!(
-            "The test data has {}, but only {} of memory are available",
-            human(facts.target.size_bytes),
-            human(available_bytes)
+            "The test data has {}, but only {room}",
+            human(facts.target.size_bytes)
         ),
         why_it_matters: "The data does not stay in the page cache".to_owned(),
         fix: "choose a smaller --size".to_owned(),

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crate::cli::Options;
 use crate::exit::{refused, usage};
 use crate::measure::ground::Ground;
-use crate::measure::{host, storage};
+use crate::measure::{memory, storage};
 use crate::profile::{PageCache, Profile};
 use crate::progress::Progress;
 use crate::scratch::{self, Scratch};
@@ -268,18 +268,16 @@ impl TestData {
 
     /// Why the page cache cannot be brought into the state that a profile wants, if so.
     pub(crate) fn too_large_for_cache(&self, profile: &Profile) -> Option<String> {
-        let available_bytes = host::memory_available_bytes()?;
+        let room = memory::room(Path::new("/"))?;
         let cached_bytes = match profile.asked.page_cache {
             PageCache::Warm => self.size_bytes,
             PageCache::Half => self.size_bytes / 2,
             PageCache::Cold | PageCache::Unused => 0,
         };
-        // Pages of the file that are cached already count as available.
-        (cached_bytes > available_bytes).then(|| {
+        (cached_bytes > room.bytes).then(|| {
+            let wanted = human(cached_bytes);
             format!(
-                "{} of data do not fit into the {} of memory that are available: use --size",
-                human(cached_bytes),
-                human(available_bytes)
+                "{wanted} of data do not fit into the page cache, only {room}: use a smaller --size"
             )
         })
     }

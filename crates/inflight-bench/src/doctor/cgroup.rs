@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::explain::Topic;
-use super::{Found, Site, Spoils, groups};
+use super::{Found, Site, Spoils};
+use crate::measure::groups::{self, shown};
 use crate::measure::host::{self, cpu_list};
+use crate::measure::memory;
 use crate::size::human;
 
 const IO: &str = "cgroup-io";
@@ -46,9 +48,10 @@ pub(super) const TOPICS: &[Topic] = &[
         id: "page-cache-too-small",
         text: "The test data does not fit into the memory that is available, so it cannot be in \
             the page cache when it is read, and figures of cached reads would be those of a \
-            mixture. Choose less data with --size, or make memory free. The limit of a control \
-            group (see cgroup-memory) is not looked at before: where it leaves too little room, \
-            the disk serves what should be cached, and such figures do not count.",
+            mixture. Choose less data with --size, or make memory free. What the limits of \
+            control groups leave counts as well (see cgroup-memory); pages that another group \
+            has brought into the page cache would not count against them, which no one can tell \
+            before.",
     },
 ];
 
@@ -58,22 +61,16 @@ const FEW_THREADS: u64 = 64;
 /// A line for each kind of limit.
 pub(super) fn check(site: &Site) -> Vec<Found> {
     let mut found = io(site);
-    found.extend([cpu(site), pids(site), memory(site)]);
+    found.extend([cpu(site), pids(site), memory_limit(site)]);
     found
 }
 
-/// The number in a file of a group; nothing for `max`, -1 and the like.
-fn number(site: &Site, group: &Path, file: &str) -> Option<u64> {
-    site.line(&shown(group, file)[1..])?.parse().ok()
-}
-
-/// The path of a group's file, as the user knows it.
-fn shown(group: &Path, file: &str) -> String {
-    format!("/{}", group.join(file).display())
-}
-
 fn io(site: &Site) -> Vec<Found> {
-    let groups = [groups::of(site, "io"), groups::of(site, "blkio")].concat();
+    let groups = [
+        groups::of(&site.root, "io"),
+        groups::of(&site.root, "blkio"),
+    ]
+    .concat();
     let mut found = Vec::new();
     for device in &site.target.stack {
         let Some(node) = site.line(&format!("sys/block/{}/dev", device.name)) else {
@@ -154,11 +151,13 @@ fn words(key: &str, value: u64) -> String {
 fn cpu(site: &Site) -> Found {
     let status = site.text("proc/self/status").unwrap_or_default();
     let allowed = cpu_list(host::field(&status, "Cpus_allowed_list:").unwrap_or_default());
-    let quotas = groups::of(site, "cpu").into_iter().filter_map(|group| {
-        let (file, quota, period) = quota(site, &group)?;
-        let milli = quota.checked_mul(1_000)?.checked_div(period)?;
-        Some((milli, shown(&group, file)))
-    });
+    let quotas = groups::of(&site.root, "cpu")
+        .into_iter()
+        .filter_map(|group| {
+            let (file, quota, period) = quota(site, &group)?;
+            let milli = quota.checked_mul(1_000)?.checked_div(period)?;
+            Some((milli, shown(&group, file)))
+        });
     let (tightest, cpus) = (quotas.min(), allowed.len() as u64);
     match tightest {
         Some((milli, file)) if milli < cpus * 1_000 => {
@@ -188,8 +187,8 @@ fn quota(site: &Site, group: &Path) -> Option<(&'static str, u64, u64)> {
         let (quota, period) = line.split_once(' ')?;
         return Some(("cpu.max", quota.parse().ok()?, period.parse().ok()?));
     }
-    let quota = number(site, group, "cpu.cfs_quota_us")?;
-    let period = number(site, group, "cpu.cfs_period_us")?;
+    let quota = groups::number(&site.root, group, "cpu.cfs_quota_us")?;
+    let period = groups::number(&site.root, group, "cpu.cfs_period_us")?;
     Some(("cpu.cfs_quota_us", quota, period))
 }
 
@@ -199,15 +198,15 @@ fn tightest(
     controller: &str,
     limit: impl Fn(&Path) -> Option<u64>,
 ) -> Option<(u64, PathBuf)> {
-    let groups = groups::of(site, controller).into_iter();
+    let groups = groups::of(&site.root, controller).into_iter();
     let limits = groups.filter_map(|group| Some((limit(&group)?, group)));
     limits.min_by_key(|(limit, _)| *limit)
 }
 
 fn pids(site: &Site) -> Found {
     let room = |group: &Path| {
-        let most = number(site, group, "pids.max")?;
-        Some(most.saturating_sub(number(site, group, "pids.current")?))
+        let most = groups::number(&site.root, group, "pids.max")?;
+        Some(most.saturating_sub(groups::number(&site.root, group, "pids.current")?))
     };
     match tightest(site, "pids", room) {
         Some((room, group)) if room < FEW_THREADS => Found::warning(
@@ -221,15 +220,10 @@ fn pids(site: &Site) -> Found {
     }
 }
 
-fn memory(site: &Site) -> Found {
-    /// Version 1 writes the largest number of pages for no limit.
-    const NO_LIMIT_BYTES: u64 = 1 << 60;
-    let limit = |group: &Path| {
-        let files = ["memory.max", "memory.high", "memory.limit_in_bytes"];
-        let bytes = files.iter().filter_map(|file| number(site, group, file));
-        bytes.min().filter(|bytes| *bytes < NO_LIMIT_BYTES)
-    };
-    let Some((bytes, _)) = tightest(site, "memory", limit) else {
+fn memory_limit(site: &Site) -> Found {
+    let Some((bytes, _)) = tightest(site, "memory", |group| {
+        memory::limit_bytes(&site.root, group)
+    }) else {
         return Found::ok(MEMORY, "no control group limits memory");
     };
     Found::note(

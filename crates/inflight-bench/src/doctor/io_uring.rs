@@ -99,7 +99,10 @@ fn judge(ring: &Ring, facts: &Facts) -> Found {
 fn refused(errno: i32, facts: &Facts) -> Found {
     let Denial { finding, fix } = denied::explain(errno, facts);
     Found::problem(BLOCKED, finding)
-        .so("What is not direct takes threads instead, at a higher cost for each operation")
+        .so(
+            "What is not cached takes threads instead, but for direct transfers where io_submit \
+            is allowed: a higher cost for each operation",
+        )
         .fix(fix)
 }
 
@@ -127,8 +130,10 @@ fn choice(ring: &Ring) -> Found {
         Some(("uring", why)) => Found::ok(CHOICE, format!("the library would use io_uring: {why}")),
         Some(("aio", why)) => {
             let finding = format!("the library would use io_submit, and threads: {why}");
-            Found::note(CHOICE, finding)
-                .so("Direct transfers are as fast as by a ring; what is not cached takes threads")
+            Found::note(CHOICE, finding).so(
+                "Direct transfers are as fast as by a ring; syncs, and what is neither direct \
+                    nor cached, take threads",
+            )
         }
         Some(("none", why)) => Found::problem(CHOICE, no_file(why))
             .so(NO_FILE_SO)

@@ -7,7 +7,6 @@
 
 mod explain;
 mod found;
-mod groups;
 mod probe;
 mod site;
 
@@ -45,6 +44,8 @@ pub(crate) use explain::is_explained;
 pub(crate) use found::{Found, Spoils};
 pub(crate) use io_uring::{CHOICE as BACKEND, NO_FILE_FIX, NO_FILE_SO, no_file};
 pub(crate) use site::Site;
+#[cfg(test)]
+pub(crate) use site::Tree;
 
 /// The flags of `inflight doctor`.
 #[derive(Args, Debug)]

@@ -109,23 +109,27 @@ impl Site {
 
 /// Files that stand for a machine.
 #[cfg(test)]
-pub(super) struct Tree(tempfile::TempDir);
+pub(crate) struct Tree(tempfile::TempDir);
 
 #[cfg(test)]
 impl Tree {
     /// A tree of files with these contents.
-    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let tree = Self(tempfile::tempdir().expect("there is room for a few files"));
         files.iter().for_each(|(name, text)| tree.write(name, text));
         tree
     }
 
     /// Makes or changes a file.
-    pub(super) fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.0.path().join(name);
         let parent = path.parent().expect("it is inside the tree");
         fs::create_dir_all(parent).expect("a directory can be made");
         fs::write(path, text).expect("a file can be written");
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.0.path()
     }
 
     pub(super) fn site(&self, disks: &[&str]) -> Site {

@@ -1,19 +1,20 @@
 //! The control groups of this process, of both versions.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Site;
-use crate::measure::stack::mounts;
+use super::host;
+use super::stack::mounts;
 
-/// The directories of the group of this process and of those above it that can be seen from here,
-/// nearest first, without the slash at the beginning. Those of both versions: a controller is
-/// at work in one of them, and the other has no files of it.
+/// The directories, below `root`, of the group of this process and of those above it that can be
+/// seen from here, nearest first, without the slash at the beginning. Those of both versions: a
+/// controller is at work in one of them, and the other has no files of it.
 ///
 /// # Source
 /// cgroups(7), /proc/pid/cgroup; proc_pid_mountinfo(5).
-pub(super) fn of(site: &Site, controller: &str) -> Vec<PathBuf> {
-    let groups = site.text("proc/self/cgroup").unwrap_or_default();
-    let mountinfo = site.text("proc/self/mountinfo").unwrap_or_default();
+pub(crate) fn of(root: &Path, controller: &str) -> Vec<PathBuf> {
+    let text = |file| fs::read_to_string(root.join(file)).unwrap_or_default();
+    let (groups, mountinfo) = (text("proc/self/cgroup"), text("proc/self/mountinfo"));
     let mut found = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -41,6 +42,16 @@ pub(super) fn of(site: &Site, controller: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The number in a file of a group; nothing for `max`, -1 and the like.
+pub(crate) fn number(root: &Path, group: &Path, file: &str) -> Option<u64> {
+    host::line(root.join(group).join(file))?.parse().ok()
+}
+
+/// The path of a group's file, as the user knows it.
+pub(crate) fn shown(group: &Path, file: &str) -> String {
+    format!("/{}", group.join(file).display())
+}
+
 /// The path of a group below the mount point. Where a container sees only its own part of the tree,
 /// the mount's root is that part; a group outside of it is judged by the part's top.
 fn inside(group: &str, root: &str) -> PathBuf {
@@ -60,7 +71,7 @@ fn upwards(point: &Path, below: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::site::Tree;
+    use crate::doctor::Tree;
 
     const MOUNTS: &str = "\
         32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
@@ -73,7 +84,7 @@ mod tests {
             ("proc/self/cgroup", groups),
             ("proc/self/mountinfo", MOUNTS),
         ]);
-        let found = of(&tree.site(&[]), controller);
+        let found = of(tree.root(), controller);
         let shown = found.iter().map(|path| path.display().to_string());
         shown
             .map(|path| path.trim_end_matches('/').to_owned())

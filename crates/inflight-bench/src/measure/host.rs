@@ -68,20 +68,6 @@ pub(crate) fn memlock_bytes() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Memory that can be had without pushing anything out, in bytes.
-pub(crate) fn memory_available_bytes() -> Option<u64> {
-    let memory = read_to_string("/proc/meminfo").ok()?;
-    let value = memory
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    value
-        .trim()
-        .trim_end_matches(" kB")
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1024)
-}
-
 /// The processors or nodes of a list as `0-3,8`. Source: cpuset(7), List format.
 pub(crate) fn cpu_list(text: &str) -> Vec<u32> {
     let ranges = text.split(',').filter_map(|range| {

@@ -165,21 +165,38 @@ fn a_mounted_disk_is_only_read() {
 }
 
 #[test]
-fn cached_data_that_has_no_room_in_the_cache_does_not_count() {
-    let test = "cached_data_that_has_no_room_in_the_cache_does_not_count";
+fn cached_data_that_has_no_room_in_a_control_group_is_not_measured() {
+    let test = "cached_data_that_has_no_room_in_a_control_group_is_not_measured";
     let Some(group) = Group::new(test, "memory") else {
         return;
     };
     let directory = directory();
     let which = ["--profile", "cached-random-read", "--strategy", "pread"];
-    let args = [SHORT, JSON, &which, &["--size", "256m"]].concat();
     group.set("memory.limit_in_bytes", &(64 << 20).to_string());
-    let command = bench(directory.path(), &args);
-    let output = group.enter(&command).output().unwrap();
-    let record: Record = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
-    let why = out(&record).expect("most of it comes from the disk");
-    assert!(why.contains("not in the page cache"), "{why}");
+    let of_size = |size| {
+        let args = [SHORT, JSON, &which, &["--size", size]].concat();
+        let command = bench(directory.path(), &args);
+        let output = group.enter(&command).output().unwrap();
+        let record: Result<Record, _> = serde_json::from_slice(&output.stdout);
+        record.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)))
+    };
+    let record = of_size("256m");
+    let skipped = record.cells[0].skipped.as_ref();
+    let why = &skipped.expect("there is no room").reason;
+    assert!(why.starts_with("256 MiB of data do not fit"), "{why}");
+    assert!(
+        why.contains("MiB of memory are available in the control group /"),
+        "{why}"
+    );
+    assert!(
+        record
+            .findings
+            .iter()
+            .all(|finding| finding.id != "cgroup-memory")
+    );
+    let record = of_size("16m");
+    assert!(record.cells[0].rounds.iter().all(|round| round.ops > 0));
+    assert_eq!(out(&record), None);
     assert!(finding(&record, "cgroup-memory").what.contains("64 MiB"));
 }
 
