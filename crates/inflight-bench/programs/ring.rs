@@ -1,5 +1,5 @@
-// One thread that keeps many reads in flight: on a ring, or on the library's threads where
-// io_uring is blocked.
+// One thread that keeps many reads in flight: on a ring, or by what the library has where io_uring
+// is blocked.
 
 use std::io;
 use std::path::Path;

@@ -160,7 +160,8 @@ pub(crate) struct BenchFlags {
     /// Print the plan, and the same as a job for fio; measure nothing and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Say why each profile is there, and which way the library would take; measure nothing.
+    /// Say why each profile is there, and which way the library would take; measure nothing. A
+    /// small file is made in the target for that, and removed.
     #[arg(hide_short_help = true, long)]
     explain: bool,
 
@@ -268,8 +269,14 @@ pub(crate) fn command(known: &[&'static dyn Strategy]) -> clap::Command {
         known.iter().partition(|strategy| strategy.by_default());
     let (usual, others) = (strategy::names(&usual), strategy::names(&others));
     let help = format!("Ways of doing I/O: {usual}; only when named: {others}");
+    let each = known
+        .iter()
+        .map(|one| format!("{}: {}", one.name(), one.about()));
+    let long_help = format!("{help}\n\n{}", each.collect::<Vec<_>>().join("\n"));
     Cli::command().mut_subcommand("bench", |bench| {
-        let bench = bench.mut_arg("strategy", |strategy| strategy.help(help));
+        let bench = bench.mut_arg("strategy", |strategy| {
+            strategy.help(help).long_help(long_help)
+        });
         bench.mut_arg("profile", |profile| {
             let told = profile.get_long_help().map(ToString::to_string);
             let told = told.unwrap_or_default();

@@ -24,6 +24,10 @@ impl Strategy for Variant {
         self.name
     }
 
+    fn about(&self) -> &'static str {
+        "for a test"
+    }
+
     fn way(&self) -> Way {
         self.way
     }

@@ -76,6 +76,10 @@ impl<const OF: usize> Strategy for Same<OF> {
         of::<OF>().name()
     }
 
+    fn about(&self) -> &'static str {
+        "the same once more"
+    }
+
     fn way(&self) -> Way {
         of::<OF>().way()
     }
@@ -89,6 +93,10 @@ impl<const OF: usize> Strategy for Twin<OF> {
         "twin"
     }
 
+    fn about(&self) -> &'static str {
+        "the same once more"
+    }
+
     fn way(&self) -> Way {
         of::<OF>().way()
     }
@@ -100,6 +108,10 @@ struct Slowed<const OF: usize>;
 impl<const OF: usize> Strategy for Slowed<OF> {
     fn name(&self) -> &'static str {
         "slowed"
+    }
+
+    fn about(&self) -> &'static str {
+        "the same once more"
     }
 
     fn way(&self) -> Way {

@@ -7,6 +7,7 @@ use anyhow::Result;
 use inflight_report::Record;
 use inflight_report::ranking::Ranking;
 use inflight_report::record::{Cell, ProfileSummary};
+use inflight_report::strategy::is_library;
 use inflight_report::text::clean;
 use inflight_report::verdict::verdict;
 
@@ -45,7 +46,8 @@ pub(super) fn rust(record: &Record, named: Option<&str>) -> Result<String> {
     let headline = verdict(record, &ranking).lines.into_iter().next();
     let headline = headline.map_or_else(String::new, |line| line.text);
     let heading = comment(&format!("{}. {headline}", profile.title));
-    Ok(heading + &comment(&wanted(pick)) + "\n" + &filled_in(pick, profile))
+    let instead = instead(pick).map_or_else(String::new, |text| comment(&text));
+    Ok(heading + &instead + &comment(&wanted(pick)) + "\n" + &filled_in(pick, profile))
 }
 
 /// The program where nothing was measured: the library's own choice.
@@ -85,19 +87,28 @@ fn program(cell: &Cell) -> &'static str {
 
 const TOKIO: &str = r#"tokio = { version = "1", features = ["rt-multi-thread"] }"#;
 
-/// What a manifest needs.
+/// What a manifest needs. The library is in no registry yet: its path is for the reader to fill in.
 fn wanted(cell: &Cell) -> String {
-    let ours = concat!("inflight = \"", env!("CARGO_PKG_VERSION"), "\"");
+    const OURS: &str = r#"inflight = { path = "inflight/crates/inflight" }"#;
+    const WITH_TOKIO: &str =
+        r#"inflight = { path = "inflight/crates/inflight", features = ["tokio"] }"#;
     match program(cell) {
-        TOKIO_TASKS => {
-            let version = env!("CARGO_PKG_VERSION");
-            format!(
-                "Needs inflight = {{ version = \"{version}\", features = [\"tokio\"] }} and {TOKIO}"
-            )
-        }
-        TOKIO_BLOCKING => format!("Needs {ours} and {TOKIO}"),
-        _ => format!("Needs {ours}"),
+        TOKIO_TASKS => format!("Needs {WITH_TOKIO} and {TOKIO}"),
+        TOKIO_BLOCKING => format!("Needs {OURS} and {TOKIO}"),
+        _ => format!("Needs {OURS}"),
     }
+}
+
+/// That the program is none of the strategy's, where it is not: there is none of it without much
+/// code by hand.
+fn instead(cell: &Cell) -> Option<String> {
+    let is_by_hand = program(cell) == RING && !is_library(&cell.strategy);
+    is_by_hand.then(|| {
+        format!(
+            "It is not `{}` itself, but the library with as many reads in flight.",
+            cell.strategy
+        )
+    })
 }
 
 /// The program with the figures of the cell in its constants.

@@ -118,6 +118,10 @@ impl Strategy for Pretended {
         self.name
     }
 
+    fn about(&self) -> &'static str {
+        "for a test"
+    }
+
     fn way(&self) -> Way {
         Way::Program(self.measure)
     }

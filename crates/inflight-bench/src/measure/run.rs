@@ -298,6 +298,10 @@ mod tests {
             "broken"
         }
 
+        fn about(&self) -> &'static str {
+            "for a test"
+        }
+
         fn way(&self) -> Way {
             Way::Lanes(|job, body| OneByOne::unverified(job, Breaks).lend(job, body))
         }

@@ -163,6 +163,10 @@ mod tests {
             "takes"
         }
 
+        fn about(&self) -> &'static str {
+            "for a test"
+        }
+
         fn works(&self) -> bool {
             self.works
         }

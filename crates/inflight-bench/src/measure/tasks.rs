@@ -539,6 +539,7 @@ mod tests {
     fn tasks_that_ended_are_not_waited_for_to_rest() {
         let strategy = Runtime::Steps(StepStrategy {
             name: "test",
+            about: "for a test",
             awaits_library: false,
             run: |_, _| bail!("no such runtime"),
         });

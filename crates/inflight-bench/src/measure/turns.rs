@@ -352,6 +352,10 @@ mod tests {
             "noting"
         }
 
+        fn about(&self) -> &'static str {
+            "for a test"
+        }
+
         fn way(&self) -> Way {
             Way::Lanes(|job, body| {
                 let notes = Notes {
@@ -375,6 +379,7 @@ mod tests {
     /// The same in tasks, two threads of them.
     static TASKS: StepStrategy = StepStrategy {
         name: "tasks",
+        about: "for a test",
         awaits_library: false,
         run: |job, tasks| {
             scope(|scope| {

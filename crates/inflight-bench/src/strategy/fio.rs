@@ -68,6 +68,13 @@ impl Strategy for Fio {
         self.name
     }
 
+    fn about(&self) -> &'static str {
+        match self.engine {
+            Engine::Uring => "the program fio with its io_uring engine, as an outside check",
+            Engine::Psync => "the program fio with plain calls, as an outside check of `pread`",
+        }
+    }
+
     fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {
         if self.engine == Engine::Psync {
             return vec![ALONE];

@@ -34,6 +34,10 @@ impl Strategy for Inflight {
         "inflight"
     }
 
+    fn about(&self) -> &'static str {
+        "the library: one at a time waited for, several in a queue of one thread"
+    }
+
     /// A queue waits for results and not for the clock: several in flight are left to
     /// `inflight_threads`, where each thread has one operation, and futures to `inflight_tasks`.
     fn open_shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {

@@ -28,6 +28,10 @@ impl Strategy for InflightMapped {
         "inflight-mapped"
     }
 
+    fn about(&self) -> &'static str {
+        "the library, on files that nobody changes, from a mapping"
+    }
+
     /// Only for who makes the promise.
     fn by_default(&self) -> bool {
         false

@@ -28,18 +28,21 @@ use crate::work::{Kind, Step, Work};
 
 pub(crate) const LOCAL: StepStrategy = StepStrategy {
     name: "inflight-local",
+    about: "the library, awaited by tasks of its own run loop",
     run: in_a_run_loop,
     awaits_library: true,
 };
 
 pub(crate) const ASYNC: StepStrategy = StepStrategy {
     name: "inflight-async",
+    about: "the library, awaited by tasks of tokio with a worker for each processor",
     run: on_many_workers,
     awaits_library: true,
 };
 
 pub(crate) const ASYNC_1: StepStrategy = StepStrategy {
     name: "inflight-async-1",
+    about: "the library, awaited by tasks of tokio with one thread",
     run: on_one_thread,
     awaits_library: true,
 };

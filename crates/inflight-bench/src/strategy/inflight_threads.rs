@@ -16,6 +16,10 @@ impl Strategy for InflightThreads {
         "inflight-threads"
     }
 
+    fn about(&self) -> &'static str {
+        "the library, on threads that each wait for their own"
+    }
+
     /// One operation at a time is left to `inflight`.
     fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {
         Threads.shapes(profile, cpus)

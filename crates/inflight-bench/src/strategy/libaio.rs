@@ -20,6 +20,10 @@ impl Strategy for Libaio {
         "libaio"
     }
 
+    fn about(&self) -> &'static str {
+        "Linux's older asynchronous calls (io_submit)"
+    }
+
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         let direct = profile.direct();
         (!direct).then_some("libaio is asynchronous with direct I/O alone")

@@ -30,6 +30,10 @@ impl Strategy for Mmap {
         "mmap"
     }
 
+    fn about(&self) -> &'static str {
+        "copies blocks out of a mapping, on threads"
+    }
+
     /// One reader; over many files as many as operations would be in flight, as in a program
     /// that maps an index in pieces and asks it from many threads.
     fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {

@@ -191,6 +191,9 @@ pub(crate) trait Strategy: Sync {
     /// Its name in flags and records.
     fn name(&self) -> &'static str;
 
+    /// What it is, for the help: a clause.
+    fn about(&self) -> &'static str;
+
     /// Whether it takes part unless others are named: not where it needs what few machines have.
     fn by_default(&self) -> bool {
         true

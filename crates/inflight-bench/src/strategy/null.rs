@@ -16,6 +16,10 @@ impl Strategy for Null {
         "null"
     }
 
+    fn about(&self) -> &'static str {
+        "no I/O at all: what the measuring itself costs"
+    }
+
     fn shapes(&self, _profile: &Profile, _cpus: u32) -> Vec<Shape> {
         vec![ALONE]
     }

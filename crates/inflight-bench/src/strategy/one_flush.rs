@@ -18,6 +18,10 @@ impl Strategy for OneFlush {
         "one-flush"
     }
 
+    fn about(&self) -> &'static str {
+        "writes for all clients with one flush and nobody told: a limit, no way to serve them"
+    }
+
     fn shapes(&self, profile: &Profile, _cpus: u32) -> Vec<Shape> {
         let depths = profile.asked.queue_depths.iter();
         let several = depths.filter(|depth| profile.shares_flushes() && **depth > 1);

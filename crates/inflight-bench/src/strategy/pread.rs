@@ -18,6 +18,10 @@ impl Strategy for Pread {
         "pread"
     }
 
+    fn about(&self) -> &'static str {
+        "one thread that reads or writes, one plain call at a time; what all are compared with"
+    }
+
     fn shapes(&self, _profile: &Profile, _cpus: u32) -> Vec<Shape> {
         vec![ALONE]
     }

@@ -21,6 +21,10 @@ impl Strategy for Preadv2Nowait {
         "preadv2-nowait"
     }
 
+    fn about(&self) -> &'static str {
+        "asks for cached data first (RWF_NOWAIT), and again, waiting, where there is none"
+    }
+
     fn shapes(&self, _profile: &Profile, _cpus: u32) -> Vec<Shape> {
         vec![ALONE]
     }

@@ -49,6 +49,10 @@ impl Strategy for TaskStrategy {
         self.name
     }
 
+    fn about(&self) -> &'static str {
+        "tasks of another runtime, each of which reads a block at a time"
+    }
+
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {
         let only_reads = !profile.writes() && !profile.varies();
         if !only_reads || profile.asked.verify || profile.asked.files > 1 {
@@ -66,6 +70,7 @@ impl Strategy for TaskStrategy {
 #[derive(Clone, Copy)]
 pub(crate) struct StepStrategy {
     pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
     /// As that of a [`TaskStrategy`].
     pub(crate) run: fn(&StepJob, Vec<Task>) -> Result<Modes>,
     /// Whether its futures are those of the library.
@@ -75,6 +80,10 @@ pub(crate) struct StepStrategy {
 impl Strategy for StepStrategy {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
     }
 
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {

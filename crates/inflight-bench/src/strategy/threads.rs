@@ -16,6 +16,10 @@ impl Strategy for Threads {
         "threads"
     }
 
+    fn about(&self) -> &'static str {
+        "plain calls on as many threads as there are operations in flight"
+    }
+
     /// As many threads as operations in flight, and as many as processors. Depth 1 is left to
     /// `pread`.
     fn shapes(&self, profile: &Profile, cpus: u32) -> Vec<Shape> {

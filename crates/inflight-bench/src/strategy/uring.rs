@@ -19,6 +19,10 @@ impl Strategy for Uring {
         "uring"
     }
 
+    fn about(&self) -> &'static str {
+        "io_uring as most people write it first: no flags, nothing registered"
+    }
+
     fn requested(&self, _job: &Job<'_>) -> Modes {
         flags_mode("")
     }

@@ -13,6 +13,10 @@ impl Strategy for UringBusy {
         "uring-busy"
     }
 
+    fn about(&self) -> &'static str {
+        "the tuned ring, which looks for completions and never sleeps"
+    }
+
     fn by_default(&self) -> bool {
         false
     }

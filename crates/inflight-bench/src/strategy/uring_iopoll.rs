@@ -27,6 +27,10 @@ impl Strategy for UringIopoll {
         "uring-iopoll"
     }
 
+    fn about(&self) -> &'static str {
+        "the plain ring, which asks the device for completions (IOPOLL)"
+    }
+
     fn by_default(&self) -> bool {
         false
     }

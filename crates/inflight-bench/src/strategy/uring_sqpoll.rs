@@ -22,6 +22,10 @@ impl Strategy for UringSqpoll {
         "uring-sqpoll"
     }
 
+    fn about(&self) -> &'static str {
+        "the plain ring, whose entries a thread of the kernel takes (SQPOLL)"
+    }
+
     fn by_default(&self) -> bool {
         false
     }

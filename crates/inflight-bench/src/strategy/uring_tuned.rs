@@ -26,6 +26,10 @@ impl Strategy for UringTuned {
         "uring-tuned"
     }
 
+    fn about(&self) -> &'static str {
+        "io_uring as well as we can write it by hand: everything registered, one owner"
+    }
+
     fn requested(&self, job: &Job<'_>) -> Modes {
         requested(job, Waits::Asleep)
     }

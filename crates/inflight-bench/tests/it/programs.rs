@@ -73,6 +73,9 @@ fn the_verdict_decides_which_program_is_printed_with_its_figures() {
         let program = std::fs::read_to_string(path.join(file)).unwrap();
         let (head, body) = text.split_once("\n\n").unwrap();
         assert!(head.lines().all(|line| line.starts_with("// ")), "{head}");
+        assert!(head.contains("Needs inflight = { path ="), "{head}");
+        let is_another = head.contains("It is not `uring-tuned` itself, but the library");
+        assert_eq!(is_another, strategy == "uring-tuned", "{head}");
         assert_eq!(body.lines().count(), program.lines().count(), "{strategy}");
         let changed = body.lines().zip(program.lines()).filter(|(a, b)| a != b);
         for (line, was) in changed {
