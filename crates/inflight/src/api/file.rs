@@ -138,7 +138,8 @@ impl UnwindSafe for File {}
 impl RefUnwindSafe for File {}
 
 impl File {
-    /// Opens a file for reading through the page cache, on the global engine.
+    /// Opens a file for reading through the page cache, on the global engine. That may block; to
+    /// await it there is [`OpenOptions::opening`].
     ///
     /// # Errors
     ///

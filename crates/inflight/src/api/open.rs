@@ -217,7 +217,7 @@ impl OpenOptions {
     }
 
     /// Opens the file, and asks the file system for what direct I/O needs. Shorthand for
-    /// [`OpenOptions::opening`] and [`Open::wait`].
+    /// [`OpenOptions::opening`] and [`Open::wait`], which block: a task awaits the first instead.
     ///
     /// # Errors
     ///
