@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use inflight_report::record::{Access, ProfileSummary, Sync};
+use inflight_report::text::clean;
 
 use crate::cli::Options;
 use crate::exit;
@@ -77,7 +78,7 @@ fn summary(options: &Options, plan: &Plan, size_bytes: u64, heading: [String; 2]
     for planned in &plan.profiles {
         lines.push(String::new());
         let ProfileSummary { name, title, .. } = planned.profile.summary();
-        lines.push(format!("{name}: {title}"));
+        lines.push(format!("{name}: {}", clean(&title)));
         lines.extend(cells(planned));
     }
     let comment = |line: String| format!("; {line}").trim_end().to_owned() + "\n";

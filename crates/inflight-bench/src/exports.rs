@@ -50,6 +50,13 @@ impl Exports {
         let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
         for (flag, file) in files {
             check_file(flag, file, inputs)?;
+            if is_open_elsewhere(file) {
+                return Err(usage(format!(
+                    "{flag} {0}: that is a stream which leads to a file, and what the file has \
+                     would be lost; `-` writes to stdout, or name the file itself",
+                    file.display()
+                )));
+            }
             // What a device or a pipe is given twice is there twice.
             if is_stdout(file) || is_special(file) {
                 continue;
@@ -307,6 +314,26 @@ fn resolved(file: &Path) -> PathBuf {
     };
     let found = fs::canonicalize(file).ok();
     found.or_else(below_parent).unwrap_or(file.to_owned())
+}
+
+/// Whether this is an ordinary file by way of a descriptor that is open, as `/dev/stdout` may be:
+/// whoever opened it may be appending to it.
+fn is_open_elsewhere(file: &Path) -> bool {
+    /// As many links as the kernel follows (path_resolution(7)).
+    const MOST_LINKS: usize = 40;
+    let mut at = file.to_owned();
+    for _ in 0..MOST_LINKS {
+        let Ok(link) = fs::read_link(&at) else {
+            return false;
+        };
+        let parent = at.parent().unwrap_or(Path::new("/"));
+        let parent = fs::canonicalize(parent).unwrap_or(parent.to_owned());
+        if parent.starts_with("/proc") && parent.ends_with("fd") {
+            return fs::metadata(&at).is_ok_and(|found| found.is_file());
+        }
+        at = parent.join(link);
+    }
+    false
 }
 
 /// Whether this is a pipe, a terminal or the like: written where it is.

@@ -13,9 +13,13 @@ use inflight_report::units::nanos;
 use crate::doctor::{self, Found, Spoils};
 use crate::measure::memory;
 use crate::size::human;
+use crate::strategy::FIO_CHECKS;
 
 /// The name of the finding that something below answers from memory.
 pub(crate) const CACHE_BELOW: &str = "cache-below";
+
+/// The name of the finding that nothing tells what the device served.
+pub(crate) const DISK_NOT_SHOWN: &str = "disk-not-shown";
 
 /// The name of the finding that the clock takes part in figures.
 pub(crate) const TIMING: &str = "timing";
@@ -84,6 +88,7 @@ pub(crate) fn all(mut facts: Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
         queue_too_short(facts),
         cache_too_small(facts),
         cache_below(facts),
+        disk_not_shown(facts),
         timing_shows(facts),
     ];
     findings.extend(from_facts.into_iter().flatten());
@@ -266,6 +271,27 @@ fn cache_below(facts: &Facts<'_>) -> Option<Finding> {
             .to_owned(),
         fix: "choose a --size that is larger than the cache, or switch it off".to_owned(),
         affects: facts.of_profiles(|profile| profile.access.reads() && reaches_device(profile)),
+    })
+}
+
+/// Where nothing shows that a device was read: what is read may be memory, or a hole in a file.
+fn disk_not_shown(facts: &Facts<'_>) -> Option<Finding> {
+    let is_known = |cell: &Cell| cell.rounds.iter().any(|round| round.device_bytes.is_some());
+    // A program that measures itself does not tell.
+    let is_ours = |cell: &Cell| !FIO_CHECKS.contains(&cell.strategy.as_str());
+    let reads = |profile: &ProfileSummary| profile.access.reads() && reaches_device(profile);
+    let affects = facts.of_cells(|cell, profile| is_ours(cell) && reads(profile));
+    let mut cells = facts.cells.iter().filter(|cell| affects.contains(&cell.id));
+    (!affects.is_empty() && !cells.any(is_known)).then(|| Finding {
+        id: DISK_NOT_SHOWN.to_owned(),
+        severity: Severity::Warning,
+        what: "Nothing shows that the disk was read: the kernel does not tell how much this \
+               process fetched from devices (/proc/self/io)"
+            .to_owned(),
+        why_it_matters: "What is in memory, or was never written, cannot be told from a disk"
+            .to_owned(),
+        fix: "mount /proc where this runs".to_owned(),
+        affects,
     })
 }
 

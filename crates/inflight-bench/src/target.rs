@@ -81,7 +81,8 @@ impl Place {
                 let wanted_bytes = options.size_bytes.unwrap_or(*size_bytes);
                 if wanted_bytes > *size_bytes {
                     return Err(usage(format!(
-                        "{} has only {}; what exists is never written",
+                        "{} has only {}, less than --size asks for, and what exists is never \
+                         written: name a smaller --size, or none",
                         path.display(),
                         human(*size_bytes)
                     )));

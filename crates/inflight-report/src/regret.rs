@@ -218,7 +218,7 @@ pub(crate) fn what_tells(record: &Record) -> String {
     // Intervals are half as wide with four times the rounds.
     let minutes = (record.took_ns / 1_000_000_000 * 4).div_ceil(60);
     let seconds = (minutes * 60).clamp(120, LONGEST_RUN_S);
-    format!("A run of four times the length can tell more (--max-time {seconds}).")
+    format!("A longer run can tell more (--max-time {seconds}).")
 }
 
 /// The most seconds that `--max-time` takes.

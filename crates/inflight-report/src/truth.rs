@@ -66,7 +66,7 @@ pub fn out_of_ranking(cell: &Cell, profile: &ProfileSummary, target: &Target) ->
         return None;
     }
     failed(cell)
-        .or_else(|| is_memory(cell, profile, target))
+        .or_else(|| is_memory(profile, target))
         .or_else(|| unfit_share(cell, profile))
 }
 
@@ -82,8 +82,7 @@ fn unfit_share(cell: &Cell, profile: &ProfileSummary) -> Option<String> {
     })
 }
 
-fn is_memory(cell: &Cell, profile: &ProfileSummary, target: &Target) -> Option<String> {
-    device_share(cell)?;
+fn is_memory(profile: &ProfileSummary, target: &Target) -> Option<String> {
     (profile.direct && in_memory(target)).then(|| {
         format!(
             "this is memory, not a disk: {} has no device below it",

@@ -10,7 +10,7 @@ use super::{
     kernel, memlock, numa, queue, read_ahead, scheduler, space, write_cache,
 };
 use crate::exit::usage;
-use crate::findings::{CACHE_BELOW, TIMING};
+use crate::findings::{CACHE_BELOW, DISK_NOT_SHOWN, TIMING};
 
 /// An id, and what there is to say about it beyond one line.
 pub(super) struct Topic {
@@ -31,6 +31,14 @@ const OF_RUNS: &[Topic] = &[
             that is much larger than it, or cache=none, shows the disk. What was written just \
             before may be in such a cache as a whole: then nothing is seen, so test with a file \
             that is old.",
+    },
+    Topic {
+        id: DISK_NOT_SHOWN,
+        text: "The kernel counts what a process fetches from devices (/proc/self/io), and by that \
+            it is told whether a disk was read, or memory: the page cache, a file system in \
+            memory, or the holes of a file that was never written. Where there is no /proc, as in \
+            a bare chroot, or where the kernel was built without that count, nobody can tell, and \
+            such figures may be those of memory. Mount /proc, and take a file that was written.",
     },
     Topic {
         id: TIMING,

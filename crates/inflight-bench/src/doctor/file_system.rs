@@ -4,7 +4,7 @@ use inflight_report::truth;
 
 use super::explain::Topic;
 use super::{Found, Site, Spoils};
-use crate::measure::storage::NO_FILE_SYSTEM;
+use crate::measure::storage::{NO_FILE_SYSTEM, UNKNOWN};
 
 const MEMORY: &str = "tmpfs-target";
 const ID: &str = "file-system";
@@ -62,10 +62,13 @@ pub(super) fn check(site: &Site) -> Vec<Found> {
                 .spoils(Spoils::Direct),
         ];
     }
-    vec![
-        Found::ok(MEMORY, format!("{shown} is not in memory")),
-        kind(site, fs),
-    ]
+    let is_disk = match fs {
+        UNKNOWN => Found::unknown(MEMORY, format!("what {shown} is on is not known"))
+            .so("It may be memory, and no disk")
+            .fix("mount /proc, which tells"),
+        _ => Found::ok(MEMORY, format!("{shown} is not in memory")),
+    };
+    vec![is_disk, kind(site, fs)]
 }
 
 fn kind(site: &Site, fs: &str) -> Found {

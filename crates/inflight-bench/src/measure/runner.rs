@@ -8,14 +8,20 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use crate::measure::caught::told;
+use crate::signals;
+
+/// How often it is looked whether a signal has come.
+const LOOK: Duration = Duration::from_millis(50);
+/// Whoever has sent one waits for the end of the program.
+const PATIENCE_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -72,12 +78,23 @@ impl<T> Runner<T> {
         self.is_finished.load(Acquire)
     }
 
-    /// Waits for the work, which was told to end.
+    /// Waits for the work, which was told to end; not for long once a signal has come.
     pub(super) fn end(self, patience: Duration) -> Result<T> {
-        let Ok(ended) = self.ended.recv_timeout(patience) else {
-            bail!("it did not end within {patience:?}; its threads were left behind");
-        };
-        told(ended)
+        let begun = Instant::now();
+        loop {
+            match self.ended.recv_timeout(LOOK) {
+                Ok(ended) => return told(ended),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("its thread is gone"),
+            }
+            let limit = match signals::interrupted() {
+                true => patience.min(PATIENCE_AFTER_SIGNAL),
+                false => patience,
+            };
+            if begun.elapsed() >= limit {
+                bail!("it did not end within {limit:?}; its threads were left behind");
+            }
+        }
     }
 }
 

@@ -17,6 +17,9 @@ use super::stack;
 /// Stands where the name of a file system does, for a device that is read without one.
 pub(crate) const NO_FILE_SYSTEM: &str = "no file system";
 
+/// The same, where the kernel does not tell.
+pub(crate) const UNKNOWN: &str = "unknown";
+
 /// Everything that is stored about the file.
 pub(crate) fn target(path: &Path, size_bytes: u64, scratch: bool, named: &Path) -> Result<Target> {
     let is_device = fs::metadata(path)?.file_type().is_block_device();
@@ -24,7 +27,8 @@ pub(crate) fn target(path: &Path, size_bytes: u64, scratch: bool, named: &Path) 
     let (fs, options) = match mount {
         Some(mount) => (mount.kind, Some(mount.options)),
         None if is_device => (NO_FILE_SYSTEM.to_owned(), None),
-        None => ("unknown".to_owned(), None),
+        // Nobody tells of mounts where there is no /proc.
+        None => (kind_by_number(path).to_owned(), None),
     };
     let align = direct_alignment(path);
     Ok(Target {
@@ -37,6 +41,19 @@ pub(crate) fn target(path: &Path, size_bytes: u64, scratch: bool, named: &Path) 
         dio_offset_align_bytes: align.map(|(_, offset)| offset),
         stack,
     })
+}
+
+/// What a file system says that it is, as far as that decides whether there is a disk below it.
+/// Source: statfs(2), `f_type`.
+fn kind_by_number(path: &Path) -> &'static str {
+    let number = rustix::fs::statfs(path).map(|found| found.f_type);
+    // It is signed on some machines, and its upper half says nothing.
+    match number.map(|number| i128::from(number) & 0xffff_ffff) {
+        Ok(0x0102_1994) => "tmpfs",
+        Ok(0x8584_58f6) => "ramfs",
+        Ok(0x9584_58f6) => "hugetlbfs",
+        _ => UNKNOWN,
+    }
 }
 
 /// Alignment of memory and of offsets for direct I/O, if the kernel tells. Source: statx(2),

@@ -233,6 +233,28 @@ fn a_name_that_leads_to_a_file_goes_on_doing_so() {
     assert_eq!(mode & 0o777, 0o640);
 }
 
+/// Whoever has opened it may append to it, as a shell does with `>>`.
+#[test]
+fn a_stream_that_leads_to_a_file_is_refused_and_what_the_file_has_is_kept() {
+    let directory = directory();
+    let log = directory.path().join("log");
+    for name in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"] {
+        fs::write(&log, "precious\n").unwrap();
+        let mut command = bench(directory.path(), &[SHORT, &["--export-csv", name]].concat());
+        command.stdout(File::options().append(true).open(&log).unwrap());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("`-` writes to stdout"),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(fs::read_to_string(&log).unwrap(), "precious\n");
+    }
+    let output = measure(directory.path(), &["--export-csv", "/dev/stdout"]);
+    assert_eq!(output.status.code(), Some(0), "a pipe: {}", stderr(&output));
+}
+
 #[test]
 fn a_name_may_be_as_long_as_names_can_be_and_a_longer_one_is_told_before() {
     let directory = directory();

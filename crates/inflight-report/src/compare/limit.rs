@@ -315,10 +315,11 @@ impl Limit {
                     continue;
                 }
                 let why = out.unwrap_or_else(|| "no round was completed".to_owned());
-                // Whoever names nothing does not ask for what could not be measured.
-                match self.selectors.is_empty() {
-                    true => held.left_out.push((cell, why)),
-                    false => held.checked.push(does_not_count(cell, &why)),
+                // Whoever names no strategy does not ask for what could not be measured.
+                let is_named = self.selectors.iter().any(|(key, _)| *key == Key::Strategy);
+                match is_named {
+                    false => held.left_out.push((cell, why)),
+                    true => held.checked.push(does_not_count(cell, &why)),
                 }
             }
         }

@@ -11,7 +11,9 @@ use crate::figures::{full_rounds, screening_rounds};
 use crate::open;
 use crate::ranking::{Outcome, Ranking};
 use crate::record::{Access, Cell, ProfileSummary, Record};
-use crate::stats::{FEWEST_ROUNDS, MOST_ROUNDS, Word, ahead, compare, is_confirmed, word};
+use crate::stats::{
+    FEWEST_ROUNDS, MOST_ROUNDS, Word, ahead, compare, is_confirmed, took_turns, word,
+};
 use crate::strategy::{self, name, name_at_depth, plain_call};
 use crate::truth::{in_memory, not_durable};
 use crate::units::{counted, ends, ratio, ratio_with_ends};
@@ -203,6 +205,8 @@ fn against(pick: &Cell, rival: &Cell, access: Access) -> Option<String> {
     let called = name_at_depth(rival, access);
     let is_ahead = interval.word() == Word::ClearlyFaster;
     let beginning = match is_ahead {
+        // Turns are several to a round, and need not tell the same as the rates of the rounds.
+        true if took_turns(pick, rival) => format!("Ahead of {called} by"),
         true => format!("Ahead of {called} in {won} of {} by", rounds(all)),
         false => format!("Not told apart from {called} yet:"),
     };

@@ -214,8 +214,8 @@ fn an_interval_that_is_too_wide_is_no_finding() {
     assert_eq!(shown, Some("?"), "{screen}");
     let words: Vec<&str> = screen.split_whitespace().collect();
     let told = [
-        "Not known of 1 of 3 cells, because the rounds scatter too much. A run of four times the \
-         length can tell more (--max-time 300).",
+        "Not known of 1 of 3 cells, because the rounds scatter too much. A longer run can tell \
+         more (--max-time 300).",
         "1 needs more rounds to tell, because the rounds scatter too much.",
         "? not known, because the rounds scatter too much",
     ];

@@ -84,11 +84,13 @@ fn a_half_cached_cell_counts_if_the_disk_served_about_half() {
 }
 
 #[test]
-fn a_cell_that_does_not_know_its_device_bytes_is_not_judged() {
+fn a_cell_that_does_not_know_its_device_bytes_is_not_judged_by_them() {
     let mut record = disk(2);
-    into_tmpfs(&mut record);
     assert_eq!(device_share(find(&mut record, "fio", 32)), None);
     assert_eq!(why(&mut record, "fio", &direct()), None);
+    into_tmpfs(&mut record);
+    let reason = why(&mut record, "fio", &direct()).expect("no disk is there");
+    assert!(reason.contains("this is memory"), "{reason}");
 }
 
 #[test]
