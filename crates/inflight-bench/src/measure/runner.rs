@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::measure::caught::told;
 use crate::signals;
@@ -78,22 +78,35 @@ impl<T> Runner<T> {
         self.is_finished.load(Acquire)
     }
 
-    /// Waits for the work, which was told to end; not for long once a signal has come.
+    /// Waits for the work, which was told to end.
     pub(super) fn end(self, patience: Duration) -> Result<T> {
-        let begun = Instant::now();
-        loop {
-            match self.ended.recv_timeout(LOOK) {
-                Ok(ended) => return told(ended),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => bail!("its thread is gone"),
-            }
-            let limit = match signals::interrupted() {
-                true => patience.min(PATIENCE_AFTER_SIGNAL),
-                false => patience,
-            };
-            if begun.elapsed() >= limit {
-                bail!("it did not end within {limit:?}; its threads were left behind");
-            }
+        match wait(&self.ended, patience) {
+            Ok(ended) => told(ended?),
+            Err(limit) => bail!("it did not end within {limit:?}; its threads were left behind"),
+        }
+    }
+}
+
+/// How long is waited at most, of which so much was meant.
+pub(super) fn limit(patience: Duration) -> Duration {
+    match signals::interrupted() {
+        true => patience.min(PATIENCE_AFTER_SIGNAL),
+        false => patience,
+    }
+}
+
+/// What is sent, or that nobody is left who could send; or after how long nothing of that was so.
+pub(super) fn wait<S>(from: &Receiver<S>, patience: Duration) -> Result<Result<S>, Duration> {
+    let begun = Instant::now();
+    loop {
+        match from.recv_timeout(LOOK.min(patience)) {
+            Ok(sent) => return Ok(Ok(sent)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(Err(anyhow!("nobody is left"))),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let limit = limit(patience);
+        if begun.elapsed() >= limit {
+            return Err(limit);
         }
     }
 }

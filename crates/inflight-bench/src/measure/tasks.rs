@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::thread::{scope, sleep};
@@ -237,11 +237,9 @@ fn measure_within(
     }
     let (runner, all_ready) = start(strategy, job, &crowd)?;
     // Nothing is ever sent: it ends when every task has dropped its end.
-    if all_ready.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+    if let Err(limit) = runner::wait(&all_ready, patience) {
         crowd.enter(Phase::Stop);
-        bail!(
-            "not all of its tasks were started within {patience:?}; its threads were left behind"
-        );
+        bail!("not all of its tasks were started within {limit:?}; its threads were left behind");
     }
     sleep(job.warmup);
     let mut known = Workers::find();
@@ -287,8 +285,9 @@ impl Shifts<'_> {
             if self.runner.is_finished() {
                 bail!("its tasks ended before they were told to");
             }
-            if told.elapsed() > patience {
-                bail!("not all of its tasks came to rest within {patience:?}");
+            let limit = runner::limit(patience);
+            if told.elapsed() > limit {
+                bail!("not all of its tasks came to rest within {limit:?}");
             }
             sleep(Duration::from_micros(50));
         }
@@ -357,10 +356,8 @@ fn by_the_alarm(
     let pace = &alarm.pace;
     let (runner, all_ready) = start(strategy, job, crowd)?;
     // Nothing is ever sent: it ends when every task has dropped its end.
-    if all_ready.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-        bail!(
-            "not all of its tasks were started within {PATIENCE:?}; its threads were left behind"
-        );
+    if let Err(limit) = runner::wait(&all_ready, PATIENCE) {
+        bail!("not all of its tasks were started within {limit:?}; its threads were left behind");
     }
     pace.start(job.warmup, job.measured);
     crowd.begin_at(pace.wait_for_start(), job.measured);

@@ -275,6 +275,10 @@ fn only_cells_without_a_round_are_left_out_and_are_told() {
     // Whoever names it wants to know of it.
     let named = "strategy=threads,depth=16:errors<=0";
     assert_eq!(broken_by(&record, named).len(), 1);
+    // Whoever names what many rows have does not ask for those that could not run.
+    for named in ["depth=32:errors<=0", "profile=direct-random-read:errors<=0"] {
+        assert!(broken_by(&record, named).is_empty(), "{named}");
+    }
 }
 
 #[test]
