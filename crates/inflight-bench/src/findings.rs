@@ -328,7 +328,7 @@ mod tests {
     use crate::plan::PlannedCell;
     use crate::profile::load;
     use crate::strategy::{ALONE, Modes, STRATEGIES};
-    use inflight_report::record::{Latency, LatencyClock};
+    use inflight_report::record::{Latency, LatencyClock, Round};
 
     fn cells(profiles: &[ProfileSummary]) -> Vec<Cell> {
         let of_profile = |profile: &ProfileSummary| {
@@ -339,6 +339,34 @@ mod tests {
             STRATEGIES.iter().map(begin).collect::<Vec<_>>()
         };
         profiles.iter().flat_map(of_profile).collect()
+    }
+
+    #[test]
+    fn direct_rows_of_which_nobody_counts_the_device_are_named_and_those_of_fio_are_not() {
+        let of = |name: &str| load(&[name.to_owned()]).unwrap().remove(0).summary();
+        let profiles = [of("direct-random-read"), of("cached-random-read")];
+        let mut cells = cells(&profiles);
+        let found = |cells: &[Cell]| {
+            disk_not_shown(&Facts {
+                machine: &Machine::default(),
+                target: &Target::default(),
+                cells,
+                profiles: &profiles,
+                reread: None,
+                unsteady: Vec::new(),
+                blocked: Vec::new(),
+            })
+        };
+        let affects = found(&cells).unwrap().affects;
+        assert!(affects.contains(&"direct-random-read/pread/1".to_owned()));
+        let is_right = |id: &String| id.starts_with("direct") && !id.contains("/fio");
+        assert!(affects.iter().all(is_right), "{affects:?}");
+        let counted = cells.iter_mut().find(|cell| cell.strategy == "uring");
+        counted.unwrap().rounds.push(Round {
+            device_bytes: Some(0),
+            ..Round::default()
+        });
+        assert!(found(&cells).is_none());
     }
 
     #[test]
