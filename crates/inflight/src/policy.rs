@@ -180,7 +180,8 @@ impl Learned {
         match road {
             Road::Blind if facts.served => Road::Served,
             // A call that only starts them waits all the same, once the server has enough to do
-            // (`max_background` of FUSE); it may be a task of this thread.
+            // (`max_background` of FUSE, `fuse_get_req` in `fs/fuse/dev.c` of Linux); it may be a
+            // task of this thread.
             Road::Asynchronous | Road::Device if facts.served => Road::Slow,
             road => road,
         }
