@@ -5,7 +5,6 @@
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Barrier};
 use std::task::Waker;
 use std::thread;
@@ -21,7 +20,7 @@ use crate::host::lane::Lane;
 use crate::host::mail::{Mailbox, Rouser};
 use crate::host::pass::{Takes, Then, Told, pass};
 use crate::op::{Op, Request, Span, Wishes};
-use crate::proactor::older_calls::answered;
+use crate::proactor::older_calls::{BLOCK, Block, answered, direct_file, started};
 
 /// An engine with rings.
 fn engine_or_skip() -> Option<Engine> {
@@ -405,28 +404,6 @@ fn a_runtime_is_told_of_what_the_pool_does_for_its_lane() {
     }
 }
 
-/// A block as direct transfers need it.
-#[repr(align(4096))]
-struct Block([u8; 4096]);
-
-/// A read of a direct file that a call only starts.
-fn started(file: &File, block: &mut Block) -> Request {
-    let span = Span {
-        start: block.0.as_mut_ptr(),
-        len: block.0.len(),
-        arena: None,
-    };
-    Request {
-        submitted: true,
-        ..Request::simple(Op::ReadAt {
-            fd: file.as_raw_fd(),
-            span,
-            offset: 0,
-            wishes: Wishes::default(),
-        })
-    }
-}
-
 /// A task may be held up in a call that starts a transfer.
 #[test]
 fn an_engine_waits_for_a_task_that_has_its_desk_no_longer_than_it_is_to() {
@@ -445,14 +422,8 @@ fn an_engine_waits_for_a_task_that_has_its_desk_no_longer_than_it_is_to() {
 
 #[test]
 fn a_driver_goes_on_with_what_older_calls_have_for_a_lane() {
-    let mut named = tempfile::NamedTempFile::new().expect("there is room");
-    named.write_all(&[b'x'; 4096]).expect("there is room");
-    named.as_file().sync_all().expect("there is room");
-    let mut options = File::options();
-    let options = options.read(true).custom_flags(libc::O_DIRECT);
-    let file = match options.open(named.path()) {
-        Ok(file) => file,
-        Err(why) => return eprintln!("skipped: a direct file: {why}"),
+    let Some(file) = direct_file(b'x') else {
+        return;
     };
     // Now and then some are in flight when the lane is taken over.
     for after in [0, 50, 100, 200, 400, 800].map(Duration::from_micros) {
@@ -461,10 +432,11 @@ fn a_driver_goes_on_with_what_older_calls_have_for_a_lane() {
         };
         let lane = engine.shared().lanes.find(runtime.handle().id());
         let lane = lane.expect("the runtime serves");
-        let mut blocks: Vec<Block> = (0..64).map(|_| Block([0; 4096])).collect();
+        let blocks = Vec::leak((0..64).map(|_| Block([0; BLOCK])).collect());
         let submit = |block: &mut Block| {
-            // SAFETY: as in `Waiting::begin`.
-            unsafe { lane.submit(started(&file, block), Waker::noop()) }
+            let request = started(file.as_raw_fd(), &mut block.0);
+            // SAFETY: the blocks stay for ever, also if the test fails before all have been read.
+            unsafe { lane.submit(request, Waker::noop()) }
         };
         let (first, last) = blocks.split_at_mut(32);
         let mut tickets: Vec<Ticket> = first.iter_mut().filter_map(submit).collect();
@@ -481,10 +453,10 @@ fn a_driver_goes_on_with_what_older_calls_have_for_a_lane() {
                 answer.is_some()
             };
             assert!(until(is_there), "an answer has not come");
-            assert_eq!(answer.map(|answer| answer.bytes()), Some(4096));
+            assert_eq!(answer.map(|answer| answer.bytes()), Some(BLOCK));
         }
         let read = &blocks[..count];
-        assert!(read.iter().all(|block| block.0 == [b'x'; 4096]));
+        assert!(read.iter().all(|block| block.0 == [b'x'; BLOCK]));
         assert!(until(|| lane.unanswered() == 0));
     }
 }

@@ -20,11 +20,11 @@ use crate::backend::uring::ring::Uring;
 use crate::op::{KINDS, Op, Request, Span, Wishes};
 
 const CAPACITY: u32 = 8;
-const BLOCK: usize = 4096;
+pub(crate) const BLOCK: usize = 4096;
 
 /// As direct transfers need it.
 #[repr(align(4096))]
-struct Block([u8; BLOCK]);
+pub(crate) struct Block(pub(crate) [u8; BLOCK]);
 
 /// What a runtime with one thread has, or with several, and what it sleeps on. `None`, with the
 /// reason said, where there is no ring, or there are no such calls.
@@ -84,7 +84,7 @@ fn read_of(fd: RawFd, buf: &mut [u8]) -> Request {
 }
 
 /// A read that a call only starts.
-fn started(fd: RawFd, buf: &mut [u8]) -> Request {
+pub(crate) fn started(fd: RawFd, buf: &mut [u8]) -> Request {
     Request {
         submitted: true,
         ..read_of(fd, buf)
@@ -93,7 +93,7 @@ fn started(fd: RawFd, buf: &mut [u8]) -> Request {
 
 /// A file past the page cache, with a block of these bytes. `None`, with the reason said, if there
 /// can be none.
-fn direct_file(byte: u8) -> Option<File> {
+pub(crate) fn direct_file(byte: u8) -> Option<File> {
     let mut named = tempfile::NamedTempFile::new().expect("there is room");
     named.write_all(&[byte; BLOCK]).expect("there is room");
     named.as_file().sync_all().expect("there is room");
@@ -247,21 +247,40 @@ fn leave_to_the_ring_for_a_filter() {
     }
 }
 
+/// Reads so many blocks of a file of these bytes, handed over by who sleeps until it is told.
+fn tells_of(lane: &mut (Proactor, OwnedFd), file: &File, byte: u8, count: u32) {
+    let (proactor, watched) = lane;
+    let mut blocks: Vec<Block> = (0..count).map(|_| Block([0; BLOCK])).collect();
+    // As a pass has it: what has come is reaped before more is handed over.
+    proactor.announce(false);
+    proactor.turn(0, |token, _| panic!("{token} is not in flight"));
+    for (token, block) in (0..).zip(&mut blocks) {
+        // SAFETY: the blocks are there, and not looked at, until the answers have come.
+        unsafe { proactor.push(token, &started(file.as_raw_fd(), &mut block.0)) };
+    }
+    proactor.announce(true);
+    assert!(proactor.has_work() || is_readable_soon(watched.as_raw_fd()));
+    let mut told = Vec::new();
+    while told.len() < blocks.len() {
+        told.extend(answered(proactor, watched));
+    }
+    told.sort_unstable();
+    let all: Vec<_> = (0..count).map(|token| (token, BLOCK)).collect();
+    assert_eq!(told, all);
+    assert!(blocks.iter().all(|block| block.0 == [byte; BLOCK]));
+}
+
 #[test]
 fn who_sleeps_until_completions_are_announced_is_told_of_them() {
     let Some(file) = direct_file(9) else {
         return;
     };
     for is_alone in [true, false] {
-        let Some((mut proactor, watched)) = lane(is_alone) else {
+        let Some(mut lane) = lane(is_alone) else {
             return;
         };
-        let mut block = Block([0; BLOCK]);
-        // SAFETY: the block is there, and not looked at, until the answer has come.
-        unsafe { proactor.push(1, &started(file.as_raw_fd(), &mut block.0)) };
-        assert_eq!(answered(&mut proactor, &watched), [(1, BLOCK)]);
-        assert_eq!(block.0, [9; BLOCK]);
-        assert!(proactor.older.calls() > 0);
+        tells_of(&mut lane, &file, 9, 1);
+        assert!(lane.0.older.calls() > 0);
     }
 }
 
@@ -283,26 +302,10 @@ fn who_goes_on_after_the_thread_that_began_has_ended_is_told_of_them() {
         return;
     };
     for is_alone in [true, false] {
-        let Some((mut proactor, watched)) = moved_lane(is_alone) else {
+        let Some(mut lane) = moved_lane(is_alone) else {
             return;
         };
         // As many as are handed over without more ado.
-        for _ in 0..3 {
-            let mut blocks = [const { Block([0; BLOCK]) }; 4];
-            // As a pass has it: what has come is reaped before more is handed over.
-            proactor.announce(false);
-            proactor.turn(0, |token, _| panic!("{token} is not in flight"));
-            for (token, block) in (0..).zip(&mut blocks) {
-                // SAFETY: the blocks are there, and not looked at, until the answers have come.
-                unsafe { proactor.push(token, &started(file.as_raw_fd(), &mut block.0)) };
-            }
-            proactor.announce(true);
-            assert!(proactor.has_work() || is_readable_soon(watched.as_raw_fd()));
-            let mut count = 0;
-            while count < blocks.len() {
-                count += answered(&mut proactor, &watched).len();
-            }
-            assert!(blocks.iter().all(|block| block.0 == [5; BLOCK]));
-        }
+        (0..3).for_each(|_| tells_of(&mut lane, &file, 5, 4));
     }
 }

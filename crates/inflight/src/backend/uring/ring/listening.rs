@@ -62,7 +62,6 @@ impl Uring {
     #[cold]
     pub(super) fn listen_on(&mut self) {
         self.listen();
-        // A failure shows at the next turn.
-        let _ = self.enter(0);
+        self.let_listen();
     }
 }
