@@ -216,9 +216,9 @@ impl Run<'_> {
             }
             let refused = data.refusal(profile).map(str::to_owned);
             // What is memory as a whole needs none beside.
-            let is_memory = in_memory(&self.blank.target);
-            let too_large = || (!is_memory).then(|| data.too_large_for_cache(profile));
-            if let Some(reason) = refused.or_else(|| too_large().flatten()) {
+            let is_disk = !in_memory(&self.blank.target);
+            let too_large = || data.too_large_for_cache(profile).filter(|_| is_disk);
+            if let Some(reason) = refused.or_else(too_large) {
                 done.cells.extend(all_skipped(planned, &reason));
                 continue;
             }

@@ -99,8 +99,7 @@ fn wanted(cell: &Cell) -> String {
     }
 }
 
-/// That the program is none of the strategy's, where it is not: there is none of it without much
-/// code by hand.
+/// Says that the program does not do what the cell did, where that takes much code by hand.
 fn instead(cell: &Cell) -> Option<String> {
     let is_by_hand = program(cell) == RING && !is_library(&cell.strategy);
     is_by_hand.then(|| {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::measure::caught::told;
 use crate::signals;
@@ -81,7 +81,7 @@ impl<T> Runner<T> {
     /// Waits for the work, which was told to end.
     pub(super) fn end(self, patience: Duration) -> Result<T> {
         match wait(&self.ended, patience) {
-            Ok(ended) => told(ended?),
+            Ok(ended) => told(ended.context("its thread is gone")?),
             Err(limit) => bail!("it did not end within {limit:?}; its threads were left behind"),
         }
     }
@@ -95,13 +95,13 @@ pub(super) fn limit(patience: Duration) -> Duration {
     }
 }
 
-/// What is sent, or that nobody is left who could send; or after how long nothing of that was so.
-pub(super) fn wait<S>(from: &Receiver<S>, patience: Duration) -> Result<Result<S>, Duration> {
+/// What is sent, or nothing if nobody is left who could; or after how long neither was so.
+pub(super) fn wait<S>(from: &Receiver<S>, patience: Duration) -> Result<Option<S>, Duration> {
     let begun = Instant::now();
     loop {
         match from.recv_timeout(LOOK.min(patience)) {
-            Ok(sent) => return Ok(Ok(sent)),
-            Err(RecvTimeoutError::Disconnected) => return Ok(Err(anyhow!("nobody is left"))),
+            Ok(sent) => return Ok(Some(sent)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
             Err(RecvTimeoutError::Timeout) => {}
         }
         let limit = limit(patience);

@@ -129,6 +129,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn memory_is_known_by_its_number_as_by_its_mount() {
+        for path in ["/dev/shm", "/proc", env!("CARGO_MANIFEST_DIR")].map(Path::new) {
+            let mount = stack::below(Path::new("/"), path).0.map(|mount| mount.kind);
+            let is_memory = ["tmpfs", "ramfs"]
+                .iter()
+                .find(|kind| mount.as_deref() == Some(**kind));
+            let expected = is_memory.copied().unwrap_or(UNKNOWN);
+            assert_eq!(kind_by_number(path), expected, "{mount:?}");
+        }
+    }
+
+    #[test]
     fn this_directory_is_on_something_with_space() {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let found = target(&here.join("Cargo.toml"), 1, false, here).unwrap();
