@@ -127,6 +127,19 @@ pub fn failures(cell: &Cell) -> (u64, u64) {
     cell.rounds.iter().fold((0, 0), add)
 }
 
+/// What went wrong over all rounds, in one clause; nothing where all was done to the full.
+pub(crate) fn told_failures(cell: &Cell) -> Option<String> {
+    let (errors, short) = failures(cell);
+    if (errors, short) == (0, 0) {
+        return None;
+    }
+    let errno = cell.rounds.iter().rev().find_map(|round| round.errno);
+    let why = errno.map_or_else(String::new, |errno| {
+        format!(" ({})", std::io::Error::from_raw_os_error(errno))
+    });
+    Some(format!("{errors} failed{why} and {short} were short"))
+}
+
 /// Operations completed over all rounds.
 #[must_use]
 pub fn ops(cell: &Cell) -> u64 {

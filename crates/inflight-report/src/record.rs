@@ -450,6 +450,10 @@ pub struct Round {
     pub device_bytes: Option<u64>,
     /// Operations that failed.
     pub errors: u64,
+    /// The number of the last of these errors (errno(3)); absent where none failed, and where the
+    /// strategy ran in another process that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
     /// Operations that delivered fewer bytes than asked.
     pub short: u64,
     /// User time of the whole process in the stretch.

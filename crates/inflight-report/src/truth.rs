@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::figures::{device_share, failures, ops, written_share, wrong};
+use crate::figures::{device_share, failures, ops, told_failures, written_share, wrong};
 use crate::record::{Access, Cell, ProfileSummary, Sync, Target};
 use crate::strategy;
 use crate::units::counted;
@@ -106,12 +106,11 @@ fn failed(cell: &Cell) -> Option<String> {
     let (errors, short) = failures(cell);
     let bad = errors.saturating_add(short);
     let tried = ops(cell).saturating_add(errors);
-    (bad as f64 > tried as f64 * MOST_FAILED).then(|| {
-        format!(
-            "{} failed and {short} were short, of {tried}: its rate means little",
-            operations(errors)
-        )
-    })
+    let told = told_failures(cell).filter(|_| bad as f64 > tried as f64 * MOST_FAILED)?;
+    Some(format!(
+        "of {}, {told}: its rate means little",
+        operations(tried)
+    ))
 }
 
 /// Why what was read does not fit a profile.

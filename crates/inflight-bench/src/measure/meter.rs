@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) ops: u64,
     pub(crate) bytes: u64,
     pub(crate) errors: u64,
+    /// Of the last that failed; 0 where none has.
+    pub(crate) errno: i32,
     pub(crate) short: u64,
     pub(crate) syscalls: u64,
     /// Operations that delivered other bytes than were written there.
@@ -32,7 +34,10 @@ impl Counters {
                 self.bytes += u64::from(got);
                 self.short += 1;
             }
-            Err(_) => self.errors += 1,
+            Err(_) => {
+                self.errors += 1;
+                self.errno = -result;
+            }
         }
     }
 
@@ -48,6 +53,10 @@ impl Counters {
             ops: self.ops - before.ops,
             bytes: self.bytes - before.bytes,
             errors: self.errors - before.errors,
+            errno: match self.errors > before.errors {
+                true => self.errno,
+                false => 0,
+            },
             short: self.short - before.short,
             syscalls: self.syscalls - before.syscalls,
             wrong: self.wrong - before.wrong,
@@ -59,6 +68,10 @@ impl Counters {
             ops: self.ops + other.ops,
             bytes: self.bytes + other.bytes,
             errors: self.errors + other.errors,
+            errno: match other.errno {
+                0 => self.errno,
+                errno => errno,
+            },
             short: self.short + other.short,
             syscalls: self.syscalls + other.syscalls,
             wrong: self.wrong + other.wrong,
@@ -159,6 +172,7 @@ mod tests {
             ops: 2,
             bytes: 4196,
             errors: 1,
+            errno: 5,
             short: 1,
             syscalls: 0,
             wrong: 0,

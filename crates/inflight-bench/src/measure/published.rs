@@ -1,7 +1,7 @@
 //! Counters of those who work, where the measuring thread can read them at any moment.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::{AtomicI32, AtomicU64, fence};
 use std::thread::yield_now;
 
 use crate::measure::meter::Counters;
@@ -20,6 +20,7 @@ pub(crate) struct Published {
     ops: AtomicU64,
     bytes: AtomicU64,
     errors: AtomicU64,
+    errno: AtomicI32,
     short: AtomicU64,
     syscalls: AtomicU64,
     wrong: AtomicU64,
@@ -34,6 +35,7 @@ impl Published {
         self.ops.store(counters.ops, Relaxed);
         self.bytes.store(counters.bytes, Relaxed);
         self.errors.store(counters.errors, Relaxed);
+        self.errno.store(counters.errno, Relaxed);
         self.short.store(counters.short, Relaxed);
         self.syscalls.store(counters.syscalls, Relaxed);
         self.wrong.store(counters.wrong, Relaxed);
@@ -47,6 +49,7 @@ impl Published {
                 ops: self.ops.load(Relaxed),
                 bytes: self.bytes.load(Relaxed),
                 errors: self.errors.load(Relaxed),
+                errno: self.errno.load(Relaxed),
                 short: self.short.load(Relaxed),
                 syscalls: self.syscalls.load(Relaxed),
                 wrong: self.wrong.load(Relaxed),

@@ -83,6 +83,7 @@ impl Stretch {
             bytes: self.counters.bytes,
             device_bytes: self.device_bytes,
             errors: self.counters.errors,
+            errno: (self.counters.errno != 0).then_some(self.counters.errno),
             short: self.counters.short,
             user_ns: self.user_ns,
             sys_ns: self.sys_ns,

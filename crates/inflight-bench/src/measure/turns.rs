@@ -192,6 +192,7 @@ fn together(a: Round, b: Round) -> Round {
         bytes: a.bytes + b.bytes,
         device_bytes: both(|round| round.device_bytes),
         errors: a.errors + b.errors,
+        errno: b.errno.or(a.errno),
         short: a.short + b.short,
         user_ns: a.user_ns + b.user_ns,
         sys_ns: a.sys_ns + b.sys_ns,

@@ -316,6 +316,7 @@ fn stretch(job: &Job<'_>, engine: Engine, output: &Output, start_ns: u64) -> Str
             ops: output.ops,
             bytes: output.bytes,
             errors: output.errors,
+            errno: 0, // fio counts them, and does not tell which they were
             short: output.short,
             syscalls: 0,
             wrong: 0,

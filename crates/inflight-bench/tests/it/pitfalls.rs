@@ -197,5 +197,6 @@ fn writes_that_find_no_room_are_counted_and_their_rate_is_not() {
     let cell = &record.cells[0];
     assert!(cell.rounds.iter().any(|round| round.errors > 0), "{cell:?}");
     let out = out_of_ranking(cell, &record.profiles[0], &record.target);
-    assert!(out.unwrap().contains("operations failed"));
+    let out = out.unwrap();
+    assert!(out.contains("failed (File too large"), "{out}");
 }

@@ -1,7 +1,7 @@
 //! Notes below a table: cells that did not run, do not count, or failed; and the library's roads.
 
 use super::paint::{Paint, Screen};
-use crate::figures::{empty_rounds, failures, full_rounds, ops};
+use crate::figures::{empty_rounds, full_rounds, ops, told_failures};
 use crate::ranking::Ranking;
 use crate::record::{Cell, ProfileSummary};
 use crate::strategy::{NULL, access_of, condition, is_threads, name};
@@ -37,10 +37,9 @@ pub(crate) fn notes(ranking: &Ranking<'_>) -> Vec<Note> {
     }
     for cell in &ranking.cells {
         let name = names_in(ranking.profile, &[cell]);
-        let ((errors, short), all) = (failures(cell), count(ops(cell) as f64));
-        if errors > 0 || short > 0 {
-            let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
-            notes.push(("errors", text, true));
+        if let Some(told) = told_failures(cell) {
+            let all = count(ops(cell) as f64);
+            notes.push(("errors", format!("{name}: {told}; {all} completed"), true));
         }
     }
     for (cells, what) in by_reason(empty(ranking)) {

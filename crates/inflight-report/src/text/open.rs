@@ -3,7 +3,7 @@
 use super::grid;
 use super::notes::{Note, by_reason, names_in};
 use super::paint::{Paint, Screen, clean};
-use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, failures, full_rounds, ops};
+use crate::figures::{calls_per_op, cpu_ns_per_op, disk_share, full_rounds, ops, told_failures};
 use crate::noun;
 use crate::open::{self, Kept};
 use crate::record::{Cell, Latency, ProfileSummary, Record};
@@ -135,11 +135,10 @@ pub(crate) fn notes<'a>(
     notes.extend(saturated(profile, &measured));
     notes.extend(alone(profile, &measured));
     for (cell, kept) in &measured {
-        let (name, (errors, short)) = (names_in(profile, &[cell]), failures(cell));
-        if errors > 0 || short > 0 {
+        let name = names_in(profile, &[cell]);
+        if let Some(told) = told_failures(cell) {
             let all = count(ops(cell) as f64);
-            let text = format!("{name}: {errors} failed and {short} were short; {all} completed");
-            notes.push(("errors", text, true));
+            notes.push(("errors", format!("{name}: {told}; {all} completed"), true));
         }
         if kept.unserved > 0 && !kept.is_saturated() {
             let text = format!(
