@@ -2,12 +2,24 @@
 
 use std::io::Error;
 
+use crate::measure::host;
+
 /// Who may have said no, as far as the system tells.
 pub(crate) struct Facts {
     /// `kernel.io_uring_disabled`.
     pub(crate) disabled: Option<u32>,
     /// Whether this process is under a seccomp filter.
     pub(crate) filtered: bool,
+}
+
+impl Facts {
+    /// Of the process that runs this.
+    pub(crate) fn of_process() -> Self {
+        Self {
+            disabled: host::io_uring_disabled(),
+            filtered: host::seccomp() == Some(2),
+        }
+    }
 }
 
 /// What was found, and what to do; the latter can be empty.

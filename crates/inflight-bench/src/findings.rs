@@ -1,5 +1,6 @@
 //! What the reader has to know before trusting the figures, from facts and from what happened.
 
+use std::io::Error;
 use std::path::Path;
 
 use inflight_report::doctor::Status;
@@ -11,7 +12,7 @@ use inflight_report::truth::in_memory;
 use inflight_report::units::nanos;
 
 use crate::doctor::{self, Found, Spoils};
-use crate::measure::memory;
+use crate::measure::{host, memory};
 use crate::size::human;
 use crate::strategy::FIO_CHECKS;
 
@@ -20,6 +21,9 @@ pub(crate) const CACHE_BELOW: &str = "cache-below";
 
 /// The name of the finding that nothing tells what the device served.
 pub(crate) const DISK_NOT_SHOWN: &str = "disk-not-shown";
+
+/// The name of the finding that the library took another way than it would have.
+pub(crate) const FALLBACK: &str = "fallback";
 
 /// The name of the finding that the clock takes part in figures.
 pub(crate) const TIMING: &str = "timing";
@@ -84,6 +88,7 @@ pub(crate) fn all(mut facts: Facts<'_>, found: Vec<Found>) -> Vec<Finding> {
     let from_facts = [
         no_backend(facts),
         io_uring_blocked(facts),
+        fallback(facts),
         not_registered(facts),
         queue_too_short(facts),
         cache_too_small(facts),
@@ -193,30 +198,57 @@ fn no_backend(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
+/// What the library gave up in these rows, in its own words.
+fn fallback(facts: &Facts<'_>) -> Option<Finding> {
+    let told = |cell: &Cell| cell.effective.get("fallbacks").cloned();
+    let what = facts.cells.iter().find_map(told)?;
+    let cells = facts.cells.iter().filter(|cell| told(cell).is_some());
+    Some(Finding {
+        id: FALLBACK.to_owned(),
+        severity: Severity::Hint,
+        what: format!("The library could not do all as it would have: {what}"),
+        why_it_matters: "Its figures are those of what it did instead".to_owned(),
+        fix: String::new(),
+        affects: cells.map(|cell| cell.id.clone()).collect(),
+    })
+}
+
 fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
-    let refused = |cell: &&Cell| {
-        let mode = cell.effective.get("registered-buffers");
-        mode.is_some_and(|mode| mode.starts_with("no"))
+    let refused = |cell: &Cell| {
+        let mode = cell.effective.get("registered-buffers")?;
+        mode.strip_prefix("no: ").map(str::to_owned)
     };
-    let affects: Vec<String> = facts
-        .cells
-        .iter()
-        .filter(refused)
-        .map(|cell| cell.id.clone())
-        .collect();
-    let limit = facts
-        .machine
-        .memlock_bytes
-        .map_or("unlimited".to_owned(), human);
-    (!affects.is_empty()).then(|| Finding {
+    let why = facts.cells.iter().find_map(refused)?;
+    let cells = facts.cells.iter().filter(|cell| refused(cell).is_some());
+    let affects = cells.map(|cell| cell.id.clone()).collect();
+    let (what, fix) = match is_no_memory(&why) {
+        true => (
+            facts.machine.memlock_bytes.map_or_else(
+                || why.clone(),
+                |limit| format!("locked memory is limited to {}", human(limit)),
+            ),
+            "raise the limit of locked memory: `ulimit -l`, or LimitMEMLOCK in systemd",
+        ),
+        false if host::seccomp() == Some(2) => (
+            format!("a seccomp filter may have refused io_uring_register ({why})"),
+            "allow io_uring_setup, io_uring_enter and io_uring_register in the filter",
+        ),
+        false => (why, ""),
+    };
+    Some(Finding {
         id: "buffers-not-registered".to_owned(),
         severity: Severity::Warning,
-        what: format!("Buffers could not be registered; locked memory is limited to {limit}"),
+        what: format!("Buffers could not be registered; {what}"),
         why_it_matters: "io_uring ran without registered buffers, which costs processor time"
             .to_owned(),
-        fix: "raise the limit of locked memory: `ulimit -l`, or LimitMEMLOCK in systemd".to_owned(),
+        fix: fix.to_owned(),
         affects,
     })
+}
+
+/// Whether this is how ENOMEM is told, as it is where the limit of locked memory is reached.
+fn is_no_memory(why: &str) -> bool {
+    why.contains(&Error::from_raw_os_error(libc::ENOMEM).to_string())
 }
 
 fn queue_too_short(facts: &Facts<'_>) -> Option<Finding> {

@@ -11,6 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use crate::measure::threads::NO_THREAD;
 use crate::progress::Progress;
 use crate::{exit, scratch};
 
@@ -43,7 +44,8 @@ pub(crate) fn watch(progress: Arc<Progress>) -> Result<()> {
                 let _silent = progress.silence();
                 std::process::exit(exit_code().into());
             }
-        })?;
+        })
+        .context(NO_THREAD)?;
     Ok(())
 }
 

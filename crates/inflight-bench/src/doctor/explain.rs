@@ -10,7 +10,7 @@ use super::{
     kernel, memlock, numa, queue, read_ahead, scheduler, space, write_cache,
 };
 use crate::exit::usage;
-use crate::findings::{CACHE_BELOW, DISK_NOT_SHOWN, TIMING};
+use crate::findings::{CACHE_BELOW, DISK_NOT_SHOWN, FALLBACK, TIMING};
 
 /// An id, and what there is to say about it beyond one line.
 pub(super) struct Topic {
@@ -39,6 +39,15 @@ const OF_RUNS: &[Topic] = &[
             memory, or the holes of a file that was never written. Where there is no /proc, as in \
             a bare chroot, or where the kernel was built without that count, nobody can tell, and \
             such figures may be those of memory. Mount /proc, and take a file that was written.",
+    },
+    Topic {
+        id: FALLBACK,
+        text: "The library does what it can where something is refused: another backend where \
+            io_uring is, its threads where no ring can be had, a transfer without a hint that the \
+            kernel does not take. It tells each, with the reason and what to do about it; a \
+            program finds the same in Engine::stats, under fallbacks. These rows show what an \
+            application would get on this machine as it is, not what the library can do where \
+            nothing is refused.",
     },
     Topic {
         id: TIMING,
@@ -124,7 +133,8 @@ pub(super) fn text(id: &str) -> Result<String> {
         .map(|topic| format!("{}\n{}", topic.id, folded(topic.text)))
         .collect();
     if paragraphs.is_empty() {
-        let ids: Vec<&str> = topics().map(|topic| topic.id).collect();
+        let mut ids: Vec<&str> = topics().map(|topic| topic.id).collect();
+        ids.sort_unstable();
         let ids = ids.join(", ");
         return Err(usage(format!(
             "nothing is known about `{id}`; known are {ids}"

@@ -1,5 +1,7 @@
 //! Whether this process may have rings, who says no, and what its rings can do.
 
+use inflight_report::doctor::Status;
+
 use super::explain::Topic;
 use super::probe::Ring;
 use super::{Found, Site};
@@ -65,8 +67,10 @@ pub(super) fn check(site: &Site) -> Vec<Found> {
         filtered: host::field(&status, "Seccomp:") == Some("2"),
     };
     let ring = site.ring();
-    let mut found = vec![judge(ring, &facts)];
-    if ring.errno("setup") == Some(Ok(())) {
+    let judged = judge(ring, &facts);
+    let usable = judged.line.status == Status::Ok;
+    let mut found = vec![judged];
+    if usable {
         found.push(features(ring));
     }
     found.push(choice(ring));
@@ -81,7 +85,15 @@ fn judge(ring: &Ring, facts: &Facts) -> Found {
             .so("A program that only tries io_uring dies of it")
             .fix("export INFLIGHT_BACKEND=threads");
     }
-    match setup {
+    // The kernel has been asked for its operations by io_uring_register, which is as old as rings.
+    let asked = match setup {
+        Some(Ok(())) => ring
+            .errno("operations")
+            .filter(|asked| is_denied(*asked))
+            .or(setup),
+        setup => setup,
+    };
+    match asked {
         Some(Ok(())) => Found::ok(BLOCKED, "this process may use io_uring"),
         Some(Err(errno)) => refused(errno, facts),
         None => {
@@ -94,6 +106,11 @@ fn judge(ring: &Ring, facts: &Facts) -> Found {
             )
         }
     }
+}
+
+/// Whether this is how a filter answers; a kernel before 5.6 does not know the question (EINVAL).
+fn is_denied(answer: Result<(), i32>) -> bool {
+    matches!(answer, Err(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
 fn refused(errno: i32, facts: &Facts) -> Found {
@@ -146,8 +163,6 @@ fn choice(ring: &Ring) -> Found {
 
 #[cfg(test)]
 mod tests {
-    use inflight_report::doctor::Status;
-
     use super::*;
 
     const FREE: Facts = Facts {
@@ -164,6 +179,9 @@ mod tests {
 
     #[test]
     fn being_killed_half_way_is_told_from_a_failure() {
+        let half = format!("setup=ok\noperations={}\n", libc::EPERM);
+        let half = judge(&Ring::said(&half, 0), &FREE);
+        assert_eq!(half.line.status, Status::Problem, "{half:?}");
         let killed = judge(&Ring::said("setup=ok\n", libc::SIGSYS), &FREE);
         assert_eq!(killed.line.status, Status::Problem);
         assert!(killed.line.fix.contains("INFLIGHT_BACKEND=threads"));

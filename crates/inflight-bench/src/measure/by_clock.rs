@@ -13,6 +13,7 @@ use crate::measure::pace::{Pace, sharpen_timers};
 use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
+use crate::measure::threads::NO_THREAD;
 use crate::measure::usage::DeviceMeter;
 use crate::measure::workers::Workers;
 use crate::strategy::{Body, Job, Modes};
@@ -55,7 +56,7 @@ pub(crate) fn measure(
         let after = Snapshot::end(device, job.clock, &mut known, || published::sum(&all));
         let (mut timed, mut effective, mut knows_syscalls) = (Timed::new(), Modes::new(), true);
         for worker in workers {
-            let worker = worker.context("a thread cannot be started")?;
+            let worker = worker.context(NO_THREAD)?;
             let done = worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             timed.merge(&done.timed);
             effective = done.effective;

@@ -17,6 +17,7 @@ use crate::measure::meter::{Counters, Meter};
 use crate::measure::published::{self, Published};
 use crate::measure::run::{Stretch, drive};
 use crate::measure::snapshot::Snapshot;
+use crate::measure::threads::NO_THREAD;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
 use crate::measure::workers::Workers;
@@ -126,7 +127,7 @@ pub(crate) fn measure(
         crew.phase.store(STOP, Relaxed);
         let (mut timed, mut effective) = (Timed::new(), Modes::new());
         for worker in workers {
-            let worker = worker.context("a thread cannot be started")?;
+            let worker = worker.context(NO_THREAD)?;
             let done = worker.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             timed.merge(&done.0);
             effective = done.1;
@@ -205,7 +206,7 @@ pub(crate) fn in_turns(
             let crew = &crew;
             let work = move || work_in_turns(with_lane, &job, crew, published, sample_every);
             let worker = std::thread::Builder::new().spawn_scoped(scope, work);
-            workers.push(worker.context("a thread cannot be started")?);
+            workers.push(worker.context(NO_THREAD)?);
         }
         let done = body(&mut shifts);
         drop(shifts);

@@ -23,6 +23,7 @@ pub(crate) mod snapshot;
 pub(crate) mod stack;
 pub(crate) mod storage;
 pub(crate) mod tasks;
+pub(crate) mod threads;
 pub(crate) mod turns;
 pub(crate) mod usage;
 pub(crate) mod workers;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::measure::caught::told;
+use crate::measure::threads::NO_THREAD;
 use crate::signals;
 
 /// How often it is looked whether a signal has come.
@@ -69,7 +70,7 @@ fn new_thread() -> Result<Sender<Work>> {
     let (sender, works) = channel::<Work>();
     let thread = Builder::new().name("runner".to_owned());
     let thread = thread.spawn(move || works.into_iter().for_each(|work| work()));
-    thread.context("a thread cannot be started")?;
+    thread.context(NO_THREAD)?;
     Ok(sender)
 }
 

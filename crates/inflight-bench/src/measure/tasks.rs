@@ -28,6 +28,7 @@ use crate::measure::published::{self, Published};
 use crate::measure::run::Stretch;
 use crate::measure::runner;
 use crate::measure::snapshot::Snapshot;
+use crate::measure::threads::NO_THREAD;
 use crate::measure::turns;
 use crate::measure::usage::DeviceMeter;
 use crate::measure::workers::Workers;
@@ -338,7 +339,7 @@ pub(crate) fn measure_open(
     scope(|scope| {
         std::thread::Builder::new()
             .spawn_scoped(scope, || alarm.run())
-            .context("a thread cannot be started")?;
+            .context(NO_THREAD)?;
         let measured = by_the_alarm(strategy, job, &alarm, &crowd, device);
         crowd.enter(Phase::Stop);
         alarm.close();

@@ -275,13 +275,9 @@ impl Means {
 
     pub(super) fn effective(&self) -> Modes {
         let backend = self.engine.backend();
-        let fallbacks = self.engine.stats().fallbacks;
         let mut effective = modes(&[("backend", &backend.to_string())]);
         effective.extend(road::mode(&self.files, &self.work, self.host));
-        if !fallbacks.is_empty() {
-            let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();
-            effective.extend(modes(&[("fallbacks", &told.join("; "))]));
-        }
+        effective.extend(road::given_up(&self.engine));
         effective
     }
 }

@@ -20,7 +20,7 @@ use anyhow::Result;
 use super::inflight::{asks_for_calls, open_all, pool_blocks, pool_of};
 use super::road::{self, Host};
 use super::tasks::{Performs, StepJob, StepStrategy, Task};
-use super::tokio::finish;
+use super::tokio::{finish, started};
 use super::{Modes, modes};
 use crate::measure::calls::Counting;
 use crate::measure::host;
@@ -75,6 +75,7 @@ impl Means {
             ("worker-threads", &workers.to_string()),
         ]);
         effective.extend(road::mode(&self.files, work, Host::Awaited));
+        effective.extend(road::given_up(&self.engine));
         effective
     }
 }
@@ -116,12 +117,8 @@ fn pooled(job: &StepJob) -> Result<Vec<PoolBuf>> {
 
 fn on_many_workers(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
     let workers = host::cpus();
-    let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime
-        .worker_threads(usize::try_from(workers)?)
-        .enable_io()
-        .build();
-    on_tokio(job, tasks, &runtime?, workers)
+    let runtime = started(Builder::new_multi_thread().enable_io(), workers, 0)?;
+    on_tokio(job, tasks, &runtime, workers)
 }
 
 fn on_one_thread(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {

@@ -76,6 +76,16 @@ pub(super) fn mode(files: &[File], work: &Work, host: Host) -> Modes {
     road.map_or_else(Modes::new, |road| modes(&[("road", &road)]))
 }
 
+/// What the library could not do as it would have, if there was anything.
+pub(super) fn given_up(engine: &Engine) -> Modes {
+    let fallbacks = engine.stats().fallbacks;
+    if fallbacks.is_empty() {
+        return Modes::new();
+    }
+    let told: Vec<&str> = fallbacks.iter().map(|given_up| &*given_up.reason).collect();
+    modes(&[("fallbacks", &told.join("; "))])
+}
+
 /// The way that an operation would take on files of which nothing is known yet.
 pub(super) fn at_first(paths: &[PathBuf], direct: bool, work: &Work, host: Host) -> Result<String> {
     let files = open_all(&Engine::new()?, paths, direct, work)?;

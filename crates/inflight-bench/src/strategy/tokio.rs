@@ -23,6 +23,7 @@ use super::cut::Cut;
 use super::tasks::{Block, Performs, StepJob, StepStrategy, Task};
 use super::{Modes, modes};
 use crate::measure::host;
+use crate::measure::threads::try_to_start;
 use crate::work::{Kind, Step};
 
 /// What tokio's documentation names as its default, made explicit, so that the record is true.
@@ -36,23 +37,36 @@ pub(crate) const TOKIO: StepStrategy = StepStrategy {
 };
 
 fn run(job: &StepJob, tasks: Vec<Task>) -> Result<Modes> {
+    let blocks: Vec<_> = tasks
+        .iter()
+        .map(|_| Cut::of(&job.work))
+        .collect::<Result<_>>()?;
     let workers = host::cpus();
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(usize::try_from(workers)?)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .build()
-        .context("the runtime cannot be started")?;
+    let mut runtime = Builder::new_multi_thread();
+    runtime.max_blocking_threads(BLOCKING_THREADS);
+    // It will ask for a thread for each task.
+    let runtime = started(&mut runtime, workers, tasks.len().min(BLOCKING_THREADS))?;
     let files = Arc::new(job.open()?);
-    let blocks: Result<Vec<_>> = tasks.iter().map(|_| Cut::of(&job.work)).collect();
     let working = |(task, block): (Task, Cut)| {
         let files = Arc::clone(&files);
         task.run_steps(block, OnThreads(files))
     };
-    finish(&runtime, tasks.into_iter().zip(blocks?).map(working))?;
+    finish(&runtime, tasks.into_iter().zip(blocks).map(working))?;
     Ok(modes(&[
         ("worker-threads", &workers.to_string()),
         ("blocking-threads", &format!("at most {BLOCKING_THREADS}")),
     ]))
+}
+
+/// Starts a runtime of so many workers, which will ask for so many threads beside.
+///
+/// # Errors
+/// If it cannot have them, or anything else that it needs.
+pub(super) fn started(runtime: &mut Builder, workers: u32, beside: usize) -> Result<Runtime> {
+    let workers = usize::try_from(workers)?;
+    try_to_start(workers + beside)?;
+    let runtime = runtime.worker_threads(workers).build();
+    runtime.context("the runtime cannot be started")
 }
 
 /// Each step is a call on a thread for blocking work.

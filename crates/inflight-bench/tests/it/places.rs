@@ -7,9 +7,11 @@ use std::process::{Command, Stdio};
 
 use inflight_report::record::{Cell, Record};
 use inflight_report::truth::out_of_ranking;
+use seccompiler::SeccompAction;
 
 use crate::doctor::groups::Group;
 use crate::doctor::places::{can_loop, loops};
+use crate::doctor::refused::filtered;
 use crate::doctor::{can, can_mount, is_root};
 use crate::support::{bench, directory, inflight, record, stderr};
 
@@ -330,6 +332,70 @@ fn buffers_that_cannot_be_registered_are_told_with_the_limit() {
     assert!(told.what.contains("64 KiB"), "{told:?}");
     assert_eq!(told.affects, [record.cells[0].id.clone()]);
     assert!(record.cells[0].effective["registered-buffers"].starts_with("no"));
+}
+
+/// A filter that has only heard of some of the calls lets a ring be set up.
+#[test]
+fn rows_of_a_half_filtered_ring_say_what_was_refused() {
+    let directory = directory();
+    let which = ["--profile", "cached-random-read", "--depth", "32"];
+    let strategies = ["--strategy", "uring,uring-tuned,inflight-async-1"];
+    let short = ["--rounds", "1", "--cell-time", "20", "--size", "1m"];
+    let args = [&which[..], &strategies, &short, JSON].concat();
+    let refused = |call: i64| {
+        let answer = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+        let output = filtered(&mut bench(directory.path(), &args), &[call], answer);
+        let record: Record = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+        let found = &record.findings;
+        println!("{found:#?}");
+        record
+    };
+    let record = refused(libc::SYS_io_uring_enter);
+    let told = finding(&record, "io-uring-blocked");
+    assert!(told.what.contains("seccomp filter"), "{told:?}");
+    assert!(told.fix.contains("io_uring_enter"), "{told:?}");
+    assert_eq!(told.affects.len(), 2, "{told:?}");
+
+    let record = refused(libc::SYS_io_uring_register);
+    let told = finding(&record, "buffers-not-registered");
+    assert!(told.what.contains("io_uring_register"), "{told:?}");
+    assert!(!told.fix.contains("ulimit"), "{told:?}");
+    let told = finding(&record, "fallback");
+    assert!(told.what.contains("seccomp filter"), "{told:?}");
+    assert_eq!(told.affects, ["cached-random-read/inflight-async-1/32"]);
+}
+
+/// A runtime that gets only some of its threads waits for those for ever.
+#[test]
+fn where_threads_run_out_rows_say_so_and_nothing_panics() {
+    let test = "where_threads_run_out_rows_say_so_and_nothing_panics";
+    let Some(group) = Group::new(test, "pids") else {
+        return;
+    };
+    let directory = directory();
+    let which = ["--profile", "cached-random-read", "--depth", "8"];
+    let strategies = ["--strategy", "pread,tokio,inflight-async"];
+    let short = ["--rounds", "1", "--cell-time", "20", "--size", "1m"];
+    let args = [&which[..], &strategies, &short, JSON].concat();
+    let mut refused = 0;
+    for limit in 3..8 {
+        group.set("pids.max", &limit.to_string());
+        let output = group.enter(&bench(directory.path(), &args)).output();
+        let output = output.unwrap();
+        assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+        let record: Record = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{limit}: {error}: {}", stderr(&output)));
+        for cell in &record.cells {
+            let Some(skipped) = &cell.skipped else {
+                continue;
+            };
+            let reason = &skipped.reason;
+            assert!(reason.contains("pids.max"), "{limit}: {reason}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "threads never ran out");
 }
 
 #[test]

@@ -84,14 +84,16 @@ fn a_filter_that_kills_after_the_set_up_is_seen_as_well() {
 
 #[test]
 fn a_filter_for_the_calls_after_the_set_up_is_named() {
-    let answer = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let (code, examination) = under(&ALL[1..], answer);
-    assert_eq!(code, Some(3));
-    assert!(
-        line(&examination, "io-uring-blocked")
-            .finding
-            .contains("seccomp filter")
-    );
+    for calls in [&ALL[1..], &ALL[1..2], &ALL[2..]] {
+        let answer = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+        let (code, examination) = under(calls, answer);
+        assert_eq!(code, Some(3), "{calls:?}");
+        let found = line(&examination, "io-uring-blocked");
+        assert!(found.finding.contains("seccomp filter"), "{found:?}");
+        // What a refusal hides is not what the kernel lacks.
+        let features = "io-uring-features";
+        assert!(examination.lines.iter().all(|line| line.id != features));
+    }
 }
 
 /// The kernel's switch is one for the whole machine, so it stays as it is: a file that says so is
