@@ -7,8 +7,8 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -43,12 +43,17 @@ impl Process {
 
 /// Starts to count forks.
 pub(crate) fn watch() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        // SAFETY: the handler only adds to an atomic, which is allowed in a forked child. It can
-        // fail for want of memory only; forks then go unnoticed, as those by the bare call do.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-    });
+    /// Nothing that others wait for while it is made: a thread that forks meanwhile would leave
+    /// that to the child.
+    static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+    if IS_WATCHED.load(Ordering::Acquire) {
+        return;
+    }
+    // Two that come first have each fork counted twice, which is as good. SAFETY: the handler only
+    // adds to an atomic, which is allowed in a forked child. It can fail for want of memory only;
+    // forks then go unnoticed, as those by the bare call do.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+    IS_WATCHED.store(true, Ordering::Release);
 }
 
 /// Runs foreign code on a thread that is the library's own. If that forks, and returns in the child

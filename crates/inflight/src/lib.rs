@@ -141,7 +141,7 @@ mod backend;
 mod completion;
 
 mod buf;
-mod coarse;
+mod clock;
 mod commit;
 mod error;
 mod foreign;

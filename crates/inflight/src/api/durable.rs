@@ -5,10 +5,10 @@
 //!
 //! [`Prepare::proceed`]: crate::op::Prepare::proceed
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::file::File;
+use crate::clock::now_ns;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Prepared, Request, SyncOf, Wishes};
 use crate::policy::{Begun, Durables, Durably, Outcome};
@@ -52,13 +52,6 @@ pub(super) fn plan_durable<'f>(
     // What is not heard of it is marked there.
     *wishes = asked.with(Wishes::DSYNC);
     prepared
-}
-
-/// Nanoseconds since this was first asked.
-fn now_ns() -> u64 {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    let since = FIRST.get_or_init(Instant::now).elapsed();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// See the module.

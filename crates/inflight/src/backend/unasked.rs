@@ -1,7 +1,6 @@
 //! Descriptors that the library opens though the program has not asked for any: a few, because the
 //! program needs them too.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Resource, getrlimit};
@@ -42,9 +41,16 @@ impl Drop for Place {
 
 /// How many there may be: asked once, as a program that raises its limit does so when it starts.
 fn most() -> u32 {
-    static MOST: OnceLock<u32> = OnceLock::new();
-    *MOST.get_or_init(|| {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        u32::try_from(limit / ONE_IN).unwrap_or(u32::MAX)
-    })
+    /// Nothing that others wait for while it is made: a thread that forks meanwhile would leave
+    /// that to the child. Two that come first find the same.
+    static MOST: AtomicU32 = AtomicU32::new(NOT_ASKED);
+    const NOT_ASKED: u32 = u32::MAX;
+    let known = MOST.load(Ordering::Relaxed);
+    if known != NOT_ASKED {
+        return known;
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = u32::try_from(limit / ONE_IN).unwrap_or(NOT_ASKED - 1);
+    MOST.store(most, Ordering::Relaxed);
+    most
 }

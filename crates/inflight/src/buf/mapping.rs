@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::coarse::now_ms;
+use crate::clock::now_ms;
 
 /// Pages whose residency is asked for together and kept in the bits of a word.
 const REGION_PAGES: usize = 64;

@@ -9,13 +9,13 @@
 //! followed by a while in which all of its device are for the pool, 16 times as long, so that a
 //! thread that polls spends little of its time in waiting (`docs/design/roads.md`).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::short::SHORT_MAX;
 use super::step::POLL_MAX_BYTES;
 use super::{Device, REFUSED, TAKEN, UNKNOWN};
+use crate::clock::now_ns;
 use crate::op::{Road, Seen};
 
 /// How the writes of one file went last.
@@ -50,10 +50,8 @@ const TOOK_MAX: Duration = Duration::from_millis(300);
 /// No thread is kept from its processor for so long while others have theirs in turn.
 const SURELY_WAITED: Duration = Duration::from_millis(20);
 
-/// Microseconds since somebody first wanted to know.
 fn now_us() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    whole_us(START.get_or_init(Instant::now).elapsed())
+    now_ns() / 1_000
 }
 
 fn whole_us(time: Duration) -> u64 {

@@ -29,7 +29,7 @@ const SHARED: [&str; 9] = [
     "commit",
     "error",
     "sync",
-    "coarse",
+    "clock",
     "fork",
     "foreign",
 ];

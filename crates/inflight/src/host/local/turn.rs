@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::shares::Taken;
 use super::{CHILD_STEP, Loop, nested};
-use crate::coarse::now_ms;
+use crate::clock::now_ms;
 use crate::host::pace::unseen;
 use crate::policy::LOOP_WAIT_MAX;
 
