@@ -102,12 +102,11 @@ impl Arenas {
         if self.table == Table::Refused {
             return None;
         }
-        let taken = |place| self.entries.iter().any(|entry| entry.place == Some(place));
-        let Some(place) = (0..PLACES).find(|place| !taken(*place)) else {
+        let Some((place, is_behind_all)) = self.free_place() else {
             self.refuse("a thread uses more pools than a ring can know (16)");
             return None;
         };
-        if clone(ring, place, arena) {
+        if is_behind_all && clone(ring, place, arena) {
             return Some(place);
         }
         match update(ring, place, iovec) {
@@ -117,6 +116,19 @@ impl Arenas {
                 None
             }
         }
+    }
+
+    /// A place that nobody has, behind all that somebody has if there is one, and whether it is.
+    fn free_place(&self) -> Option<(u16, bool)> {
+        let taken = |place| self.entries.iter().any(|entry| entry.place == Some(place));
+        let last = self.entries.iter().filter_map(|entry| entry.place).max();
+        let behind = last.map_or(0, |last| last + 1);
+        if behind < PLACES {
+            return Some((behind, true));
+        }
+        (0..PLACES)
+            .find(|place| !taken(*place))
+            .map(|place| (place, false))
     }
 
     #[cold]
@@ -174,6 +186,9 @@ fn by_kernel(cause: &io::Error) -> String {
 /// Takes over the arena's registration: its pages are pinned and charged against RLIMIT_MEMLOCK
 /// once for all rings (io_uring_register(2), `IORING_REGISTER_CLONE_BUFFERS`). False where the
 /// kernel does not know how (before 6.13 it clones whole tables only), or refuses the ring for it.
+///
+/// Kernels without "io_uring/rsrc: fix lost entries after cloned range" (of 2025, in the stable
+/// series too) forget what has places behind this one, so none may have.
 fn clone(ring: &Submitter<'_>, place: u16, arena: &Arena) -> bool {
     let Some(source) = arena.source(|| register_alone(arena).ok()) else {
         return false;
@@ -202,4 +217,36 @@ fn update(ring: &Submitter<'_>, place: u16, iovec: libc::iovec) -> io::Result<()
     // ids.
     let updated = unsafe { ring.register_buffers_update(u32::from(place), &[iovec], None) };
     updated.map(drop)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn having(places: &[Option<u16>]) -> Arenas {
+        let entry = |(id, place): (usize, &Option<u16>)| Entry {
+            id: id as u64,
+            alive: Weak::new(),
+            place: *place,
+        };
+        Arenas {
+            entries: places.iter().enumerate().map(entry).collect(),
+            ..Arenas::default()
+        }
+    }
+
+    #[test]
+    fn a_new_pool_is_behind_all_others_as_long_as_there_is_room() {
+        for (places, free) in [
+            (&[][..], Some((0, true))),
+            // The first is gone, and one was refused.
+            (&[Some(1), None, Some(2)], Some((3, true))),
+            (&[Some(15), Some(1)], Some((0, false))),
+            (&[Some(0), Some(15)], Some((1, false))),
+        ] {
+            assert_eq!(having(places).free_place(), free, "{places:?}");
+        }
+        let all: Vec<_> = (0..PLACES).map(Some).collect();
+        assert_eq!(having(&all).free_place(), None);
+    }
 }
