@@ -29,14 +29,15 @@ use crate::host::shared::Shared;
 /// not.
 ///
 /// Nothing happens until it is polled for the first time. At most as many calls are made at the
-/// same time as the pool has threads but one ([`crate::Builder::threads`]), and opens, which may
-/// wait for somebody else, leave one thread in eight to the rest; the others wait their turn. It
-/// may be polled and dropped on any thread, by any runtime.
+/// same time as the pool has threads but one ([`crate::Builder::threads`]), and opens and others
+/// that may wait for somebody else (a FIFO's other end, a server) leave one thread in eight to the
+/// rest; the others wait their turn, also behind some that hang. A future that is dropped, or timed
+/// out, gives no thread back. It may be polled and dropped on any thread, by any runtime.
 ///
 /// # Errors
 ///
 /// Those of the operation; [`crate::Forked`] in a forked child; [`crate::NoThread`] if the pool
-/// has no thread and cannot start one.
+/// has no thread and cannot start one, or none but the one that is left to the rest.
 ///
 /// # Cancellation
 ///
@@ -65,7 +66,9 @@ pub(super) trait Make: Send + 'static {
     type Made: Send + 'static;
 
     /// As [`Run::may_wait_for_ever`].
-    const MAY_WAIT_FOR_EVER: bool = false;
+    fn may_wait_for_ever(&self) -> bool {
+        false
+    }
 
     /// Does it, if it is known to wait for nothing.
     fn at_once(&self, _shared: &Shared) -> Option<io::Result<Self::Made>> {
@@ -74,18 +77,6 @@ pub(super) trait Make: Send + 'static {
 
     /// Does it.
     fn make(self) -> io::Result<Self::Made>;
-}
-
-impl<F, R> Make for F
-where
-    F: FnOnce() -> io::Result<R> + Send + 'static,
-    R: Send + 'static,
-{
-    type Made = R;
-
-    fn make(self) -> io::Result<R> {
-        self()
-    }
 }
 
 /// What polling a call for the first time has led to.
@@ -314,7 +305,11 @@ impl<M: Make, T> Run for Desk<M, T> {
     }
 
     fn may_wait_for_ever(&self) -> bool {
-        M::MAY_WAIT_FOR_EVER
+        match &self.lock().progress {
+            Progress::Ready(make) => make.may_wait_for_ever(),
+            // It has been taken.
+            Progress::Running | Progress::Made(_) | Progress::Left => false,
+        }
     }
 }
 

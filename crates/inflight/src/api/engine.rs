@@ -431,7 +431,9 @@ impl Builder {
 
     /// Most threads in the pool, which makes what is a plain call with any backend, and all with
     /// the backend `threads`; 32 by default, at most 1024, and 0 counts as 1. They are started
-    /// when they are needed and end with the engine.
+    /// when they are needed and end with the engine, also those that one burst has needed. With one
+    /// or two, an open that hangs (a FIFO, a server) holds up all other calls, and with one the
+    /// syncs as well.
     pub fn threads(mut self, count: u32) -> Self {
         self.threads_max = Some(count.clamp(1, 1024));
         self

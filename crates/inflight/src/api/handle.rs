@@ -262,6 +262,11 @@ impl Handle {
         self.is_on_device() && wishes.asked().is_none() && loop_waits(waited())
     }
 
+    /// Whether another program or machine serves the file.
+    pub(super) fn is_served(&self) -> bool {
+        self.facts.served
+    }
+
     /// As [`crate::op::Prepare::is_on_device`].
     #[inline]
     pub(super) fn is_on_device(&self) -> bool {

@@ -177,8 +177,11 @@ impl IntoFuture for NameOp {
 
     fn into_future(self) -> Call<'static, ()> {
         let Self { change, engine } = self;
-        let is_new = Cell::new(false);
-        let changing = Changing { change, is_new };
+        let changing = Changing {
+            change,
+            is_new: Cell::new(false),
+            are_local: Cell::new(None),
+        };
         Call::new(or_global(engine), changing, |(), _| ())
     }
 }
@@ -188,14 +191,31 @@ struct Changing {
     change: Change,
     /// It is to be learned on what it is.
     is_new: Cell<bool>,
+    /// Whether its names, as far as they were looked at, wait for nobody but a device.
+    are_local: Cell<Option<bool>>,
 }
 
 impl Make for Changing {
     type Made = ();
 
+    /// Where nobody has looked, a server may have the names.
+    fn may_wait_for_ever(&self) -> bool {
+        self.are_local.get() != Some(true)
+    }
+
     fn at_once(&self, shared: &Shared) -> Option<io::Result<()>> {
         let change = &self.change;
-        let is_short = || change.is_short(shared, &self.is_new);
+        let find = |path: &Path| {
+            let found = name(shared, path, &self.is_new);
+            let others_are = self.are_local.get() != Some(false);
+            self.are_local.set(Some(others_are && found.is_some()));
+            found
+        };
+        if let Change::SyncDir(path) = change {
+            // It is never short.
+            find(path);
+        }
+        let is_short = || change.is_short(find);
         short::here(change.kind()?, || is_short().then(|| change.make()))
     }
 
@@ -244,6 +264,11 @@ struct Asking(PathBuf);
 impl Make for Asking {
     type Made = Metadata;
 
+    /// As of a change.
+    fn may_wait_for_ever(&self) -> bool {
+        true
+    }
+
     fn at_once(&self, shared: &Shared) -> Option<io::Result<Metadata>> {
         let statx = cached::metadata(shared, &self.0)?;
         Some(Ok(Metadata::from_statx(&statx)))
@@ -290,8 +315,7 @@ impl Change {
     }
 
     /// Whether it waits for nobody but a device, and has no more to do than with names.
-    fn is_short(&self, shared: &Shared, is_new: &Cell<bool>) -> bool {
-        let name = |path: &Path| name(shared, path, is_new);
+    fn is_short(&self, name: impl Fn(&Path) -> Option<Named>) -> bool {
         let is_small = |named: Option<Named>| named.is_some_and(|named| !named.is_large());
         match self {
             Self::Rename { from, to } => match (name(from), name(to)) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::ftruncate;
 use rustix::io::{Errno, retry_on_intr};
 
-use super::calls::{Call, forked};
+use super::calls::{Call, Make, forked};
 use super::engine::Engine;
 use super::file::{Alignment, File};
 use super::handle::{Access, Handle};
@@ -73,8 +73,26 @@ impl<'f> IntoFuture for Truncate<'f> {
         let Self { file, len } = self;
         // The descriptor stays open while a call goes on whose future has been dropped.
         let handle = Arc::clone(file.handle());
-        let change = move || truncate(&handle, len);
-        Call::new(Ok(file.engine().clone()), change, |(), _| ())
+        let resizing = Resizing { handle, len };
+        Call::new(Ok(file.engine().clone()), resizing, |(), _| ())
+    }
+}
+
+/// A truncation that is awaited.
+struct Resizing {
+    handle: Arc<Handle>,
+    len: u64,
+}
+
+impl Make for Resizing {
+    type Made = ();
+
+    fn may_wait_for_ever(&self) -> bool {
+        self.handle.is_served()
+    }
+
+    fn make(self) -> io::Result<()> {
+        truncate(&self.handle, self.len)
     }
 }
 

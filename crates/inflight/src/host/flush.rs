@@ -87,7 +87,6 @@ impl Flush for Disk {
     fn delegate(&self, commit: &Arc<Commit>) -> bool {
         let leader: Arc<dyn Run> = Arc::clone(commit) as _;
         match self.is_served {
-            // It ends when another program or machine wants it to, so a thread is left to the rest.
             true => self.pool.give(leader).is_ok(),
             false => self.pool.give_flush(leader).is_ok(),
         }
@@ -161,6 +160,11 @@ unsafe fn is_small_file(fd: RawFd) -> bool {
 impl Run for Commit {
     fn run(self: Arc<Self>) {
         self.lead();
+    }
+
+    /// It ends when another program or machine wants it to.
+    fn may_wait_for_ever(&self) -> bool {
+        self.is_served()
     }
 }
 

@@ -70,7 +70,9 @@ impl Make for Opening {
     type Made = Opened;
 
     /// It is not known what has the name: it may be a FIFO (fifo(7)).
-    const MAY_WAIT_FOR_EVER: bool = true;
+    fn may_wait_for_ever(&self) -> bool {
+        true
+    }
 
     fn at_once(&self, shared: &Shared) -> Option<io::Result<Opened>> {
         let Self { options, path } = self;

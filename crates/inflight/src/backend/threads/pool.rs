@@ -4,8 +4,9 @@
 //!
 //! Beside the lanes there are calls: whatever blocks and is not an operation of a proactor. They
 //! leave one thread to the lanes where there are two. Some may block for as long as a FIFO has no
-//! writer, so those leave one thread in eight to the others where there are three. Flushes wait for
-//! the device only, so they may take every thread.
+//! writer or a server hangs, so those leave one thread in eight to the others where there are
+//! three, and never take the last one that lives. Flushes wait for the device only, so they may
+//! take every thread.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -80,7 +81,7 @@ impl Pool {
         let mut state = lock(&self.shared.state);
         state.lanes.push_back(Arc::clone(&lane));
         let wakes = state.calls_to_lane();
-        if self.show(state, wakes).is_ok() {
+        if self.show(state, wakes, 1).is_ok() {
             return true;
         }
         let mut state = lock(&self.shared.state);
@@ -118,7 +119,7 @@ impl Pool {
         let starting = lock(&self.threads);
         let has_thread = lock(&self.shared.state).living > 0;
         drop(starting);
-        has_thread || self.start_threads(1).is_ok()
+        has_thread || self.start_threads(1, 1).is_ok()
     }
 
     /// Has a thread of the pool make a call. Returns the number by which it can be taken back.
@@ -128,14 +129,15 @@ impl Pool {
     /// When there is no thread and none can be started, or the pool is closed; nothing is kept of
     /// the call then.
     pub(crate) fn give(&self, call: Arc<dyn Run>) -> io::Result<u64> {
-        let shared = &*self.shared;
-        let mut state = lock(&shared.state);
+        let is_endless = call.may_wait_for_ever();
+        let mut state = lock(&self.shared.state);
         if state.closed {
             return Err(io::Error::other("the pool of threads is closed"));
         }
-        let number = state.queue_call(call);
+        let least = state.least_for(is_endless);
+        let number = state.queue_call(call, is_endless);
         let wakes = state.calls_one();
-        match self.show(state, wakes) {
+        match self.show(state, wakes, least) {
             Err(cause) if self.take_back(number).is_some() => Err(cause),
             _ => Ok(number),
         }
@@ -215,7 +217,7 @@ impl Pool {
         }
         queue(&mut state).push_back(Arc::clone(&work));
         let wakes = state.calls_one();
-        let Err(cause) = self.show(state, wakes) else {
+        let Err(cause) = self.show(state, wakes, 1) else {
             return Ok(());
         };
         let mut state = lock(&self.shared.state);
@@ -236,22 +238,23 @@ impl Pool {
         lock(&self.shared.state).to_take() > 0
     }
 
-    /// Calls a thread to what has just been queued; `wakes`: one that sleeps.
+    /// Calls a thread to what has just been queued, which needs so many that live; `wakes`: one
+    /// that sleeps.
     ///
     /// # Errors
     ///
-    /// When there is no thread and none can be started.
-    fn show(&self, state: MutexGuard<'_, PoolState>, wakes: bool) -> io::Result<()> {
+    /// When there are fewer threads and none can be started.
+    fn show(&self, state: MutexGuard<'_, PoolState>, wakes: bool, least: usize) -> io::Result<()> {
         self.shared.show_waiting(&state);
-        let (idle, waiting) = (state.idle, state.to_take());
+        let lacking = state.lacking();
         drop(state);
         if wakes {
             self.shared.work.notify_one();
         }
-        if waiting > idle {
-            return self.start_threads(waiting - idle);
+        match lacking {
+            0 => Ok(()),
+            _ => self.start_threads(lacking, least),
         }
-        Ok(())
     }
 
     /// Takes back a call that no thread has taken.
@@ -327,9 +330,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// If there is no thread then.
+    /// If fewer than `least` live then.
     #[cold]
-    fn start_threads(&self, count: usize) -> io::Result<()> {
+    fn start_threads(&self, count: usize, least: usize) -> io::Result<()> {
         let mut threads = self.threads_living();
         // Some of the threads may have ended but for what is local to them.
         let room = self
@@ -337,7 +340,7 @@ impl Pool {
             .saturating_sub(lock(&self.shared.state).living);
         let started = (0..count.min(room)).try_for_each(|_| self.start(&mut threads, None));
         match started {
-            Err(cause) if lock(&self.shared.state).living == 0 => Err(cause),
+            Err(cause) if lock(&self.shared.state).living < least => Err(cause),
             // Thread limits are met with the threads there are; the owner of the lane executes what
             // no thread takes.
             _ => Ok(()),

@@ -18,6 +18,8 @@ pub(super) struct PoolState {
     pub(super) flushes: VecDeque<Arc<dyn Run>>,
     /// Callers that have called for a thread to share their work.
     pub(super) shares: VecDeque<Arc<dyn Run>>,
+    /// Most threads there may be.
+    threads_max: usize,
     /// Threads that are in a call, and most of them.
     calling: usize,
     calls_max: usize,
@@ -88,6 +90,7 @@ impl PoolState {
             calls: BTreeMap::new(),
             endless: BTreeMap::new(),
             next_number: 0,
+            threads_max,
             flushes: VecDeque::new(),
             shares: VecDeque::with_capacity(threads_max),
             calling: 0,
@@ -105,11 +108,12 @@ impl PoolState {
         }
     }
 
-    /// Queues a call, and returns the number by which it is taken back.
-    pub(super) fn queue_call(&mut self, call: Arc<dyn Run>) -> u64 {
+    /// Queues a call, which may wait for ever or not, and returns the number by which it is taken
+    /// back.
+    pub(super) fn queue_call(&mut self, call: Arc<dyn Run>, is_endless: bool) -> u64 {
         let number = self.next_number;
         self.next_number += 1;
-        let queue = match call.may_wait_for_ever() {
+        let queue = match is_endless {
             true => &mut self.endless,
             false => &mut self.calls,
         };
@@ -128,7 +132,7 @@ impl PoolState {
         if self.calling >= self.calls_max {
             return None;
         }
-        let may_wait = self.in_endless < self.endless_max;
+        let may_wait = self.endless_room() > 0;
         let endless = self.endless.keys().next().filter(|_| may_wait);
         let is_endless = match (self.calls.keys().next(), endless) {
             (Some(call), Some(endless)) => endless < call,
@@ -163,9 +167,35 @@ impl PoolState {
 
     /// Calls that could be taken now.
     pub(super) fn calls_to_take(&self) -> usize {
-        let room = self.endless_max - self.in_endless;
-        let calls = self.calls.len() + self.endless.len().min(room);
+        let calls = self.calls.len() + self.endless.len().min(self.endless_room());
         calls.min(self.calls_max - self.calling)
+    }
+
+    /// How many more threads may be in calls that may wait for ever. One of those that live is left
+    /// to the rest, because there may be no other: what limits threads (`RLIMIT_NPROC`, `pids.max`)
+    /// is met at any time.
+    fn endless_room(&self) -> usize {
+        let most = match self.closed || self.threads_max == 1 {
+            true => self.endless_max,
+            false => self.endless_max.min(self.living.saturating_sub(1)),
+        };
+        most.saturating_sub(self.in_endless)
+    }
+
+    /// How many threads have to live before a call like this can be made.
+    pub(super) fn least_for(&self, is_endless: bool) -> usize {
+        1 + usize::from(is_endless && self.threads_max > 1)
+    }
+
+    /// How many more threads there is something to do for, beside those that sleep.
+    pub(super) fn lacking(&self) -> usize {
+        let endless = self.in_endless + self.endless.len();
+        let with_endless = match self.endless.len() {
+            0 => 0,
+            _ => endless.min(self.endless_max) + self.least_for(true) - 1,
+        };
+        let for_endless = with_endless.saturating_sub(self.living);
+        self.to_take().saturating_sub(self.idle).max(for_endless)
     }
 
     /// Everything that a thread could take now.
@@ -229,16 +259,6 @@ mod tests {
         fn run(self: Arc<Self>) {}
     }
 
-    struct Endless;
-
-    impl Run for Endless {
-        fn run(self: Arc<Self>) {}
-
-        fn may_wait_for_ever(&self) -> bool {
-            true
-        }
-    }
-
     /// Whether each call that is taken, until none can be, may wait for ever.
     fn taken(state: &mut PoolState) -> Vec<bool> {
         let calls = std::iter::from_fn(|| match state.take()? {
@@ -254,11 +274,12 @@ mod tests {
         // Threads, and how many are in calls of the one kind, and of the other.
         for (threads, endless, others) in [(1, 1, 0), (2, 1, 0), (3, 1, 1), (4, 2, 1), (8, 6, 1)] {
             let mut state = PoolState::new(threads);
-            let first = state.queue_call(Arc::new(Endless));
-            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Endless)));
+            state.living = threads;
+            let first = state.queue_call(Arc::new(Nothing), true);
+            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Nothing), true));
             assert_eq!((first, state.calls_to_take()), (0, endless));
             assert_eq!(taken(&mut state), vec![true; endless]);
-            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Nothing)));
+            (0..8).for_each(|_| _ = state.queue_call(Arc::new(Nothing), false));
             assert_eq!(state.calls_to_take(), others);
             assert_eq!(taken(&mut state), vec![false; others]);
             assert_eq!(
@@ -271,6 +292,30 @@ mod tests {
             assert!(state.take_back(8).is_some());
             assert_eq!(state.calls_waiting(), 16 - endless - others - 1);
         }
+    }
+
+    #[test]
+    fn a_thread_that_lives_is_left_to_the_rest_and_one_more_is_started_for_it() {
+        let mut state = PoolState::new(8);
+        (0..3).for_each(|_| _ = state.queue_call(Arc::new(Nothing), true));
+        assert_eq!((state.least_for(true), state.least_for(false)), (2, 1));
+        assert_eq!((state.calls_to_take(), state.lacking()), (0, 4));
+        // No second one could be started.
+        (state.living, state.idle) = (1, 1);
+        assert_eq!((taken(&mut state), state.lacking()), (vec![], 3));
+        (state.living, state.idle) = (3, 1);
+        assert_eq!((taken(&mut state), state.lacking()), (vec![true; 2], 1));
+        _ = state.queue_call(Arc::new(Nothing), false);
+        assert_eq!(taken(&mut state), [false]);
+        // A thread that ends when the pool is closed leaves what is queued to the others.
+        state.closed = true;
+        assert_eq!(taken(&mut state), [true]);
+        // Of one thread there is none to be left.
+        let mut state = PoolState::new(1);
+        _ = state.queue_call(Arc::new(Nothing), true);
+        assert_eq!((state.least_for(true), state.lacking()), (1, 1));
+        state.living = 1;
+        assert_eq!(taken(&mut state), [true]);
     }
 
     #[test]

@@ -3,16 +3,18 @@
 use std::future::{Future, IntoFuture};
 use std::io;
 use std::pin::pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use inflight::fs::{AllocateRange, File};
 use inflight::{Batch, Engine, NoThread};
+use tempfile::TempDir;
 
-use super::hands::until_turned;
+use super::hands::{poll_once, until_turned};
 use crate::denied::refuse_threads;
-use crate::support::{on_every_backend, pattern, read_write, temp_path};
+use crate::support::fifo::Fifo;
+use crate::support::{directory, on_every_backend, pattern, read_write, temp_path};
 
 const LEN: usize = 64;
 
@@ -86,6 +88,27 @@ fn what_is_awaited_without_a_driver_is_made_by_the_pool_if_that_has_a_thread() {
             assert!(results.into_iter().all(|result| result.is_ok()));
         });
         assert_eq!(engine.stats().in_flight, 0);
+    });
+}
+
+/// It waits for whoever opens the other end, and what comes after it would wait for it.
+#[test]
+fn an_open_without_end_does_not_take_the_only_thread_there_is() {
+    on_every_backend(|engine| {
+        let folder = TempDir::new_in(directory()).expect("the test directory can be written");
+        let fifo = Fifo::new(folder.path());
+        start_the_pool(engine);
+        without_threads(engine, |file| {
+            let mut opening = fifo.opening(engine).into_future();
+            let Poll::Ready(opened) = poll_once(&mut opening) else {
+                fifo.release();
+                panic!("a thread was taken");
+            };
+            assert!(says_why(&opened.expect_err("there is no other thread")));
+            pollster::block_on(file.sync_data().into_future()).expect("it is synced");
+            let truncated = pollster::block_on(file.truncate(1).into_future());
+            truncated.expect("the pool does it");
+        });
     });
 }
 
