@@ -122,6 +122,7 @@ impl<O: Prepare> Drop for Stretch<'_, '_, '_, O> {
             let deliver = |token, answer| syncs.tell(token, answer, &mut take);
             lease.proactor().turn(1, deliver);
         }
+        syncs.leave();
     }
 }
 

@@ -14,6 +14,7 @@ use super::shared::Shared;
 use crate::backend::threads::execute::to_usize;
 use crate::commit::{Commit, Seat, Turn};
 use crate::completion::{Answer, Refusal};
+use crate::foreign::contain;
 use crate::op::{Prepare, Request, SyncOf};
 
 /// What a sync is for.
@@ -90,6 +91,15 @@ impl Syncs {
             let told = seat.wait();
             deliver(token, told);
             self.tell_all_with(token, told, &mut deliver);
+        }
+    }
+
+    /// Waits for none of those that others make, because nobody wants to know any more: what would
+    /// be flushed for them alone is not.
+    pub(super) fn leave(&mut self) {
+        for (_, seat) in std::mem::take(&mut self.joined) {
+            let (_, waker) = seat.leave();
+            contain(|| drop(waker));
         }
     }
 
