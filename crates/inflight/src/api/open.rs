@@ -3,10 +3,9 @@
 
 mod opening;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,6 +21,7 @@ use super::handle::{Closes, Opened};
 use super::mounts;
 use super::names::or_global;
 use super::twin::Wanted;
+use crate::backend::statx::statx as asked;
 use crate::backend::threads::execute::is_filtered;
 use crate::buf::Mapping;
 use crate::policy::{self, Facts};
@@ -539,36 +539,25 @@ fn has_positions(fd: &OwnedFd, statx: &libc::statx) -> bool {
 }
 
 pub(super) fn statx(fd: RawFd) -> io::Result<libc::statx> {
-    statx_at(fd, c"", libc::AT_EMPTY_PATH, ALL)
+    asked(fd, c"", libc::AT_EMPTY_PATH, ALL)
 }
 
 /// Some of what is known of an open file without asking a server (statx(2),
 /// `AT_STATX_DONT_SYNC`).
 pub(super) fn statx_cached(fd: BorrowedFd<'_>, mask: u32) -> io::Result<libc::statx> {
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    statx_at(fd.as_raw_fd(), c"", flags, mask)
+    asked(fd.as_raw_fd(), c"", flags, mask)
 }
 
 /// All that is to be known of a file. What a kernel does not know it does not tell.
 pub(super) const ALL: u32 =
     libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | libc::STATX_MNT_ID_UNIQUE;
 
-fn statx_at(fd: RawFd, path: &CStr, flags: i32, mask: u32) -> io::Result<libc::statx> {
-    let mut out = MaybeUninit::zeroed();
-    // SAFETY: the path is a string for as long as this takes, and `out` is ours to be filled.
-    let answer = unsafe { libc::statx(fd, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was zeroed, and the kernel has filled it.
-    Ok(unsafe { out.assume_init() })
-}
-
 /// What the file system tells of what has this name.
 pub(super) fn statx_of(path: &Path) -> io::Result<libc::statx> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
-    statx_at(libc::AT_FDCWD, &path, 0, ALL)
+    asked(libc::AT_FDCWD, &path, 0, ALL)
 }
 
 /// Closes a descriptor, and tells of the error that dropping it would hide.

@@ -10,6 +10,7 @@ pub(crate) mod alarm;
 #[cfg(feature = "faulty")]
 pub(crate) mod faulty;
 pub(crate) mod returns;
+pub(crate) mod statx;
 pub(crate) mod threads;
 pub(crate) mod unasked;
 pub(crate) mod uring;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 
+use super::again::Again;
 use super::hand_over::HandsOver;
 use super::mail::Rouser;
 use super::misses::MeetsMisses;
@@ -64,6 +65,7 @@ struct Owned {
     engine: Weak<Shared>,
     proactor: ManuallyDrop<Proactor>,
     fork_generation: u32,
+    again: Again,
     /// Reads that this thread has had to decide on, for taking samples.
     samples: Samples,
     /// The same of those that are taken to wait for the device.
@@ -80,6 +82,7 @@ impl Owned {
     fn new(shared: &Arc<Shared>, proactor: Proactor) -> Box<Self> {
         Box::new(Self {
             engine: Arc::downgrade(shared),
+            again: Again::of(shared, &proactor),
             proactor: ManuallyDrop::new(proactor),
             fork_generation: fork::generation(),
             samples: Samples::new(),
@@ -123,6 +126,7 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
         return Err(Refusal::Forked);
     }
     match known(shared) {
+        Some(owned) if owned.again.is_due() => Ok(Lease::new(shared, try_again(shared, owned))),
         Some(owned) => Ok(Lease::new(shared, owned)),
         None => Ok(Lease::new(shared, make(shared)?)),
     }
@@ -132,16 +136,23 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
 /// without. That there is none is told to nobody else, and nothing is made in its place. Not to be
 /// called in a forked child.
 pub(super) fn lease_with_ring(shared: &Arc<Shared>) -> Option<Lease<'_>> {
-    match known(shared) {
-        Some(owned) if owned.proactor.can_look() => Some(Lease::new(shared, owned)),
-        Some(without) => {
-            let _ = LAST.try_with(|last| last.set(Some(without)));
-            None
-        }
-        None => shared
-            .new_proactor_with_ring()
-            .map(|proactor| Lease::new(shared, Owned::new(shared, proactor))),
+    let owned = match known(shared) {
+        Some(owned) if owned.again.is_due() => try_again(shared, owned),
+        Some(owned) => owned,
+        None if shared.has_rings() => Owned::new(shared, shared.asynchronous()?),
+        None => return None,
+    };
+    if owned.proactor.can_look() {
+        return Some(Lease::new(shared, owned));
     }
+    let _ = LAST.try_with(|last| last.set(Some(owned)));
+    None
+}
+
+#[cold]
+fn try_again(shared: &Arc<Shared>, mut owned: Box<Owned>) -> Box<Owned> {
+    let made = owned.again.made(shared);
+    made.map_or(owned, |proactor| Owned::new(shared, proactor))
 }
 
 /// The proactor that this thread has for the engine and that no call has.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::again::Again;
 use super::hand_over::HandsOver;
 use super::mail::{Mailbox, Next, Rouser, Taken};
 use super::pace::{Pace, unseen};
@@ -185,7 +186,14 @@ fn drive_on(shared: &Weak<Shared>, desk: &mut Desk, mailbox: &Mailbox) {
     let mut spin = SPIN_MAX;
     let mut pace = Pace::default();
     let mut hands_over = HandsOver::new();
+    let mut again = shared.upgrade().map(|shared| Again::of(&shared, proactor));
     loop {
+        if let Some(again) = &mut again
+            && again.is_due()
+            && proactor.is_idle()
+        {
+            try_again(again, shared, proactor, mailbox);
+        }
         let room = match proactor.has_room() && taken.requests.is_empty() {
             true => proactor.capacity() - proactor.in_flight(),
             false => 0,
@@ -262,13 +270,27 @@ fn tell_of_fallbacks(shared: &Weak<Shared>, proactor: &mut Proactor, mailbox: &M
         return;
     };
     shared.give_up_rings(cause);
-    let mut next = shared.new_proactor_on_threads();
+    let next = shared.new_proactor_on_threads();
+    replace(&shared, proactor, next, mailbox);
+}
+
+#[cold]
+fn try_again(again: &mut Again, shared: &Weak<Shared>, proactor: &mut Proactor, mailbox: &Mailbox) {
+    if let Some(shared) = shared.upgrade()
+        && let Some(next) = again.made(&shared)
+    {
+        replace(&shared, proactor, next, mailbox);
+    }
+}
+
+/// Has another proactor take the place of one that is idle.
+fn replace(shared: &Shared, proactor: &mut Proactor, mut next: Proactor, mailbox: &Mailbox) {
     match next.alarm() {
         Ok(alarm) => {
             drop(mailbox.replace_alarm(Rouser::Alarm(alarm)));
             *proactor = next;
         }
-        // A lane has an alarm without a descriptor; were it otherwise, plain calls would go on.
+        // The old one goes on.
         Err(cause) => shared.counters.fallback(cause.to_string()),
     }
 }

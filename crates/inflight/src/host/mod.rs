@@ -10,6 +10,7 @@
 
 pub(crate) mod flight;
 
+mod again;
 pub(crate) mod alone;
 pub(crate) mod at_once;
 mod batches;

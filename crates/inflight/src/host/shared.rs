@@ -208,13 +208,19 @@ impl Shared {
         Ok(proactor)
     }
 
-    /// As [`Shared::new_proactor`], for a thread that can do without: nothing if it cannot have a
-    /// ring.
-    pub(super) fn new_proactor_with_ring(&self) -> Option<Proactor> {
-        let Kind::Uring(features) = &self.chosen.kind else {
-            return None;
+    /// Whether this one does without what the engine has chosen, and not because that has broken.
+    pub(super) fn is_makeshift(&self, proactor: &Proactor) -> bool {
+        let chosen = matches!(self.chosen.kind, Kind::Uring(_) | Kind::Aio);
+        chosen && !proactor.is_asynchronous() && self.gave_up.get().is_none()
+    }
+
+    /// A new proactor for the calling thread, unless it has to do without the backend.
+    pub(super) fn asynchronous(&self) -> Option<Proactor> {
+        let proactor = match &self.chosen.kind {
+            Kind::Uring(features) => self.with_ring(self.new_ring().ok()?, features),
+            Kind::Aio => self.with_aio(self.new_aio().ok()?),
+            _ => return None,
         };
-        let proactor = self.with_ring(self.new_ring().ok()?, features);
         self.counters.watch(proactor.tally());
         Some(proactor)
     }

@@ -140,6 +140,11 @@ impl Proactor {
         self.slots.capacity()
     }
 
+    /// Whether it has a ring, or asynchronous calls.
+    pub(crate) fn is_asynchronous(&self) -> bool {
+        self.backend.differs_from_plain_calls()
+    }
+
     /// Whether a request can be pushed now.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {

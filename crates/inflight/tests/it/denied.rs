@@ -17,14 +17,14 @@ use std::pin::Pin;
 use std::process::Command;
 use std::task::Poll;
 
-use inflight::fs::File;
+use inflight::fs::{Alignment, File};
 use inflight::{AnyOp, BackendKind, Batch, BufPool, Engine, Operation, RefusedBy, SetupError};
 use seccompiler::{SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
 use crate::support::own::{in_process_of, is_rerun, rerun};
 use crate::support::{
-    backend_without_rings, chill, engine_with_memory, pattern, skip, temp_file, uring_or_skip,
-    with_memory,
+    backend_without_rings, chill, engine_with_memory, pattern, read_write, skip, temp_file,
+    temp_path, uring_or_skip, with_memory,
 };
 
 const PAGE: usize = 4096;
@@ -329,6 +329,33 @@ fn a_thread_that_is_refused_a_demanded_ring_has_typed_errors() {
 fn expect_setup_error(error: &io::Error) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
     expect_forbidden_by_seccomp(inner.expect("a SetupError is the cause"));
+}
+
+/// Profiles that are older than the call refuse it.
+#[test]
+fn where_statx_is_refused_what_came_before_it_is_asked() {
+    let test = "where_statx_is_refused_what_came_before_it_is_asked";
+    in_own_process(module_path!(), test, None, || {
+        refuse(&[libc::SYS_statx], libc::EPERM);
+        let engines = [
+            Engine::new(),
+            Engine::builder().backend(BackendKind::Threads).build(),
+        ];
+        for engine in engines.map(Result::unwrap) {
+            everything_works(&engine);
+            let path = temp_path(&pattern(PAGE));
+            let told = inflight::fs::metadata(path.path())
+                .on(&engine)
+                .wait()
+                .unwrap();
+            assert_eq!((told.len, told.direct), (PAGE as u64, Alignment::Unknown));
+            let file = read_write(&engine).open(path.path()).unwrap();
+            assert_eq!(file.metadata().wait().unwrap().len, PAGE as u64);
+            let missing = path.path().with_extension("missing");
+            let missing = inflight::fs::metadata(missing).on(&engine).wait();
+            assert_eq!(missing.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        }
+    });
 }
 
 #[test]

@@ -12,6 +12,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::transfers::{Said, read_at, read_list, read_one, sync, write_at, write_list, write_one};
 use crate::backend::aio::once;
+use crate::backend::statx::statx;
 use crate::completion::Answer;
 use crate::op::{Iovecs, Op, Request, TRANSFER_MAX_BYTES};
 
@@ -395,11 +396,11 @@ unsafe fn other_call(op: &Op) -> Said {
             }))
         }
         Op::Metadata { fd, out } => {
-            let (flags, mask) = (libc::AT_EMPTY_PATH, METADATA_MASK);
-            // SAFETY: the path is a constant, and the caller vouches for `out`.
-            said(widen(unsafe {
-                libc::statx(fd, c"".as_ptr(), flags, mask, out)
-            }))
+            let told = statx(fd, c"", libc::AT_EMPTY_PATH, METADATA_MASK);
+            let told = told.map_err(|cause| cause.raw_os_error().unwrap_or(libc::EIO))?;
+            // SAFETY: the caller vouches for `out`.
+            unsafe { out.write(told) };
+            Ok(0)
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fs;
+use std::future::IntoFuture;
 use std::io;
 use std::iter;
 use std::os::fd::AsRawFd;
@@ -13,7 +14,8 @@ use inflight::{BackendKind, Batch, BufPool, Engine, Operation, SetupError};
 
 use super::{PAGE, everything_works, in_own_process, rings_may_be_tried};
 use crate::support::{
-    backend_without_rings, chill, direct_file_or_skip, pattern, skip, temp_file, uring_or_skip,
+    backend_without_rings, chill, direct_file_or_skip, pattern, skip, temp_file, until,
+    uring_or_skip,
 };
 
 /// Sets a soft limit; the hard one stays.
@@ -258,5 +260,47 @@ fn want_of_descriptors_is_named_and_passes() {
         );
         set_limit(libc::RLIMIT_NOFILE, 1024);
         assert_eq!(demanded.build().unwrap().backend().kind, BackendKind::Uring);
+    });
+}
+
+/// What was scarce for a moment is not missed for good, by a thread or by a driver.
+#[test]
+fn who_had_no_ring_for_want_of_descriptors_has_one_when_there_are_some() {
+    let test = "who_had_no_ring_for_want_of_descriptors_has_one_when_there_are_some";
+    if !rings_can_be_had(test) {
+        return;
+    }
+    in_own_process(module_path!(), test, None, || {
+        let engine = Engine::new().unwrap();
+        let Some(file) = direct_file_or_skip(test, &engine, &pattern(8 * PAGE)) else {
+            return;
+        };
+        let batch = || {
+            let mut batch = Batch::on(&engine);
+            let read = |page| file.read_at(file.aligned_buf(PAGE).unwrap(), page * PAGE as u64);
+            (0..8).for_each(|page| batch.push(read(page)));
+            batch
+        };
+        let waited = || batch().wait().all(|(result, _)| result.unwrap() == PAGE);
+        let awaited = || {
+            let results = pollster::block_on(batch().into_future());
+            results
+                .into_iter()
+                .all(|(result, _)| result.unwrap() == PAGE)
+        };
+        let ways: [&dyn Fn() -> bool; 2] = [&waited, &awaited];
+        let free = File::open("/proc/self/exe").unwrap().as_raw_fd();
+        set_limit(libc::RLIMIT_NOFILE, u64::try_from(free).unwrap());
+        assert!(ways.iter().all(|way| way()));
+        let stats = engine.stats();
+        assert_eq!((stats.enters, stats.fallbacks.len()), (0, 1), "{stats:?}");
+        assert_eq!(stats.fallbacks[0].count, 2, "{stats:?}");
+        set_limit(libc::RLIMIT_NOFILE, 1024);
+        for way in ways {
+            let before = engine.stats().enters;
+            until("there is a ring", || {
+                way() && engine.stats().enters > before
+            });
+        }
     });
 }
