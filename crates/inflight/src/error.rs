@@ -361,7 +361,7 @@ impl fmt::Display for WrongAccess {
             true => write!(
                 f,
                 "the file was opened for reading only, as File::open does, and this changes it \
-                 ({cause}); open it by OpenOptions with write(true)"
+                 ({cause}); open it by OpenOptions with write(true), if it is no directory"
             ),
             false => write!(
                 f,
@@ -395,9 +395,9 @@ impl fmt::Display for BadRange {
         match self {
             Self::TooFar => write!(
                 f,
-                "the range ends beyond the largest offset, {} (i64::MAX); give one from the start \
-                 of the file, whose end is at the length that File::metadata tells of a regular \
-                 one",
+                "the range ends beyond the largest offset there is, {} (i64::MAX): offset and \
+                 length are counted in bytes from the start of the file, and \
+                 File::metadata tells where a regular one ends",
                 i64::MAX
             ),
             Self::Empty => f.write_str(

@@ -119,7 +119,11 @@
 //! and does not tell of them either, it is unknown what the kernel still writes to: the process
 //! then ends (`abort`) with a message, because to go on would corrupt memory
 //! (`docs/design/lost-completions.md`). No more is ever in flight than the kernel has room to tell
-//! of, so neither should happen.
+//! of, so the first should not happen. The second is what a seccomp filter does that forbids
+//! io_uring_enter(2) while operations are in flight: a program that confines itself does so before
+//! it uses the library, which then finds out what it may use, or has no ring
+//! ([`Builder::backend`], `INFLIGHT_BACKEND=threads`). A filter that kills (`SCMP_ACT_KILL`) kills
+//! for the question whether there may be a ring, so there it has to be ruled out in that way.
 //!
 //! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
 //! `completion`. ARCHITECTURE.md in the repository is the map.
@@ -214,6 +218,13 @@ pub mod local {
 ///   [`sync_data`](fs::File::sync_data), which covers all that was written before. Clients that
 ///   come together share the flush. Whoever reads the log stops at the first record that is not
 ///   whole.
+///
+/// **An append that is dropped** in flight (by a timeout, `select!`, an aborted task) gives back
+/// the lock and not its place: the kernel may still write there, after somebody else's record has
+/// been written to the same place and acknowledged. So an append is not awaited by whoever may lose
+/// interest, but in a task of its own that goes on to its end (`tokio::spawn`, [`local::spawn`]),
+/// or on a thread, and the client waits for that; the same is true of any write to a place that is
+/// used again.
 ///
 /// After an append that has failed its place is filled again before anybody writes behind it, or
 /// the log ends there and goes on in another file. After a sync that has failed it ends in any case

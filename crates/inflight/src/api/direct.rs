@@ -11,7 +11,9 @@ pub enum Direct {
     /// Past the page cache where the file system can and the request is aligned, else through
     /// it. [`is_direct`](crate::fs::File::is_direct) tells which; that a file is not direct, and
     /// why, is among the [fallbacks](crate::Stats::fallbacks). It takes a second descriptor, by way
-    /// of `/proc/thread-self/fd`.
+    /// of `/proc/thread-self/fd`: a program with many files raises `RLIMIT_NOFILE`, without which
+    /// some of them are not direct, or has them [`Direct::Required`] with
+    /// [`any_range`](crate::fs::OpenOptions::any_range), which needs one for reads.
     ///
     /// **A plain `Vec` is practically never aligned**, so that its transfers go through the page
     /// cache: give what [`aligned_buf`](crate::fs::File::aligned_buf) makes, or open the file with
@@ -70,6 +72,7 @@ pub(super) fn not_storage() -> io::Error {
 
 #[cold]
 pub(super) fn no_direct() -> io::Error {
-    let what = "this file system has no direct I/O for the file; use Direct::Auto or Direct::Off";
+    let what = "there is no direct I/O for this: its file system has none, or it is no regular \
+                file; use Direct::Auto or Direct::Off";
     io::Error::new(io::ErrorKind::Unsupported, what)
 }

@@ -33,6 +33,10 @@ use crate::stats::Stats;
 /// or more, as long as such threads are no more than a sixteenth of the descriptors that the
 /// process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the
 /// child with [`crate::Forked`]; the [global](Engine::global) one is another one there.
+///
+/// Dropping the last handle, each [`File`](crate::fs::File) being one, blocks until what is in
+/// flight is over, at most as long as [`Builder::drain_for`] says: in a task it belongs into
+/// `spawn_blocking` where futures were dropped in flight, or opens may hang.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,

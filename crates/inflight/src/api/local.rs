@@ -35,6 +35,10 @@ use crate::host::local;
 /// later, and 1 to 10 ms at most. So a thread that runs a loop must not serve the device that its
 /// files are on (NBD, ublk).
 ///
+/// The loop is one of the [global engine](crate::Engine::global). Operations on files of an engine
+/// of your own go to that engine's drivers: run those by [`Engine::run`](crate::Engine::run), whose
+/// loop does the work itself.
+///
 /// Loops may be nested. While an inner one runs, the tasks of the outer do not, so their
 /// [`JoinHandle`]s are never ready in there. A task of the inner loop that awaits one itself, where
 /// nothing else can wake that loop, is refused with a panic of the loop. One that awaits it by way

@@ -91,6 +91,9 @@ impl<'a> WriteFrom<'a> {
 /// The buffers are borrowed, which is sound because this neither returns nor unwinds before the
 /// kernel is done with them. Short reads are not errors: ask each for its result.
 ///
+/// [`any_range`](crate::fs::OpenOptions::any_range) does nothing here: ranges of a direct file that
+/// are not aligned are for a [`crate::Batch`], whose reads may have `&mut [u8]` too.
+///
 /// # Errors
 ///
 /// The first error in the order of `reads`. The others have been run all the same.

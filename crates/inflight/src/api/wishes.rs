@@ -133,7 +133,8 @@ pub(super) fn count_unaligned(file: &File, answer: Answer) {
             "a transfer of a file with Direct::Auto went through the page cache, because it is not \
              aligned: past it, this takes buffers aligned to {} bytes, and offset and length in \
              multiples of {} bytes; use buffers of File::aligned_buf or BufPool, or \
-             OpenOptions::any_range",
+             OpenOptions::any_range, which is for reads of one buffer (AnyRange::Reads) and for \
+             writes (AnyRange::ReadsAndWrites), and not for lists, read_many and write_many",
             needed.memory_bytes, needed.offset_bytes,
         );
         tell(file, reason);

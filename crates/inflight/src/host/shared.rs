@@ -576,6 +576,7 @@ fn tell_of_leak(left: u64, drain_for: Duration) {
     LEAKED.fetch_add(left, Ordering::Relaxed);
     eprintln!(
         "inflight: {left} operations were still in flight {drain_for:?} after their engine was \
-         dropped; their memory stays with the kernel until they are over"
+         dropped; they go on, in the kernel or in threads, and keep what memory they have until \
+         they are over"
     );
 }

@@ -286,7 +286,12 @@ impl Proactor {
             if broken.may_pass {
                 return;
             }
-            completions_lost("the ring cannot be entered any more with operations in flight");
+            completions_lost(&format!(
+                "the ring cannot be entered any more with operations in flight ({}; a seccomp \
+                 filter that comes after the first operation does that: install it before, or have \
+                 no ring by INFLIGHT_BACKEND=threads)",
+                broken.cause
+            ));
         }
         while self.aside.is_busy() || self.older.is_busy() {
             self.drain_aside(deliver);
