@@ -90,6 +90,7 @@ mod tests {
     use std::cell::RefCell;
     use std::fs;
     use std::os::fd::AsRawFd;
+    use std::time::Duration;
 
     use super::*;
     use crate::op::{Op, Prepared, Span, Wishes};
@@ -161,7 +162,12 @@ mod tests {
             (0..count).for_each(|_| _ = time_some(&mut operation, request));
             operation.0.borrow_mut().drain(..).len()
         };
+        let begun = Instant::now();
         assert_eq!(timed(128, &fast), 128);
+        if begun.elapsed() > Duration::from_micros(128 * 5) {
+            // As on a processor that is interpreted.
+            return eprintln!("skipped: how few are timed: system calls take long here");
+        }
         // On a busy machine some seem slow, and what comes after those is timed.
         assert!((0..100).any(|_| timed(16 << 10, &fast) < 8 << 10));
         // One of them is timed, unless computers have become much faster.
