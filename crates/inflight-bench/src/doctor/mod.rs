@@ -82,13 +82,27 @@ const CHEAP: &[Check] = &[
     read_ahead::check,
     write_cache::check,
     space::check,
-    cgroup::check,
+    |site| seen(site, "proc/self/status", cgroup::check),
     governor::check,
     halt::check,
-    huge_pages::check,
+    |site| seen(site, "sys/kernel", huge_pages::check),
     clock::check,
-    numa::check,
+    |site| seen(site, "sys/kernel", numa::check),
 ];
+
+/// A check that takes what it does not find for what is not there, and so has to be able to look.
+fn seen(site: &Site, needs: &str, check: Check) -> Vec<Found> {
+    let found = check(site);
+    if site.has(needs) {
+        return found;
+    }
+    let mount = needs.split('/').next().unwrap_or_default();
+    let unseen = found.into_iter().map(|found| {
+        let finding = format!("this could not be looked at: /{mount} is not mounted here");
+        Found::unknown(&found.line.id, finding)
+    });
+    unseen.collect()
+}
 
 /// Those that ask the kernel by trying.
 const TRYING: &[Check] = &[io_uring::check, memlock::check, direct_io::check];
@@ -151,4 +165,27 @@ pub(crate) fn cheap(site: &Site) -> Vec<Found> {
         !fine && found.spoils != Spoils::Nothing
     };
     found.filter(spoils).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_looked_at_is_not_called_right() {
+        let ids = ["cgroup-io", "cgroup-cpu", "huge-pages", "numa"];
+        let status = |site: &Site| {
+            let found = CHEAP.iter().flat_map(|check| check(site));
+            let lines: Vec<Line> = found.map(|found| found.line).collect();
+            ids.map(|id| {
+                let line = lines.iter().find(|line| line.id == id);
+                line.expect("it is examined").status
+            })
+        };
+        let bare = Tree::of(&[]);
+        assert_eq!(status(&bare.site(&[])), [Status::Unknown; 4]);
+        let mounted = Tree::of(&[("proc/self/status", ""), ("sys/kernel/x", "")]);
+        let seen = status(&mounted.site(&[]));
+        assert!(!seen.contains(&Status::Unknown), "{seen:?}");
+    }
 }

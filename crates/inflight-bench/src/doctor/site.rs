@@ -85,6 +85,11 @@ impl Site {
         fs::read_to_string(self.root.join(file)).ok()
     }
 
+    /// Whether this is there.
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.root.join(file).exists()
+    }
+
     /// An attribute of a disk's queue.
     pub(super) fn queue(&self, disk: &str, attribute: &str) -> Option<String> {
         self.line(&format!("sys/block/{disk}/queue/{attribute}"))
