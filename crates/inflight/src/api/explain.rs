@@ -78,12 +78,17 @@ impl Explanation {
             false => policy::explain_unaligned(guide),
         };
         let fd = handle.raw_fd();
+        let backend = file.engine().backend().kind;
+        let alone = match guide.alone {
+            Way::PlainCallOrRing if backend != BackendKind::Uring => Way::PlainCall,
+            way => way,
+        };
         Self {
-            alone: guide.alone,
+            alone,
             batched: guide.batched,
             awaited: guide.awaited,
             why: guide.why,
-            backend: file.engine().backend().kind,
+            backend,
             durably: None,
             direct: facts.direct,
             takes_nowait: handle.takes_nowait(facts, is_write),

@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, Direct, Engine, Way, local};
+use inflight::{AlignedBuf, BackendKind, Direct, Engine, Operation, Way, local};
 use tempfile::NamedTempFile;
 
-use crate::support::{pattern, skip, temp_path, uring_of_depth_or_skip};
+use crate::support::{pattern, skip, temp_path, uring_of_depth_or_skip, uring_or_skip};
 
 const BLOCK: usize = 4096;
 const FILES: usize = 96;
@@ -104,4 +104,32 @@ fn a_loop_waits_for_the_first_reads_of_a_few_files() {
     });
     run.expect("nothing is demanded");
     few_were_waited_for(name, &engine, &files);
+}
+
+#[test]
+fn a_ring_is_named_for_one_read_where_there_is_one() {
+    let name = "the way of one direct read";
+    let Some(with_rings) = uring_or_skip(name) else {
+        return;
+    };
+    let path = temp_path(&pattern(BLOCK));
+    let way = |engine: &Engine| {
+        let direct = OpenOptions::new().read(true).direct(Direct::Required);
+        let file = direct.engine(engine).open(path.path()).ok()?;
+        let read = || file.read_at(file.aligned_buf(BLOCK).expect("there is memory"), 0);
+        (0..2).for_each(|_| assert_eq!(read().wait().0.unwrap(), BLOCK));
+        Some(read().explain().alone)
+    };
+    if way(&with_rings) != Some(Way::PlainCallOrRing) {
+        return skip(
+            name,
+            "there is no direct I/O, or the device is memory, or cannot be asked",
+        );
+    }
+    for kind in [BackendKind::Threads, BackendKind::Aio] {
+        match Engine::builder().backend(kind).build() {
+            Ok(engine) => assert_eq!(way(&engine), Some(Way::PlainCall), "{kind}"),
+            Err(why) => skip(name, &why.to_string()),
+        }
+    }
 }
