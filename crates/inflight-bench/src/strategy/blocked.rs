@@ -26,22 +26,23 @@ pub(crate) fn open_ring<T>(set_up: impl Fn() -> io::Result<T>) -> Result<T, Unav
             }
             Err(error) => return Err(explained(errno_of(&error))),
             Ok(ring) => {
-                let entered = *ENTERED.get_or_init(|| enter().map_err(|error| errno_of(&error)));
-                return match entered {
-                    Ok(()) => Ok(ring),
-                    Err(errno) => Err(explained(errno)),
+                return match *NOT_ENTERED.get_or_init(refuses_to_be_entered) {
+                    None => Ok(ring),
+                    Some(errno) => Err(explained(errno)),
                 };
             }
         }
     }
 }
 
-/// Whether rings may be entered: a filter can allow the set-up and refuse the rest.
-static ENTERED: OnceLock<Result<(), i32>> = OnceLock::new();
+/// Why rings cannot be entered, if they cannot: a filter can allow the set-up and refuse the rest.
+static NOT_ENTERED: OnceLock<Option<i32>> = OnceLock::new();
 
-/// A ring of its own is entered, as who has one with a thread of the kernel need not.
-fn enter() -> io::Result<()> {
-    IoUring::new(1)?.submit().map(|_| ())
+/// A ring of its own is entered, as who has one with a thread of the kernel need not. Where there
+/// is no memory for it, nothing has been refused.
+fn refuses_to_be_entered() -> Option<i32> {
+    let ring = IoUring::new(1).ok()?;
+    ring.submit().err().map(|error| errno_of(&error))
 }
 
 /// Refuses where the user has forbidden io_uring, as the library does.
