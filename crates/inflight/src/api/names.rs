@@ -198,9 +198,10 @@ struct Changing {
 impl Make for Changing {
     type Made = ();
 
-    /// Where nobody has looked, a server may have the names.
+    /// Where nobody has looked, a server may have the names. To sync a folder is part of what makes
+    /// a change durable, and is not to wait for opens that hang.
     fn may_wait_for_ever(&self) -> bool {
-        self.are_local.get() != Some(true)
+        !matches!(self.change, Change::SyncDir(_)) && self.are_local.get() != Some(true)
     }
 
     fn at_once(&self, shared: &Shared) -> Option<io::Result<()>> {
@@ -211,10 +212,6 @@ impl Make for Changing {
             self.are_local.set(Some(others_are && found.is_some()));
             found
         };
-        if let Change::SyncDir(path) = change {
-            // It is never short.
-            find(path);
-        }
         let is_short = || change.is_short(find);
         short::here(change.kind()?, || is_short().then(|| change.make()))
     }

@@ -20,7 +20,7 @@ use crate::support::read_write;
 use disk::Mounted;
 
 /// The file that is synced.
-const SYNCED: u64 = 2;
+pub(crate) const SYNCED: u64 = 2;
 /// The one that is written, while the other one is being synced.
 const WRITTEN: u64 = 3;
 

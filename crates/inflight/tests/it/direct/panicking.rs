@@ -6,13 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use inflight::fs::{AnyRange, File, WriteAt};
-use inflight::{Batch, Engine};
+use inflight::{AnyOp, Batch, Engine, Operation};
 
 use super::any_range::any;
+use crate::commit::SYNCED;
+use crate::commit::disk::mounted_or_skip;
 use crate::support::fussy::{Fussy, LEN};
-use crate::support::{on_every_backend, pattern, until};
+use crate::support::{on_every_backend, patience, pattern, read_write, until};
 
 /// How often a buffer is asked while its write is made by this.
 fn questions(write: impl FnOnce(Fussy)) -> u32 {
@@ -125,5 +128,42 @@ fn an_awaited_batch_has_all_results_or_none_whenever_a_buffer_panics() {
             outcomes[usize::from(panics == 2)] += 1;
         }
         assert!(outcomes[0] > outcomes[1] && outcomes[1] > 0, "{outcomes:?}");
+    });
+}
+
+#[test]
+fn a_batch_that_unwinds_has_nothing_flushed_for_a_sync_that_it_has_joined() {
+    let name = "a_batch_that_unwinds_has_nothing_flushed_for_a_sync_that_it_has_joined";
+    let Some(mounted) = mounted_or_skip(name) else {
+        return;
+    };
+    let disk = &mounted.disk;
+    on_every_file(name, |engine, direct| {
+        let synced = read_write(engine).open(mounted.path(SYNCED));
+        let synced = synced.expect("every number is a file");
+        // Its first step is made when it is pushed, and the next one asks again.
+        let first = engine.queue(1, |queue| {
+            let buf = Fussy::calm(1);
+            let questions = Arc::clone(&buf.questions);
+            assert!(queue.push(0, write(direct, buf)).is_ok());
+            questions.load(Ordering::Relaxed)
+        });
+        let first = first.expect("nothing is demanded");
+        let before = disk.flushes();
+        disk.hold();
+        thread::scope(|scope| {
+            let leads = scope.spawn(|| synced.sync_all().wait());
+            disk.wait_for_flushes(before + 1);
+            let mut batch: Batch<AnyOp<'_, Fussy>> = Batch::on(engine);
+            batch.push(write(direct, Fussy::new(2, first + 1)).into());
+            batch.push(synced.sync_all().into());
+            let has_unwound = panics(|| drop(batch.wait()));
+            disk.let_go();
+            assert!(has_unwound);
+            leads.join().unwrap().expect("it is synced");
+        });
+        synced.close().wait().expect("nothing is in flight");
+        assert_eq!(engine.drain(patience()), 0);
+        assert_eq!(disk.flushes(), before + 1);
     });
 }
