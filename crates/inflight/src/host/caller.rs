@@ -126,7 +126,6 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
         return Err(Refusal::Forked);
     }
     match known(shared) {
-        Some(owned) if owned.again.is_due() => Ok(Lease::new(shared, try_again(shared, owned))),
         Some(owned) => Ok(Lease::new(shared, owned)),
         None => Ok(Lease::new(shared, make(shared)?)),
     }
@@ -137,7 +136,6 @@ pub(crate) fn lease(shared: &Arc<Shared>) -> Result<Lease<'_>, Refusal> {
 /// called in a forked child.
 pub(super) fn lease_with_ring(shared: &Arc<Shared>) -> Option<Lease<'_>> {
     let owned = match known(shared) {
-        Some(owned) if owned.again.is_due() => try_again(shared, owned),
         Some(owned) => owned,
         None if shared.has_rings() => Owned::new(shared, shared.asynchronous()?),
         None => return None,
@@ -155,9 +153,19 @@ fn try_again(shared: &Arc<Shared>, mut owned: Box<Owned>) -> Box<Owned> {
     made.map_or(owned, |proactor| Owned::new(shared, proactor))
 }
 
-/// The proactor that this thread has for the engine and that no call has.
+/// The proactor that this thread has for the engine and that no call has, or what it is to have in
+/// its place.
 #[inline]
 fn known(shared: &Arc<Shared>) -> Option<Box<Owned>> {
+    let owned = kept(shared)?;
+    match owned.again.is_due() {
+        true => Some(try_again(shared, owned)),
+        false => Some(owned),
+    }
+}
+
+#[inline]
+fn kept(shared: &Arc<Shared>) -> Option<Box<Owned>> {
     match LAST.try_with(Cell::take) {
         Ok(Some(last)) if std::ptr::eq(last.engine.as_ptr(), Arc::as_ptr(shared)) => Some(last),
         Ok(last) => find(shared, last),
