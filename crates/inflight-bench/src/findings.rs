@@ -1,5 +1,6 @@
 //! What the reader has to know before trusting the figures, from facts and from what happened.
 
+use std::collections::BTreeSet;
 use std::io::Error;
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use inflight_report::truth::in_memory;
 use inflight_report::units::nanos;
 
 use crate::doctor::{self, Found, Spoils};
-use crate::measure::{host, memory};
+use crate::measure::memory;
 use crate::size::human;
 use crate::strategy::FIO_CHECKS;
 
@@ -201,9 +202,10 @@ fn no_backend(facts: &Facts<'_>) -> Option<Finding> {
 /// What the library gave up in these rows, in its own words.
 fn fallback(facts: &Facts<'_>) -> Option<Finding> {
     let told = |cell: &Cell| cell.effective.get("fallbacks").cloned();
-    let what = facts.cells.iter().find_map(told)?;
+    let reasons: BTreeSet<String> = facts.cells.iter().filter_map(told).collect();
     let cells = facts.cells.iter().filter(|cell| told(cell).is_some());
-    Some(Finding {
+    let what = reasons.into_iter().collect::<Vec<_>>().join("; or: ");
+    (!what.is_empty()).then(|| Finding {
         id: FALLBACK.to_owned(),
         severity: Severity::Hint,
         what: format!("The library could not do all as it would have: {what}"),
@@ -229,7 +231,7 @@ fn not_registered(facts: &Facts<'_>) -> Option<Finding> {
             ),
             "raise the limit of locked memory: `ulimit -l`, or LimitMEMLOCK in systemd",
         ),
-        false if host::seccomp() == Some(2) => (
+        false if facts.machine.seccomp == Some(2) => (
             format!("a seccomp filter may have refused io_uring_register ({why})"),
             "allow io_uring_setup, io_uring_enter and io_uring_register in the filter",
         ),
@@ -399,6 +401,34 @@ mod tests {
             ..Round::default()
         });
         assert!(found(&cells).is_none());
+    }
+
+    #[test]
+    fn all_that_the_library_gave_up_is_told_with_the_rows() {
+        let profiles = [load(&["cached-random-read".to_owned()])
+            .unwrap()
+            .remove(0)
+            .summary()];
+        let mut cells = cells(&profiles);
+        let found = |cells: &[Cell]| {
+            fallback(&Facts {
+                machine: &Machine::default(),
+                target: &Target::default(),
+                cells,
+                profiles: &profiles,
+                reread: None,
+                unsteady: Vec::new(),
+                blocked: Vec::new(),
+            })
+        };
+        assert!(found(&cells).is_none());
+        for (cell, reason) in cells.iter_mut().zip(["no ring", "no hint", "no ring"]) {
+            let told = ("fallbacks".to_owned(), reason.to_owned());
+            cell.effective.extend([told]);
+        }
+        let found = found(&cells).unwrap();
+        assert!(found.what.ends_with(": no hint; or: no ring"), "{found:?}");
+        assert_eq!(found.affects.len(), 3);
     }
 
     #[test]
