@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -189,11 +189,24 @@ fn read_one(proactor: &mut Proactor, file: &File) -> (u64, u64) {
 
 #[test]
 fn the_ring_has_what_comes_after_a_submission_that_waited() {
-    let Some((mut proactor, _watched)) = lane(true) else {
-        return;
-    };
     let file = File::open("/dev/zero").expect("it is there");
-    assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
+    // On a busy machine a submission may wait for the processor, which counts as well.
+    let quick_lane = || {
+        let (mut proactor, watched) = lane(true)?;
+        let begun = Instant::now();
+        assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
+        Some((
+            begun.elapsed() < Duration::from_micros(400),
+            proactor,
+            watched,
+        ))
+    };
+    let mut lanes = (0..1_000).map_while(|_| quick_lane()).peekable();
+    if lanes.peek().is_none() {
+        return;
+    }
+    let quick = lanes.find(|(is_quick, ..)| *is_quick);
+    let (_, mut proactor, _watched) = quick.expect("one in a thousand is not held up");
     proactor.older.has_taken(Duration::from_micros(400));
     assert!(matches!(read_one(&mut proactor, &file), (0, 1..)));
     // A second: 300 ms of it are counted, 16 times.
