@@ -48,7 +48,7 @@ pub(crate) fn miri(seeds: u32) -> Result<()> {
     command.args(locked());
     // The policy, and when a processor is yielded, are arithmetic without a pointer, with more
     // rounds than Miri gets done.
-    command.args(["--", "--skip", "policy::", "--skip", "uring::yields"]);
+    command.args(["--", "--skip", "policy::", "--skip", "backend::yields"]);
     // The clock and the temporary directory are those of this machine.
     let seeds = format!("-Zmiri-disable-isolation -Zmiri-many-seeds=0..{seeds}");
     command.env("MIRIFLAGS", seeds);

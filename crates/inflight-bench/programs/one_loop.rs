@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use inflight::fs::OpenOptions;
-use inflight::{Direct, Operation};
+use inflight::fs::{Direct, OpenOptions};
+use inflight::Operation;
 
 const BLOCK_BYTES: u32 = 4096;
 const DIRECT: Direct = Direct::Off;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, local};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::local;
 
 const BLOCK_BYTES: u32 = 4096;
 const DIRECT: Direct = Direct::Off;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Operation};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::Operation;
 
 const BLOCK_BYTES: u32 = 4096;
 const DIRECT: Direct = Direct::Off;

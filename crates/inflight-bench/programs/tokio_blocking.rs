@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Operation};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::Operation;
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, spawn_blocking};
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Engine};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::Engine;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 

@@ -18,8 +18,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, Batch, Direct, Engine, Operation};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{AlignedBuf, Batch, Engine, Operation};
 use io_uring::{IoUring, opcode, types};
 
 const BLOCK: usize = 4096;

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use inflight::fs::{File, OpenOptions, ReadAt};
-use inflight::{AlignedBuf, Direct, Engine, Operation, Queue, local};
+use inflight::fs::{Direct, File, OpenOptions, ReadAt};
+use inflight::{AlignedBuf, Engine, Operation, Queue, local};
 use rustix::fs::OFlags;
 
 const ROUNDS: usize = 7;

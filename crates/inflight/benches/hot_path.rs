@@ -18,8 +18,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, BufPool, Direct, Engine, Operation, ReadInto, read_many};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{Batch, BufPool, Engine, Operation, ReadInto, read_many};
 use io_uring::{IoUring, opcode, types};
 
 const BLOCK: usize = 4096;

@@ -9,8 +9,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, BufPool, Direct, Engine};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{Batch, BufPool, Engine};
 
 const BLOCK: usize = 4096;
 const BATCH: u64 = 32;

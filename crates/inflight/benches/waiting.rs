@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, Direct, Engine, local};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{AlignedBuf, Engine, local};
 use tokio::runtime::Runtime;
 
 const FILES: usize = 128;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, Direct};
+use inflight::AlignedBuf;
+use inflight::fs::{Direct, File, OpenOptions};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::retry_on_intr;

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use inflight::fs::{AnyRange, File, OpenOptions};
-use inflight::{Batch, Direct, Operation};
+use inflight::fs::{AnyRange, Direct, File, OpenOptions};
+use inflight::{Batch, Operation};
 
 /// Where a value is: which file, at which offset, how long.
 #[derive(Clone, Copy)]

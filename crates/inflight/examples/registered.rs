@@ -6,8 +6,8 @@
 
 use std::{error::Error, fs};
 
-use inflight::fs::OpenOptions;
-use inflight::{BufPool, Direct, Engine};
+use inflight::fs::{Direct, OpenOptions};
+use inflight::{BufPool, Engine};
 
 const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 256;

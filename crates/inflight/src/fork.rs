@@ -6,9 +6,10 @@
 //! noticed; its ring memory is not mapped (`MADV_DONTFORK`), so it cannot harm the parent.
 #![allow(unsafe_code)]
 
+use crate::sync::lock;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
@@ -162,7 +163,7 @@ impl<T: Inherit> Lock<T> {
             return None;
         }
         // The data is whole after every statement, so a panic elsewhere does not spoil it.
-        Some(self.data.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(&self.data))
     }
 
     /// Whether nobody held it when this child was forked. The first of its threads that asks sees:

@@ -1,5 +1,5 @@
-//! Disk I/O that keeps the device's queue full: io_uring first, Linux's older asynchronous calls
-//! and a pool of threads where it is blocked, one API for all.
+//! Disk I/O that keeps the device's queue full: io_uring first, Linux AIO (`io_submit`) and a pool
+//! of threads where it is blocked, one API for all.
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -24,13 +24,16 @@
 //! ```
 //!
 //! - [`fs::File`] makes operations; [`Operation::wait`] runs one on this thread.
-//! - [`Batch`] runs many and has a result for each; [`read_many`] and [`write_many`] do so with
-//!   borrowed buffers; [`Engine::queue`] keeps a bounded number in flight and hands out results
+//! - [`Batch`] runs many and has a result for each; [`read_many`] and [`write_many`] return the
+//!   first error instead. [`Engine::queue`] keeps a bounded number in flight and hands out results
 //!   as they come.
-//! - Every operation and every batch can be awaited, on any runtime or in the run loop of
-//!   [`local`]; with a limit in time, see [`Awaited`]. Of a batch that is late, what has come can
-//!   be had by itself ([`Late::into_results`]).
+//! - Operations and batches whose buffers are `Send + 'static` can be awaited, on any runtime or in
+//!   the run loop of [`local`]; with a time limit, see [`Awaited`]. Blocking calls take borrowed
+//!   buffers as well.
+//! - Of an operation a future is made by `.await` or [`into_future`](std::future::IntoFuture): push
+//!   that into `join_all` or `FuturesUnordered`.
 //! - [`BufPool`] has buffers that a ring knows in advance; threads take them, tasks wait for them.
+//!   Part of any buffer is a buffer as well: [`IoBuf::slice`].
 //! - [`Engine`] is the configuration: which backend, how deep. [`Engine::backend`] tells which
 //!   backend was chosen and why, [`Engine::stats`] what has been done and what was given up.
 //!
@@ -38,9 +41,9 @@
 //!
 //! None is on by itself. Without any the library depends on `io-uring`, `libc` and `rustix`.
 //!
-//! - `tokio`: `Engine::serve_on_tokio` has a tokio runtime do the work of what is awaited in it by
-//!   its own threads. Without it operations can be awaited there all the same, and threads of the
-//!   library do the work. Depends on `tokio` with its features `net` and `rt`.
+//! - `tokio`: `Engine::serve_on_tokio` has the threads of a tokio runtime drive what is awaited in
+//!   it. Without it operations can be awaited there all the same, and threads of the library drive
+//!   them. Depends on `tokio` with its features `net` and `rt`.
 //! - `bytes`: the buffers of the `bytes` crate are buffers here: `Bytes` is written, `BytesMut` is
 //!   read into. Depends on `bytes` without its default features.
 //! - `faulty`: `Builder::faults` makes an engine whose operations are delayed, shortened, reordered
@@ -50,31 +53,31 @@
 //! # Environment
 //!
 //! `INFLIGHT_BACKEND` is `uring`, `aio`, `threads` or `auto`. With `aio` no io_uring system call is
-//! ever made, with `threads` none of the older asynchronous calls (io_setup(2)) either.
+//! ever made, with `threads` none of Linux AIO (io_setup(2)) either.
 //!
 //! # Kernels
 //!
-//! io_uring is used from Linux 6.1 on by itself and from 5.6 on if it is demanded, the older calls
-//! from 4.19 on; the thread pool works on any. What the kernel can do is found out by asking it,
-//! never by its version.
+//! io_uring is the default from Linux 6.1 on and can be demanded from 5.6 on; Linux AIO is used
+//! from 4.19 on; the thread pool works on any. What the kernel can do is probed, never guessed from
+//! its version.
 //!
 //! # Errors
 //!
-//! They are [`std::io::Error`]. Where there is more to tell than an errno, the error holds a type
-//! of this crate ([`Partial`], [`Ended`], [`Misaligned`] and others), found with
+//! Operations fail with [`std::io::Error`]. Where there is more to tell than an errno, the error
+//! holds a type of this crate ([`Partial`], [`Ended`], [`Misaligned`] and others), found with
 //! [`std::io::Error::get_ref`] and `downcast_ref`. It then has no `raw_os_error`; [`errno_of`]
 //! finds the errno in either, where there is one.
 //!
 //! # Cancellation
 //!
-//! What is waited for blocks until it is over, also when a panic unwinds through it. What is
-//! awaited may be dropped at any moment: the library keeps buffer and file until the kernel is done
-//! with them ([`Pending`]). No memory is given back before that.
+//! A blocking call returns, or unwinds, only when its operation has completed. A future may be
+//! dropped at any moment: the library keeps its buffer and file until the kernel is done with them
+//! ([`Pending`]). No memory is freed before that.
 //!
-//! # Operations in flight beside their file
+//! # Storing an operation beside its file
 //!
-//! An operation borrows its file, so a struct cannot have both. It shares the file instead, and
-//! keeps what is in flight as a future that owns its part:
+//! An operation borrows its file, so one struct cannot hold both. Share the file, and store the
+//! operation as a future that owns its share:
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
@@ -110,20 +113,26 @@
 //! # }
 //! ```
 //!
-//! It is in flight from its first poll on, so a task of its own begins it at once. A
-//! [queue](Engine::queue) is lent, so what uses one is a function that has the file.
+//! It starts at its first poll: spawn it as a task to start it at once. A [queue](Engine::queue) is
+//! only lent to its closure, so pass the file to the code that uses one.
 //!
-//! # When the process is ended
+//! # Before the process exits
 //!
-//! If the kernel loses completions, or a ring cannot be entered any more with operations in flight
-//! and does not tell of them either, it is unknown what the kernel still writes to: the process
-//! then ends (`abort`) with a message, because to go on would corrupt memory
-//! (`docs/design/lost-completions.md`). No more is ever in flight than the kernel has room to tell
-//! of, so the first should not happen. The second is what a seccomp filter does that forbids
-//! io_uring_enter(2) while operations are in flight: a program that confines itself does so before
-//! it uses the library, which then finds out what it may use, or has no ring
-//! ([`Builder::backend`], `INFLIGHT_BACKEND=threads`). A filter that kills (`SCMP_ACT_KILL`) kills
-//! for the question whether there may be a ring, so there it has to be ruled out in that way.
+//! Dropping the last handle of an [`Engine`] waits for what is in flight. The [global
+//! engine](Engine::global) is never dropped: if futures may have been dropped in flight, call
+//! [`Engine::drain`] before `main` returns, and sync what must be durable.
+//!
+//! # When the library aborts the process
+//!
+//! If the kernel loses completions, or a ring can no longer be entered while operations are in
+//! flight and does not report them either, nobody knows which memory the kernel still writes to.
+//! Going on would corrupt memory, so the process aborts with a message
+//! (`docs/design/lost-completions.md`). The first should not happen: no more is ever in flight than
+//! the kernel has room to report. The second happens when a seccomp filter that forbids
+//! io_uring_enter(2) is installed while operations are in flight. Install filters before you use
+//! the library, which then probes what it may use, or use no ring ([`Builder::backend`],
+//! `INFLIGHT_BACKEND=threads`). A filter that kills (`SCMP_ACT_KILL`) kills even the probe, so
+//! there you must use no ring.
 //!
 //! The source is laid out along the way of a call: `api`, `op`, `host`, `proactor`, `backend`,
 //! `completion`. ARCHITECTURE.md in the repository is the map.
@@ -156,7 +165,6 @@ mod sync;
 pub use api::any::AnyOp;
 pub use api::batch::{Batch, Results};
 pub use api::detach::Detach;
-pub use api::direct::Direct;
 pub use api::engine::{BackendInfo, BackendKind, Builder, Engine};
 pub use api::many::{ReadInto, WriteFrom, read_many, write_many};
 pub use api::operation::{Nop, Operation};
@@ -180,7 +188,7 @@ pub fn leaked_operations() -> u64 {
     host::shared::leaked()
 }
 
-/// A run loop of one's own: tasks of one thread, whose idle wait is the wait for completions.
+/// The library's own run loop: tasks of one thread, whose idle wait is the wait for completions.
 ///
 /// [`run`](local::run) enters it; [`spawn`](local::spawn) adds a task, whose handle waits for its
 /// result or ends it ([`abort`](local::JoinHandle::abort)).
@@ -192,14 +200,15 @@ pub mod local {
 ///
 /// # Durable writes
 ///
-/// - [`WriteAt::dsync`](fs::WriteAt::dsync): this write, when it is over. Those that come together
+/// - [`WriteAt::dsync`](fs::WriteAt::dsync): this write, when it has completed. Concurrent ones
 ///   share their flushes where that is measured to be faster. For a log that many append to.
-/// - [`OpenOptions::durable_writes`](fs::OpenOptions::durable_writes): each write, when it is over,
-///   with a flush of its own. For one writer, and where others write by the same descriptor.
-/// - [`WriteAt::then_sync`](fs::WriteAt::then_sync): this write and all that were over before it
-///   was run. Flushes are shared. For the last of several writes.
-/// - Writes, and then [`File::sync_data`](fs::File::sync_data): all that were over before the sync
-///   was run. Flushes are shared. For many writes that count together.
+/// - [`OpenOptions::durable_writes`](fs::OpenOptions::durable_writes): each write, when it has
+///   completed, with a flush of its own. For one writer, and where others write by the same
+///   descriptor.
+/// - [`WriteAt::then_sync`](fs::WriteAt::then_sync): this write and all that had completed before
+///   it was started. Flushes are shared. For the last of several writes.
+/// - Writes, and then [`File::sync_data`](fs::File::sync_data): all that had completed before the
+///   sync was started. Flushes are shared. For many writes that count together.
 ///
 /// Which of them is the fastest depends on the device, and on how many come together: `inflight
 /// bench --profile durable-append,group-commit` measures it. A new file's name is durable after
@@ -219,19 +228,19 @@ pub mod local {
 ///   come together share the flush. Whoever reads the log stops at the first record that is not
 ///   whole.
 ///
-/// **An append that is dropped** in flight (by a timeout, `select!`, an aborted task) gives back
-/// the lock and not its place: the kernel may still write there, after somebody else's record has
-/// been written to the same place and acknowledged. So an append is not awaited by whoever may lose
-/// interest, but in a task of its own that goes on to its end (`tokio::spawn`, [`local::spawn`]),
-/// or on a thread, and the client waits for that; the same is true of any write to a place that is
-/// used again.
+/// **An append that is dropped in flight** (by a timeout, `select!`, an aborted task) releases its
+/// lock but not its offset: the kernel may still write there after another record was written to
+/// that offset and acknowledged. So run appends to completion in a task that is never dropped
+/// (`tokio::spawn`; [`local::spawn`], joined before the loop ends), or on a thread, and have the
+/// client wait for that. The same holds for any write to a range that is reused.
 ///
-/// After an append that has failed its place is filled again before anybody writes behind it, or
-/// the log ends there and goes on in another file. After a sync that has failed it ends in any case
-/// ([`SyncFailed`]).
+/// After a failed append, rewrite its range before anything is written behind it, or end the log
+/// there and continue in another file. After a failed sync, always end it ([`SyncFailed`]).
 ///
 /// # What is not here
 ///
+/// - Streams: whole files ([`std::fs::read`] and `write`), `std::io::{Read, Write, Seek}`,
+///   `AsyncRead`, `AsyncWrite`. All is at offsets here.
 /// - Listing folders, links, and changing permissions: [`std::fs`] has them, which blocks.
 /// - Times, types and owners: [`std::fs::metadata`] of a name, fstat(2) of an open file, whose
 ///   descriptor is had by [`AsFd`](std::os::fd::AsFd).
@@ -240,8 +249,8 @@ pub mod local {
 ///   (lseek(2), `SEEK_HOLE`), sync_file_range(2), collapsing and inserting ranges: likewise.
 /// - Folders with all that is in them (`create_dir_all`, `remove_dir_all`), and a second handle of
 ///   an open file: a [`File`](fs::File) is shared by [`Arc`](std::sync::Arc).
-/// - A [`Queue`] that is awaited: results in the order in which they come are those of
-///   `FuturesUnordered` or `buffer_unordered` (crate `futures`).
+/// - A [`Queue`] that is awaited: for results in the order in which they come, push
+///   `operation.into_future()` into `FuturesUnordered` (crate `futures`).
 /// - Names relative to an open folder (openat(2)), `O_TMPFILE`, renameat2(2) with flags.
 /// - Rings that poll the device (`IORING_SETUP_IOPOLL`) or have a thread that polls them
 ///   (`SQPOLL`): the command measures both.
@@ -265,6 +274,8 @@ pub mod fs {
     };
     pub use crate::api::open::{Open, OpenOptions};
     pub use crate::api::transfer::{ReadAt, WriteAt};
-    pub use crate::api::upkeep::{Allocate, AllocateRange, Metadata, ReadMetadata, Sync, Truncate};
+    pub use crate::api::upkeep::{
+        Allocate, AllocateRange, Metadata, ReadMetadata, SyncFile, Truncate,
+    };
     pub use crate::api::vectored::{ReadVectoredAt, WriteVectoredAt};
 }

@@ -1,13 +1,8 @@
 //! Which road an operation takes; the only place where that is decided.
 //!
-//! An operation alone is a plain system call. In a batch:
-//!
-//! - a write into the page cache is a plain call: it is a copy;
-//! - a read goes where the last ones of the same file were served best: by a plain call when they
-//!   were in the page cache, by the backend when they were not ([`warmth`]);
-//! - everything else goes through the backend.
-//!
-//! The figures behind the rules are in `docs/design/roads.md`.
+//! Start at [`road`] and what it asks: `wished_road` where there are wishes for a transfer,
+//! `write_road` for writes. The roads themselves are in `op/road.rs`, what a future does when it is
+//! polled in [`step`], and the figures behind the rules in `docs/design/roads.md`.
 
 mod away;
 mod busy_poll;

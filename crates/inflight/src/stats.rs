@@ -1,9 +1,10 @@
 //! What an engine has done so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::proactor::{Count, Tally};
+use crate::sync::lock;
 
 /// What an engine has done since it was opened; taken with [`crate::Engine::stats`].
 ///
@@ -49,8 +50,9 @@ pub struct Stats {
     /// [`priority`](crate::fs::WriteAt::priority), or with a priority that the I/O scheduler does
     /// not heed; why is among the fallbacks.
     pub hints_unheard: u64,
-    /// Transfers of files with [`Direct::Auto`](crate::Direct::Auto) that moved bytes through the
-    /// page cache because their offset, their length or the address of a buffer was not aligned.
+    /// Transfers of files with [`Direct::Auto`](crate::fs::Direct::Auto) that moved bytes through
+    /// the page cache because their offset, their length or the address of a buffer was not
+    /// aligned.
     /// What is needed is among the fallbacks, which count the files with such transfers. One whose
     /// future was dropped in flight is left out.
     pub unaligned: u64,
@@ -185,11 +187,6 @@ impl Stats {
         self.short_transfers += tally.short_transfers.get();
         self.strays += tally.strays.get();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As [`lock`], but where it may be held for ever it is not waited for.

@@ -1,5 +1,6 @@
 //! The primitives that the mailbox, group commit and shared work are made of: those of the standard
-//! library, or those that `loom` explores (`RUSTFLAGS="--cfg loom"`, `cargo xtask loom`).
+//! library, or those that `loom` explores (`RUSTFLAGS="--cfg loom"`, `cargo xtask loom`). How all
+//! locks are taken.
 
 #[cfg(not(loom))]
 mod used {
@@ -21,3 +22,13 @@ pub(crate) use used::fence;
 pub(crate) use used::{
     AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError,
 };
+
+/// The data of a lock: whole after every statement, so that a panic elsewhere does not spoil it.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As [`lock`], of what `loom` explores.
+pub(crate) fn lock_explored<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Violation;
 
 /// Folders searched for Rust files, with everything below them.
-const RUST: [&str; 3] = ["crates", "fuzz", "xtask"];
+const RUST: [&str; 2] = ["crates", "xtask"];
 
 /// The folder of the other pages, with all below it.
 const DOCS: &str = "docs";

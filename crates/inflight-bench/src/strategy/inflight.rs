@@ -7,10 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use ::inflight::fs::{File, OpenOptions, ReadAt};
-use ::inflight::{
-    AnyOp, BackendKind, BufPool, Direct, Engine, IoBufMut, Operation, PoolBuf, SetupError,
-};
+use ::inflight::fs::{Direct, File, OpenOptions, ReadAt};
+use ::inflight::{AnyOp, BackendKind, BufPool, Engine, IoBufMut, Operation, PoolBuf, SetupError};
 use anyhow::{Context, Result};
 
 use super::arena::no_memory;

@@ -9,7 +9,7 @@ use super::file::File;
 use super::kept::Tells;
 use super::operation::Sealed;
 use super::transfer::{ReadAt, WriteAt};
-use super::upkeep::Sync;
+use super::upkeep::SyncFile;
 use crate::buf::{IoBuf, IoBufMut};
 use crate::completion::Answer;
 use crate::op::{Prepare, Prepared, SeenOf, SyncOf};
@@ -51,7 +51,7 @@ pub enum AnyOp<'f, B> {
     /// A write; its buffer comes back.
     Write(WriteAt<'f, B>),
     /// A sync; it has no buffer.
-    Sync(Sync<'f>),
+    Sync(SyncFile<'f>),
 }
 
 impl<'f, B> From<ReadAt<'f, B>> for AnyOp<'f, B> {
@@ -66,8 +66,8 @@ impl<'f, B> From<WriteAt<'f, B>> for AnyOp<'f, B> {
     }
 }
 
-impl<'f, B> From<Sync<'f>> for AnyOp<'f, B> {
-    fn from(sync: Sync<'f>) -> Self {
+impl<'f, B> From<SyncFile<'f>> for AnyOp<'f, B> {
+    fn from(sync: SyncFile<'f>) -> Self {
         Self::Sync(sync)
     }
 }

@@ -79,18 +79,19 @@ impl<O: Operation> Batch<O> {
         (engine, self.operations)
     }
 
-    /// Runs the operations on this thread and blocks until all are over. The batch is empty
+    /// Runs the operations on this thread and blocks until all have completed. The batch is empty
     /// afterwards.
     ///
-    /// Errors are in the results of single operations; one that fails does not keep the others
-    /// from being run. A batch of one operation takes the way that it would take alone; see
+    /// **Errors are in the results**, one for each operation; one that fails does not keep the
+    /// others from being run. A batch of one operation takes the way that it would take alone; see
     /// [`Operation::wait`].
     ///
-    /// In a tokio task it belongs into `spawn_blocking`; a task awaits the batch instead.
+    /// In a tokio task it belongs in `spawn_blocking`; a task awaits the batch instead.
     ///
-    /// There is no limit in time, since buffers may be borrowed. For one, await the batch with
-    /// [`Awaited::deadline`](crate::Awaited::deadline), on a thread without a runtime by any
-    /// `block_on`; [`Late::into_results`](crate::Late::into_results) then has what came in time.
+    /// There is no time limit, since buffers may be borrowed. For one, await the batch with
+    /// [`Awaited::deadline`](crate::Awaited::deadline); on a thread without a runtime by any
+    /// `block_on` other than [`local::run`](crate::local::run), which returns only when all have
+    /// completed. [`Late::into_results`](crate::Late::into_results) then has what came in time.
     pub fn wait(&mut self) -> Results<'_, O> {
         let Self {
             engine,
@@ -172,6 +173,7 @@ impl<O> fmt::Debug for Batch<O> {
 }
 
 /// The results of a [`Batch`], in the order pushed.
+#[must_use = "the errors of the operations are in their results"]
 pub struct Results<'b, O: Operation> {
     operations: Drain<'b, O>,
     answers: slice::Iter<'b, Answer>,

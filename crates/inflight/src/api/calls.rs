@@ -12,7 +12,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -23,6 +23,7 @@ use crate::error::{Forked, NoThread, SetupError};
 use crate::foreign::{clone_waker, contain};
 use crate::host::at_once::{Yielded, count_at_once};
 use crate::host::shared::Shared;
+use crate::sync::lock;
 
 /// A call that is awaited: an operation that blocks, made by a thread of the engine's pool; or
 /// where it is polled, if it is known to wait for nothing, or for nobody but a device and mostly
@@ -274,8 +275,7 @@ impl<M: Make, T: 'static> Desk<M, T> {
 
 impl<M: Make, T> Desk<M, T> {
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // The data is whole after every statement, so a panic elsewhere does not spoil it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -10,7 +10,7 @@ use std::future::{Future, IntoFuture};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -26,6 +26,7 @@ use crate::fork;
 use crate::host::at_once::{Yielded, count_at_once};
 use crate::host::local;
 use crate::policy::Short;
+use crate::sync::lock;
 
 /// Closes a file. Made by [`File::close`]. It yields `io::Result<()>`.
 #[derive(Debug)]
@@ -229,8 +230,7 @@ impl Closer {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The data is whole after every statement, so a panic elsewhere does not spoil it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Has the descriptors closed, which nobody needs any more. This may be a driver, so it is

@@ -11,7 +11,7 @@ use super::kept::{Foreseen, InUse, KeptFor, Tells};
 use super::operation::{Nop, Sealed};
 use super::pending::Pending;
 use super::transfer::{ReadAt, WriteAt};
-use super::upkeep::{Allocate, ReadMetadata, Sync};
+use super::upkeep::{Allocate, ReadMetadata, SyncFile};
 use super::vectored::{ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::op::Prepare;
@@ -112,7 +112,7 @@ awaited!(['f, B: IoBuf + Send + 'static] WriteVectoredAt<'f, B>,
         (InUse::take(&mut op.bufs), mem::take(&mut op.list))
     },
     Some(op.file.handle()), Self::tells);
-awaited!(['f] Sync<'f>, |_op| (), Some(_op.file.handle()), |_| Tells::Nothing);
+awaited!(['f] SyncFile<'f>, |_op| (), Some(_op.file.handle()), |_| Tells::Nothing);
 awaited!(['f] Allocate<'f>, |_op| (), Some(_op.file.handle()), |_| Tells::Nothing);
 awaited!(['f] ReadMetadata<'f>,
     |op| InUse::take(&mut op.out),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -60,18 +59,17 @@ fn recall(
     limit
 }
 
-fn ask((major, minor): Device) -> Option<u32> {
+fn ask(device: Device) -> Option<u32> {
+    let kib: u32 = of_queue(device, "max_sectors_kb")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What sysfs tells of a device's queue.
+pub(super) fn of_queue((major, minor): Device, attribute: &str) -> Option<String> {
     // A partition has its queue one level up.
     ["queue", "../queue"].iter().find_map(|queue| {
-        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/max_sectors_kb");
-        let mut text = [0; 16];
-        let len = fs::File::open(path).ok()?.read_at(&mut text, 0).ok()?;
-        let kib: u32 = std::str::from_utf8(&text[..len])
-            .ok()?
-            .trim()
-            .parse()
-            .ok()?;
-        kib.checked_mul(1024)
+        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/{attribute}");
+        fs::read_to_string(path).ok()
     })
 }
 

@@ -5,26 +5,26 @@
 //!
 //! [`Prepare::proceed`]: crate::op::Prepare::proceed
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::file::File;
 use crate::clock::now_ns;
 use crate::completion::{Answer, Refusal};
 use crate::op::{Op, Prepared, Request, SyncOf, Wishes};
 use crate::policy::{Begun, Durables, Durably, Outcome};
+use crate::sync::lock;
 
 /// How the durable writes of an open file are kept.
 #[derive(Debug, Default)]
 pub(super) struct Keeping(Mutex<Durables>);
 
 /// In a forked child there is nothing to be taken: another thread may have had it at that moment.
-fn lock(file: &File) -> Option<MutexGuard<'_, Durables>> {
+fn durables_of(file: &File) -> Option<MutexGuard<'_, Durables>> {
     if file.engine().shared().is_forked() {
         return None;
     }
     let Keeping(durables) = file.handle().keeping();
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    Some(durables.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(lock(durables))
 }
 
 /// Plans the next step of a write with a wish to be durable. `write` is its request, given what is
@@ -81,7 +81,7 @@ impl<'f> Durable<'f> {
         if is_settled || !handle.is_storage() || handle.commit().failure().is_some() {
             return None;
         }
-        let begun = lock(file)?.begin(handle.device(), now_ns);
+        let begun = durables_of(file)?.begin(handle.device(), now_ns);
         let stage = Stage::Write;
         Some(Box::new(Self { file, begun, stage }))
     }
@@ -161,7 +161,7 @@ impl<'f> Durable<'f> {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        if let Some(mut durables) = lock(self.file) {
+        if let Some(mut durables) = durables_of(self.file) {
             durables.end(self.begun, outcome, now_ns);
         }
     }

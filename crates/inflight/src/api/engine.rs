@@ -27,16 +27,16 @@ use crate::stats::Stats;
 ///
 /// Most programs need none: files opened without one use [`Engine::global`].
 ///
-/// Each thread that runs batches has a ring of its own in each engine, made when it is first
-/// needed and dropped when the thread ends; one that waits for single direct reads has one as
-/// well once it tries whether [looking for completions](Stats::busy_polls) pays, after 64 of them
-/// or more, as long as such threads are no more than a sixteenth of the descriptors that the
-/// process may have (`RLIMIT_NOFILE`). An engine made before `fork` refuses to work in the
-/// child with [`crate::Forked`]; the [global](Engine::global) one is another one there.
+/// Each thread that runs batches has its own ring per engine, made on first use and dropped with
+/// the thread. A thread that waits for single direct reads gets one too, after 64 or more of them,
+/// to try whether [polling](Stats::busy_polls) pays, as long as such threads are at most a
+/// sixteenth of the descriptors that the process may have (`RLIMIT_NOFILE`). An engine made before
+/// `fork` refuses to work in the child with [`crate::Forked`]; the [global](Engine::global) one is
+/// another one there.
 ///
-/// Dropping the last handle, each [`File`](crate::fs::File) being one, blocks until what is in
-/// flight is over, at most as long as [`Builder::drain_for`] says: in a task it belongs into
-/// `spawn_blocking` where futures were dropped in flight, or opens may hang.
+/// Dropping the last handle (every [`File`](crate::fs::File) is one) blocks until nothing is in
+/// flight, for at most [`Builder::drain_for`]. In async code, where futures may have been dropped
+/// in flight or opens may hang, do it in `spawn_blocking`.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -53,8 +53,8 @@ impl RefUnwindSafe for Engine {}
 pub enum BackendKind {
     /// io_uring.
     Uring,
-    /// Linux's older asynchronous calls (io_submit(2)) for direct reads and writes, and the pool of
-    /// threads for everything else.
+    /// Linux AIO (io_submit(2)) for direct reads and writes, and the pool of threads for everything
+    /// else.
     Aio,
     /// A bounded pool of threads doing plain system calls.
     Threads,
@@ -108,10 +108,13 @@ impl Engine {
 
     /// The engine that is used where none is named, made at the first use as [`Engine::new`] makes
     /// one: by [`File::open`](crate::fs::File::open) and [`OpenOptions`](crate::fs::OpenOptions),
-    /// the calls on names in [`crate::fs`], and [`crate::local`]. Who configures an engine names it
-    /// to each of them (`OpenOptions::engine`, `on`, [`Engine::run`]); else both engines have a
-    /// pool of threads. A forked child has one of its own, so that files which it opens are served;
-    /// those of its parent are not.
+    /// the calls on names in [`crate::fs`], and [`crate::local`]. If you configure an engine, name
+    /// it to each of them (`OpenOptions::engine`, `on`, [`Engine::run`]); otherwise the global one
+    /// is made as well, with a pool of its own. A forked child gets a new global engine, which
+    /// serves files that the child opens, not those of its parent.
+    ///
+    /// It is never dropped: before the process exits, call [`Engine::drain`] if futures may have
+    /// been dropped in flight, and sync what must be durable.
     ///
     /// # Errors
     ///
@@ -175,7 +178,7 @@ impl Engine {
     ///
     /// Use it where one result decides what is asked next, or where the data is worked on while
     /// the device goes on; a [`crate::Batch`] is simpler where all is known in advance.
-    /// It blocks its thread until all is over. In a tokio runtime it belongs into
+    /// It blocks its thread until all is over. In a tokio runtime it belongs in
     /// `spawn_blocking`, as all that is waited for; a task awaits operations or a batch instead.
     ///
     /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]), and 0
@@ -305,11 +308,13 @@ impl Engine {
     }
 
     /// Blocks this thread until nothing that was awaited outside a run loop is in flight any more,
-    /// dropped futures included, but no longer than so long. Returns how many operations are left,
-    /// opening and closing files in the pool among them.
+    /// dropped futures included, but for no longer than `at_most`. Returns how many operations are
+    /// left, opening and closing files in the pool among them.
     ///
-    /// In a tokio task it belongs into `spawn_blocking`: the only thread of a runtime that serves
-    /// the engine would else wait for itself, until a driver takes its work over for good.
+    /// A task does not block: it asks with [`Duration::ZERO`], and [sleeps](Engine::sleep) for a
+    /// while as long as something is left; or it does this in `spawn_blocking`. The only thread of
+    /// a runtime that serves the engine would otherwise wait for itself, until a driver takes its
+    /// work over for good.
     pub fn drain(&self, at_most: Duration) -> u32 {
         let until = Instant::now().checked_add(at_most);
         loop {
@@ -407,9 +412,9 @@ fn drivers_default() -> u32 {
 }
 
 impl Builder {
-    /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else the
-    /// older asynchronous calls, else threads. The environment variable `INFLIGHT_BACKEND`
-    /// (`uring`, `aio`, `threads`, `auto`) has the last word, so that whoever runs a program can
+    /// Demands a backend. Without a demand, io_uring is used where the kernel allows it, else Linux
+    /// AIO, else threads. The environment variable `INFLIGHT_BACKEND` (`uring`, `aio`, `threads`,
+    /// `auto`; empty as if it were not set) has the last word, so that whoever runs a program can
     /// switch io_uring off; but not over [`Builder::faults`].
     ///
     /// # Panics
@@ -425,7 +430,7 @@ impl Builder {
         self
     }
 
-    /// Most operations in flight on one thread; 128 by default, at most 32768, and 0
+    /// Maximum number of operations in flight per thread; 128 by default, at most 32768, and 0
     /// counts as 1. Memory for it is taken once for each thread that runs batches; less is taken
     /// when it is refused.
     pub fn queue_depth(mut self, depth: u32) -> Self {
@@ -433,26 +438,26 @@ impl Builder {
         self
     }
 
-    /// Most threads in the pool, which makes what is a plain call with any backend, and all with
-    /// the backend `threads`; 32 by default, at most 1024, and 0 counts as 1. They are started
-    /// when they are needed and end with the engine, also those that one burst has needed. With one
-    /// or two, an open that hangs (a FIFO, a server) holds up all other calls, and with one the
-    /// syncs as well.
+    /// Maximum number of threads in the pool, which makes the plain calls of every backend, and all
+    /// calls with the backend `threads`; 32 by default, at most 1024, and 0 counts as 1. They are
+    /// started when they are needed and end with the engine, also those that one burst has needed.
+    /// With one or two, an open that hangs (a FIFO, a server) holds up all other calls, and with
+    /// one the syncs as well.
     pub fn threads(mut self, count: u32) -> Self {
         self.threads_max = Some(count.clamp(1, 1024));
         self
     }
 
-    /// Driver threads, which run by their rings what is awaited outside a run loop, and timers; by
-    /// default one for each 8 cores, at least 1 and at most 4. At most 64, and 0 counts as 1. They
-    /// are started by the first future that needs them and end with the engine. What is a plain
-    /// call is made by the pool ([`Builder::threads`]) without them.
+    /// Number of driver threads, which run, on their rings, what is awaited outside a run loop, and
+    /// timers; by default one for each 8 cores, at least 1 and at most 4. At most 64, and 0 counts
+    /// as 1. They are started by the first future that needs them and end with the engine. Plain
+    /// calls are made by the pool ([`Builder::threads`]) without them.
     pub fn drivers(mut self, count: u32) -> Self {
         self.drivers = Some(count.clamp(1, 64));
         self
     }
 
-    /// Most bytes of buffers in flight at a time for each driver, the pool, each lane of a runtime
+    /// Maximum bytes of buffers in flight for each driver, the pool, each lane of a runtime
     /// (`Engine::serve_on_tokio`) and each run loop; 128 MiB by default. What is awaited beyond
     /// waits its turn, in the order in which it was first polled; a single request that is larger
     /// runs alone.
@@ -498,10 +503,11 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If io_uring or the older calls are demanded and cannot be had: who refuses, and the remedy.
+    /// If io_uring or Linux AIO is demanded and cannot be had: who refuses, and the remedy.
     /// If `INFLIGHT_BACKEND` is no backend.
     pub fn build(self) -> Result<Engine, SetupError> {
-        let (wish, wish_of) = match env::var_os("INFLIGHT_BACKEND") {
+        let of_environment = env::var_os("INFLIGHT_BACKEND").filter(|value| !value.is_empty());
+        let (wish, wish_of) = match of_environment {
             Some(value) => match value.to_str() {
                 Some("uring") => (Wish::Uring, "INFLIGHT_BACKEND"),
                 Some("aio") => (Wish::Aio, "INFLIGHT_BACKEND"),

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::fs;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt;
 
+use super::device::{device_of, of_queue};
 use super::durable::Durable;
 use super::engine::BackendKind;
 use super::file::File;
+use super::open::statx;
 use super::transfer::{ReadAt, WriteAt};
-use super::upkeep::Sync;
+use super::upkeep::SyncFile;
 use super::vectored::{ReadVectoredAt, WriteVectoredAt, total};
 use crate::buf::{IoBuf, IoBufMut};
 use crate::op::{Plan, Prepare, Wishes};
@@ -168,7 +169,7 @@ impl<B: IoBuf> WriteVectoredAt<'_, B> {
     }
 }
 
-impl Sync<'_> {
+impl SyncFile<'_> {
     /// Which way it would take now, and why. Nothing is flushed.
     pub fn explain(&mut self) -> Explanation {
         let plan = planned(self);
@@ -188,16 +189,6 @@ fn planned<O: Prepare>(operation: &mut O) -> Plan {
     }
 }
 
-/// The number of a block device that is open, or of the one that the file system names.
-fn device_number(fd: RawFd) -> Option<(u64, u64)> {
-    let metadata = fs::metadata(format!("/proc/self/fd/{fd}")).ok()?;
-    let number = match metadata.mode() & libc::S_IFMT {
-        libc::S_IFBLK => metadata.rdev(),
-        _ => metadata.dev(),
-    };
-    Some((number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xf_ff00))
-}
-
 /// The type after the hyphen of the line with the mount of this descriptor (proc_pid_fdinfo(5),
 /// proc_pid_mountinfo(5)). Not by the device: btrfs gives its files numbers that no mount has.
 fn file_system_of(fd: RawFd) -> Option<String> {
@@ -211,14 +202,10 @@ fn file_system_of(fd: RawFd) -> Option<String> {
 
 /// What sysfs has in brackets.
 pub(super) fn scheduler_of(fd: RawFd) -> Option<String> {
-    let (major, minor) = device_number(fd)?;
-    ["queue", "../queue"].iter().find_map(|queue| {
-        let path = format!("/sys/dev/block/{major}:{minor}/{queue}/scheduler");
-        let text = fs::read_to_string(path).ok()?;
-        let text = text.trim();
-        let chosen = text
-            .split_once('[')
-            .and_then(|(_, after)| after.split_once(']'));
-        Some(chosen.map_or(text, |(name, _)| name).to_owned())
-    })
+    let text = of_queue(device_of(&statx(fd).ok()?), "scheduler")?;
+    let text = text.trim();
+    let chosen = text
+        .split_once('[')
+        .and_then(|(_, after)| after.split_once(']'));
+    Some(chosen.map_or(text, |(name, _)| name).to_owned())
 }

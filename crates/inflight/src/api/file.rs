@@ -12,7 +12,7 @@ use super::engine::Engine;
 use super::handle::{Access, Handle, Opened};
 use super::open::OpenOptions;
 use super::transfer::{ReadAt, WriteAt};
-use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, Sync, Truncate};
+use super::upkeep::{Allocate, AllocateRange, Out, ReadMetadata, SyncFile, Truncate};
 use super::vectored::{List, ReadVectoredAt, WriteVectoredAt};
 use crate::buf::{AlignedBuf, IoBuf, IoBufMut};
 use crate::completion::Explain;
@@ -107,26 +107,29 @@ impl Alignment {
 ///   [`crate::Forked`]; where io_uring was demanded and a thread cannot have a ring,
 ///   [`crate::SetupError`]; awaited, [`crate::NoThread`] where no thread can be started.
 ///
-/// Where two threads read cached data of one block device, or of one regular file on a file system
-/// of this machine (also on an overlay from Linux 5.8 on), the library opens it a second time, for
-/// reading, by way of `/proc/thread-self/fd`: two that read by one open file description slow each
-/// other down. That descriptor is closed with the file. There
-/// is none for a file that the program has opened itself ([`File::from_std`]), none beside a lease
-/// that this process has on it (fcntl(2)), none if system calls are filtered (seccomp(2)) that were
-/// not when the file was opened (of a second filter nothing is known), and they are at most a
-/// sixteenth of the descriptors that the process may have. A program that takes a write lease later
-/// (`F_SETLEASE`) may get `EAGAIN` for it; what it sets for its own descriptor, as advice
-/// (posix_fadvise(2)), is not heeded by the other.
+/// A file is `Send` and `Sync`: share it in an [`Arc`], between threads and tasks.
 ///
-/// Dropping the file closes it, there and then, or by a thread of the engine's pool once no
+/// When two threads read cached data of one block device, or of one regular file on a local file
+/// system (also on an overlay from Linux 5.8 on), the library opens it a second time, for reading,
+/// by way of `/proc/thread-self/fd`: two readers of one open file description slow each other down.
+/// That descriptor is closed with the file. It is not opened
+/// - for a file that the program has opened itself ([`File::from_std`]),
+/// - beside a lease that this process holds on the file (fcntl(2)),
+/// - if a seccomp filter was installed after the file was opened (a second filter goes unnoticed),
+/// - beyond a sixteenth of the descriptors that the process may have.
+///
+/// A write lease that is taken later (`F_SETLEASE`) may fail with `EAGAIN`, and advice for your own
+/// descriptor (posix_fadvise(2)) does not apply to the second one.
+///
+/// Dropping the file closes it, there and then, or on a thread of the engine's pool once no
 /// operation is in flight whose future was dropped. On a file system that another program or
-/// machine serves that may wait for it (NFS writes back when a file is closed; FUSE may be asked):
-/// [`File::close`] does not do so where it is awaited, and also tells how that went.
+/// machine serves, closing may wait for that one (NFS writes back when a file is closed; FUSE may
+/// be asked): [`File::close`] does not block when it is awaited, and reports how closing went.
 ///
-/// A file is a handle of its engine. Where it is the last one, dropping it ends the engine, and
+/// A file is a handle of its engine. If it is the last one, dropping it ends the engine, which
 /// waits for operations whose futures were dropped, for at most
 /// [`Builder::drain_for`](crate::Builder::drain_for): a program whose tasks drop files keeps an
-/// [`Engine`] for as long as they do.
+/// [`Engine`] for as long as they run.
 #[derive(Debug)]
 pub struct File {
     handle: Arc<Handle>,
@@ -161,9 +164,10 @@ impl File {
             .open(path)
     }
 
-    /// Takes over a file that has been opened elsewhere; whether it is direct is found out. One
-    /// that is takes aligned transfers only, as with [`Direct::Required`](crate::Direct::Required).
-    /// [`OpenOptions::any_range`] and [`OpenOptions::mapped`] are not to be had for it.
+    /// Takes over a file that was opened elsewhere; whether it is direct is found out. A direct
+    /// one takes aligned transfers only, as with
+    /// [`Direct::Required`](crate::fs::Direct::Required). [`OpenOptions::any_range`] and
+    /// [`OpenOptions::mapped`] are not available for it.
     ///
     /// # Errors
     ///
@@ -186,8 +190,8 @@ impl File {
     }
 
     /// Gives the descriptor back, unless operations whose futures were dropped are still in
-    /// flight on it. That of a file with [`Direct::Auto`](crate::Direct::Auto) is no longer direct,
-    /// so that it takes any transfer.
+    /// flight on it. That of a file with [`Direct::Auto`](crate::fs::Direct::Auto) is no longer
+    /// direct, so that it takes any transfer.
     ///
     /// A second descriptor that the library has of the file is closed, but if somebody may have a
     /// record lock on the file it is left open as long as the process lives: a record lock of this
@@ -239,7 +243,8 @@ impl File {
 
     /// A read of up to `buf.len()` bytes at `offset`; it may be short, as read(2) is.
     ///
-    /// Yields the bytes read and the buffer, in which they come first.
+    /// Yields the number of bytes read and the buffer, which keeps its length: the bytes read come
+    /// first in it.
     ///
     /// **A `Vec` is read into up to its length, not its capacity:** `Vec::with_capacity(4096)` has
     /// no bytes, so nothing is read and that is `Ok(0)`. Give `vec![0; 4096]`, or [`crate::Spare`],
@@ -265,16 +270,12 @@ impl File {
     /// after some bytes; [`crate::errno_of`] finds its errno.
     ///
     /// A direct read that stops within a block has met the end of the file. If somebody appends to
-    /// it before the read is resumed there, that may still be taken for the end: the kernel refuses
-    /// direct reads from within a block. Whoever follows a file that grows reads again.
+    /// it before the read is resumed there, that may still be taken for the end, because the kernel
+    /// refuses direct reads from within a block: a program that follows a growing file reads again.
     pub fn read_exact_at<B: IoBufMut>(&self, buf: B, offset: u64) -> ReadAt<'_, B> {
         ReadAt {
-            file: self,
-            buf,
-            offset,
             exact: true,
-            wishes: Wishes::NONE,
-            bounced: None,
+            ..self.read_at(buf, offset)
         }
     }
 
@@ -310,13 +311,8 @@ impl File {
     /// has stopped within a block: it cannot be resumed there.
     pub fn write_all_at<B: IoBuf>(&self, buf: B, offset: u64) -> WriteAt<'_, B> {
         WriteAt {
-            file: self,
-            buf,
-            offset,
             all: true,
-            wishes: Wishes::NONE,
-            bounced: None,
-            durable: None,
+            ..self.write_at(buf, offset)
         }
     }
 
@@ -343,20 +339,16 @@ impl File {
     /// resumed.
     ///
     /// Yields `UnexpectedEof` if the file ends before, and [`crate::Partial`] if an error comes
-    /// after some bytes; [`crate::errno_of`] finds its errno. Of a direct file that grows it is
-    /// said at [`File::read_exact_at`] what its end is.
+    /// after some bytes; [`crate::errno_of`] finds its errno. For direct files that grow see
+    /// [`File::read_exact_at`].
     pub fn read_vectored_exact_at<B: IoBufMut>(
         &self,
         bufs: Vec<B>,
         offset: u64,
     ) -> ReadVectoredAt<'_, B> {
         ReadVectoredAt {
-            file: self,
-            bufs,
-            list: List::default(),
-            offset,
             exact: true,
-            wishes: Wishes::NONE,
+            ..self.read_vectored_at(bufs, offset)
         }
     }
 
@@ -386,22 +378,21 @@ impl File {
         offset: u64,
     ) -> WriteVectoredAt<'_, B> {
         WriteVectoredAt {
-            file: self,
-            bufs,
-            list: List::default(),
-            offset,
             all: true,
-            wishes: Wishes::NONE,
-            durable: None,
+            ..self.write_vectored_at(bufs, offset)
         }
     }
 
     /// Makes data and metadata durable (fsync(2)).
     ///
-    /// It covers every write to the file, by anyone, whose result had been delivered before this
-    /// was waited for, first polled or pushed; none that is in flight then, or in the same batch.
-    /// Syncs of this file that are asked for while one runs are served together by the next flush,
-    /// also from many threads and tasks ([`crate::Stats::shared_syncs`]).
+    /// It covers every write to the file, by anyone, that had completed before this sync was
+    /// started (by `wait`, its first poll, or `push`); none that is in flight then, or in the same
+    /// batch.
+    ///
+    /// Syncs that are asked for while one runs are served together by the next flush, from however
+    /// many threads and tasks ([`crate::Stats::shared_syncs`]). Flushes and failures are shared by
+    /// all who use one `File`, not by all who open one path: open a log once, and share it in an
+    /// [`Arc`].
     ///
     /// # Errors
     ///
@@ -409,9 +400,9 @@ impl File {
     /// may be lost, and no sync is made again: the kernel reports a failed write-back once and then
     /// takes the pages for clean, so every later sync of this handle yields [`crate::SyncFailed`].
     /// To recover, open the file anew, or another one, write again what had not been acknowledged,
-    /// and sync that. Who acts on such errors does not mix syncs with [`WriteAt::dsync`],
-    /// [`WriteAt::then_sync`] or [`OpenOptions::durable_writes`] on one handle: of a failed
-    /// write-back the kernel tells once, and it may be told to the other.
+    /// and sync that. If you act on such errors, do not mix syncs with [`WriteAt::dsync`],
+    /// [`WriteAt::then_sync`] or [`OpenOptions::durable_writes`] on one handle: the kernel reports
+    /// a failed write-back once, and may report it to the other.
     ///
     /// # Cancellation
     ///
@@ -420,8 +411,8 @@ impl File {
     /// # Source
     ///
     /// fsync(2), NOTES; `lib/errseq.c`.
-    pub fn sync_all(&self) -> Sync<'_> {
-        Sync {
+    pub fn sync_all(&self) -> SyncFile<'_> {
+        SyncFile {
             file: self,
             data_only: false,
         }
@@ -430,8 +421,8 @@ impl File {
     /// Makes data durable, and of the metadata what reading it back needs (fdatasync(2)). It may be
     /// served by the flush of a [`File::sync_all`], never the reverse.
     /// Otherwise as [`File::sync_all`].
-    pub fn sync_data(&self) -> Sync<'_> {
-        Sync {
+    pub fn sync_data(&self) -> SyncFile<'_> {
+        SyncFile {
             file: self,
             data_only: true,
         }
@@ -484,8 +475,9 @@ impl File {
         }
     }
 
-    /// Whether transfers go past the page cache. With [`crate::Direct::Auto`], those that do not
-    /// fit the alignment go through it all the same ([`crate::Stats::unaligned`]).
+    /// Whether transfers go past the page cache. With
+    /// [`Direct::Auto`](crate::fs::Direct::Auto), those that do not fit the alignment go through it
+    /// all the same ([`crate::Stats::unaligned`]).
     pub fn is_direct(&self) -> bool {
         self.handle.facts().direct
     }
@@ -501,8 +493,9 @@ impl File {
         self.handle.alignment()
     }
 
-    /// `len` zeroed bytes, aligned for direct I/O on this file; to a page where the file system
-    /// does not tell.
+    /// `len` zeroed bytes at an address that direct I/O on this file takes; at a page where the
+    /// file system does not tell. The length is taken as it is: for a direct transfer it has to be
+    /// a multiple of [`offset_bytes`](Alignment::Known::offset_bytes), too.
     ///
     /// # Errors
     ///
@@ -531,6 +524,8 @@ impl File {
     }
 }
 
+/// The descriptor that direct transfers use: of a file with
+/// [`Direct::Auto`](crate::fs::Direct::Auto) that is direct it takes aligned transfers only.
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()

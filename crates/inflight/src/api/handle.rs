@@ -346,12 +346,10 @@ impl Handle {
             self.read_by_this_thread(fd);
         }
         let request = Request {
-            op,
             whole,
             limit_bytes: facts.limit_bytes,
-            aside: false,
             submitted: road == Road::Asynchronous,
-            among_hits: false,
+            ..Request::simple(op)
         };
         Prepared::run(road, request)
     }
@@ -456,12 +454,9 @@ impl Handle {
             None => TRANSFER_MAX_BYTES,
         };
         Request {
-            op,
             whole,
             limit_bytes,
-            aside: false,
-            submitted: false,
-            among_hits: false,
+            ..Request::simple(op)
         }
     }
 

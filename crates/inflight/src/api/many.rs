@@ -86,7 +86,7 @@ impl<'a> WriteFrom<'a> {
 }
 
 /// Runs the reads together and blocks until all are over; the engine is that of the first file. In
-/// a tokio task it belongs into `spawn_blocking`, or a [`crate::Batch`] is awaited instead.
+/// a tokio task it belongs in `spawn_blocking`, or a [`crate::Batch`] is awaited instead.
 ///
 /// The buffers are borrowed, which is sound because this neither returns nor unwinds before the
 /// kernel is done with them. Short reads are not errors: ask each for its result.

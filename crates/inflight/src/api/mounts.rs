@@ -3,11 +3,9 @@
 //!
 //! A call that one of the first kind answers from what is in memory waits for nobody. One of a
 //! network or of FUSE may wait for a server, which may be a task of this very thread.
-#![allow(unsafe_code)]
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::device::Device;
@@ -108,14 +106,7 @@ pub(super) fn may_be_opened_again(fd: BorrowedFd<'_>, statx: &libc::statx) -> io
 }
 
 fn number_of_kind(fd: BorrowedFd<'_>) -> io::Result<i128> {
-    let mut out = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `out` is ours to be filled.
-    let answer = unsafe { libc::fstatfs(fd.as_raw_fd(), out.as_mut_ptr()) };
-    if answer < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was zeroed, and the kernel has filled it.
-    let number = unsafe { out.assume_init() }.f_type;
+    let number = rustix::fs::fstatfs(fd)?.f_type;
     // Its type is another one on each architecture, and where it is signed some are negative.
     Ok(i128::from(number) & 0xffff_ffff)
 }
@@ -230,6 +221,7 @@ const NEVER_WAIT: [Device; 4] = [(1, 3), (1, 5), (1, 7), (1, 9)];
 mod tests {
     use std::fs::File;
     use std::os::fd::AsFd;
+    use std::os::fd::AsRawFd;
 
     use super::*;
     use crate::api::open::statx;

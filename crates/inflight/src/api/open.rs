@@ -25,6 +25,8 @@ use crate::backend::statx::statx as asked;
 use crate::backend::threads::execute::is_filtered;
 use crate::buf::Mapping;
 use crate::policy::{self, Facts};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, tell};
+use rustix::io::Errno;
 
 pub use opening::Open;
 
@@ -136,7 +138,7 @@ impl OpenOptions {
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
-    /// use inflight::{Operation, Direct, fs::{AnyRange, OpenOptions}};
+    /// use inflight::{Operation, fs::{AnyRange, Direct, OpenOptions}};
     ///
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("index");
@@ -275,7 +277,7 @@ impl OpenOptions {
         if mounts::is_new(&statx) {
             mounts::learn(fd.as_fd(), &statx);
         }
-        let flags = flags(fd.as_raw_fd())?;
+        let flags = flags(&fd)?;
         self.opened(path, fd, flags, &statx)
     }
 
@@ -419,28 +421,17 @@ fn make_direct(fd: &OwnedFd, flags: i32, statx: &libc::statx) -> io::Result<()> 
     if Alignment::from_statx(statx) == Alignment::Refused {
         return Err(no_direct());
     }
-    // SAFETY: no memory is involved.
-    let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_DIRECT) };
-    if answer == 0 {
-        return Ok(());
-    }
-    let cause = io::Error::last_os_error();
-    // fcntl(2), F_SETFL: EINVAL where the file system has no direct I/O.
-    Err(if cause.raw_os_error() == Some(libc::EINVAL) {
-        no_direct()
-    } else {
-        cause
+    let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+    fcntl_setfl(fd, flags | OFlags::DIRECT).map_err(|cause| match cause {
+        // fcntl(2), F_SETFL: the file system has no direct I/O.
+        Errno::INVAL => no_direct(),
+        cause => cause.into(),
     })
 }
 
 /// The flags of an open file.
-pub(super) fn flags(fd: RawFd) -> io::Result<i32> {
-    // SAFETY: no memory is involved.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(flags)
+pub(super) fn flags(fd: impl AsFd) -> io::Result<i32> {
+    Ok(fcntl_getfl(fd)?.bits().cast_signed())
 }
 
 impl Default for OpenOptions {
@@ -453,7 +444,7 @@ impl Default for OpenOptions {
 pub(super) fn adopt(engine: &Engine, fd: OwnedFd) -> io::Result<File> {
     // An `O_DIRECT` descriptor from elsewhere is as strict as `Direct::Required`: there is no
     // second one to fall back to.
-    let (statx, flags) = (statx(fd.as_raw_fd())?, flags(fd.as_raw_fd())?);
+    let (statx, flags) = (statx(fd.as_raw_fd())?, flags(&fd)?);
     let mut opened = describe(fd, flags, &statx)?;
     opened.required = true;
     Ok(File::new(engine.clone(), opened))
@@ -530,12 +521,10 @@ fn describe_not_direct(
 /// Whether a file can be read and written at positions.
 fn has_positions(fd: &OwnedFd, statx: &libc::statx) -> bool {
     let is_regular = kind_of(statx) == libc::S_IFREG;
-    // SAFETY: no memory is involved.
-    let position = || unsafe { libc::lseek(fd.as_raw_fd(), 0, libc::SEEK_CUR) };
     // Those of other file systems may be streams (proc(5), tracefs). What is no file of a file
     // system (eventfd(2), epoll(7)) may have a position for lseek(2) all the same, and a ring that
     // is asked for a transfer there waits as if there were none.
-    is_regular && mounts::is_known(statx) || kind_of(statx) != 0 && position() >= 0
+    is_regular && mounts::is_known(statx) || kind_of(statx) != 0 && tell(fd).is_ok()
 }
 
 pub(super) fn statx(fd: RawFd) -> io::Result<libc::statx> {

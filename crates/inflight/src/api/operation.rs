@@ -21,7 +21,7 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 /// | [`WriteAt<B>`](crate::fs::WriteAt) | `(io::Result<usize>, B)` |
 /// | [`ReadVectoredAt<B>`](crate::fs::ReadVectoredAt) | `(io::Result<usize>, Vec<B>)` |
 /// | [`WriteVectoredAt<B>`](crate::fs::WriteVectoredAt) | `(io::Result<usize>, Vec<B>)` |
-/// | [`Sync`](crate::fs::Sync) | `io::Result<()>` |
+/// | [`SyncFile`](crate::fs::SyncFile) | `io::Result<()>` |
 /// | [`Allocate`](crate::fs::Allocate) | `io::Result<()>` |
 /// | [`ReadMetadata`](crate::fs::ReadMetadata) | `io::Result<Metadata>` |
 /// | [`AnyOp<B>`](crate::AnyOp) | `(io::Result<usize>, Option<B>)`: no buffer of a sync |
@@ -59,19 +59,20 @@ use crate::op::{Op, Prepare, Prepared, Request, Road};
 )]
 #[must_use = "an operation does nothing until it is run"]
 pub trait Operation: Sealed {
-    /// Runs the operation on this thread and blocks until it is over. What it yields is in the
-    /// table above.
+    /// Runs the operation on this thread and blocks until it has completed. What it yields is in
+    /// the table above.
     ///
-    /// An operation alone takes the plain system call: with one at a time, a ring is no faster. But
-    /// direct reads go by this thread's ring where it has found that to look for their completions
-    /// before it sleeps pays; [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which may.
+    /// A single operation is one plain system call: with one at a time, a ring is no faster. The
+    /// exception: direct reads use this thread's ring once polling it has been measured to pay;
+    /// [`ReadAt::explain`](crate::fs::ReadAt::explain) tells which may.
     ///
-    /// In a tokio task it belongs into `spawn_blocking`, as all that is waited for; a task awaits
-    /// the operation instead.
+    /// In a tokio task it belongs in `spawn_blocking`, as every blocking call; a task awaits the
+    /// operation instead.
     ///
-    /// There is no limit in time: what a device does not answer is waited for. For one, await it
-    /// with [`Awaited::timeout`](crate::Awaited::timeout), on a thread without a runtime by any
-    /// `block_on`.
+    /// There is no time limit: what a device does not answer is waited for. For one, await it with
+    /// [`Awaited::timeout`](crate::Awaited::timeout); on a thread without a runtime by any
+    /// `block_on` other than [`local::run`](crate::local::run), which returns only when the
+    /// operation has completed.
     fn wait(self) -> Self::Output;
 }
 

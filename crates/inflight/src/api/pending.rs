@@ -21,23 +21,24 @@ use crate::host::shared::Shared;
 
 /// An operation that is awaited. Made by `.await`, or `into_future`.
 ///
-/// Nothing happens until it is polled for the first time. What can be answered without waiting
-/// (what the page cache has) is answered then, and what has been measured not to wait for long:
-/// writes into the page cache of a file system whose last ones were short, direct transfers of
-/// devices that are memory (but not within a timeout), syncs of a file whose last ones took up to
-/// 50 us, where nobody else asks, and in a run loop with nothing else to do what was in the page
-/// cache until now ([`crate::local::run`]). The rest goes to the run loop of this thread, if the
-/// operation's engine has one, or to a driver thread, or to a thread of the pool if it is a plain
-/// call. It may be polled and dropped on any thread, by any runtime, or by a loop over epoll of
-/// one's own, whose waker writes to an eventfd: `examples/epoll.rs` in the repository.
+/// It does nothing until it is first polled. That poll answers what needs no waiting (what the page
+/// cache has), and what has been measured to be short: buffered writes where recent ones were
+/// short, direct transfers of memory-backed devices (not under a timeout), syncs of a file whose
+/// last ones took at most 50 us when nobody else asks, and, in an idle run loop, reads of what was
+/// cached until now ([`crate::local::run`]). The rest goes to this thread's run loop if it is of
+/// the same engine, else to a driver thread, or to a thread of the pool if it is a plain call.
+///
+/// Poll and drop it on any thread, under any runtime, or from your own epoll loop with a waker that
+/// writes to an eventfd (`examples/epoll.rs` in the repository).
 ///
 /// # Cancellation
 ///
 /// Dropping it before it has been polled does nothing. Later: a request that has not been handed
 /// to the kernel is taken back; one that has runs to its end, reads and writes alike, because the
 /// kernel cannot cancel file operations. Its buffer and file are kept until then, out of reach.
-/// A write or sync that was dropped has therefore either happened, or happens, or never will;
-/// which one cannot be told. [`super::timeout::Timeout`] gives up waiting without this doubt.
+/// A write or sync that was dropped has therefore either happened, or happens, or never will, and a
+/// write with [`any_range`](crate::fs::OpenOptions::any_range) perhaps in part; which one cannot be
+/// told. [`Timeout`](crate::Timeout) gives up waiting without this doubt.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Pending<O: Detach> {
     /// Initialised unless the stage is `Over`. Of this type, so that moving it says nothing of the

@@ -38,11 +38,13 @@ impl<O: Operation> Queue<'_, '_, O> {
         self.flights.push(tag, operation)
     }
 
-    /// The next result in the order of completion, waiting if there is none; `None` when
-    /// nothing is in flight. From 16 in flight on it waits for several, which saves wake-ups; what
-    /// completes while the others hang comes at most 20 ms late. Not so if it hangs itself: it
-    /// makes what is for a pool whose threads are late, and waits for syncs in the order in which
-    /// they were asked for. [`Queue::next_timeout`] does neither.
+    /// The next result in order of completion; blocks until there is one. `None` when nothing is in
+    /// flight. With 16 or more in flight it waits for several completions at once, which saves
+    /// wake-ups; if the rest hang, a finished result is at most 20 ms late.
+    ///
+    /// It may block longer itself: it makes calls that no thread of the pool has taken in time, and
+    /// waits for syncs in the order in which they were asked for. [`Queue::next_timeout`] does
+    /// neither.
     #[expect(
         clippy::should_implement_trait,
         reason = "a queue can go on after it was empty"
@@ -52,26 +54,25 @@ impl<O: Operation> Queue<'_, '_, O> {
         self.flights.next(Limit::None)
     }
 
-    /// The next result in the order of completion, if it is there: it waits for none. `None` when
-    /// nothing is over by now, or nothing in flight, which [`Queue::is_empty`] tells apart.
+    /// The next result in order of completion, if there is one: it waits for none. `None` when
+    /// nothing has completed yet, or nothing is in flight, which [`Queue::is_empty`] tells apart.
     ///
-    /// What has been pushed is handed to the kernel first, as by [`Queue::next`]; with nothing to
-    /// be handed over there is no system call, unless the kernel says that it has completions for
-    /// who enters it. For all else, and where it may hang, see [`Queue::next_timeout`].
+    /// What has been pushed is handed to the kernel first, as by [`Queue::next`]. With nothing to
+    /// hand over there is no system call, unless the kernel says that it has completions for who
+    /// enters it. For all else, and where it may hang, see [`Queue::next_timeout`].
     #[inline]
     pub fn try_next(&mut self) -> Option<(u64, O::Output)> {
         self.flights.next(Limit::Now)
     }
 
-    /// The next result in the order of completion, waiting for one no longer than `timeout`;
-    /// `Ok(None)` when nothing is in flight. A limit of zero is that of [`Queue::try_next`]; with
+    /// The next result in order of completion, waiting for one no longer than `timeout`; `Ok(None)`
+    /// when nothing is in flight. A limit of zero is that of [`Queue::try_next`]; with
     /// [`Duration::MAX`] it waits as long as it takes, and makes no more itself than with another.
     ///
-    /// This thread is back in time though a device hangs, or whoever serves a file: it makes no
-    /// call that a thread of the pool can make, and no flush, whatever would be best without a
-    /// limit. Copies of what the page cache has are made, by calls that do not wait. So what is for
-    /// a thread is late as long as calls that hang have all those of the pool
-    /// ([`Builder::threads`](crate::Builder::threads)), though its own device does not; without a
+    /// It returns in time even if a device or a file server hangs: it makes no flush and no call
+    /// that a thread of the pool can make, only copies of what the page cache has, by calls that do
+    /// not wait. So work for the pool is late while calls that hang occupy all its threads
+    /// ([`Builder::threads`](crate::Builder::threads)), even if its own device is fine; without a
     /// limit this thread makes such a call after 2 ms, and a sync after 5. Where reads are shared
     /// with a thread of the pool, that one takes up to 8 at a time: if the first hangs, the others
     /// are as late.

@@ -221,12 +221,12 @@ impl<O: Detach + IntoFuture<IntoFuture = Pending<O>>> Limited for O {
             and `'static`: a buffer that is borrowed is waited for with `wait()`"
 )]
 pub trait Awaited: Limited {
-    /// Waits no longer than so long, counted from when it is first polled.
+    /// Limits the wait to `at_most`, from the first poll on.
     ///
-    /// What is in flight on a file cannot be cancelled, so it goes on: see [`Late`]. It is tried
-    /// before it is called late, also where the time is over before its turn comes (as of a task
-    /// that lets others run, because much was answered at once): what needs no waiting is in time.
-    /// So it is with the first operations of a batch; the others may not have been begun.
+    /// I/O on a file cannot be cancelled, so a late operation goes on: see [`Late`]. Every
+    /// operation is tried once before it counts as late, even if its time is up before its turn
+    /// comes, so what needs no waiting is in time. Of a batch this holds for the first operations;
+    /// later ones may not have been started.
     fn timeout(self, at_most: Duration) -> Timeout<Self> {
         Timeout::new(self.into_future(), At::After(at_most))
     }

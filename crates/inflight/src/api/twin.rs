@@ -140,7 +140,7 @@ fn open_again(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // The driver of a device asks nobody, and the page cache is that of the device.
         kind => kind == libc::S_IFBLK,
     };
-    let flags = flags(number)?;
+    let flags = flags(fd)?;
     let is_read = flags & libc::O_ACCMODE != libc::O_WRONLY;
     if !may_be_opened || !is_read || has_lease(number) {
         return Err(io::ErrorKind::Unsupported.into());

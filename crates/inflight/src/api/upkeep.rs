@@ -23,7 +23,7 @@ use crate::op::{AllocateMode, Op, Prepare, Prepared, Request, SyncOf};
 /// It yields `io::Result<()>`.
 #[derive(Debug)]
 #[must_use = "an operation does nothing until it is run"]
-pub struct Sync<'f> {
+pub struct SyncFile<'f> {
     pub(super) file: &'f File,
     pub(super) data_only: bool,
 }
@@ -191,7 +191,7 @@ impl AllocateRange {
     }
 }
 
-impl Prepare for Sync<'_> {
+impl Prepare for SyncFile<'_> {
     type Output = io::Result<()>;
 
     fn prepare(&mut self) -> Prepared {
@@ -292,4 +292,4 @@ macro_rules! on_a_file {
     )*};
 }
 
-on_a_file!(Sync, Allocate, ReadMetadata);
+on_a_file!(SyncFile, Allocate, ReadMetadata);

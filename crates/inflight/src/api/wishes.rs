@@ -304,7 +304,7 @@ wishes_of_reads!(ReadAt, ReadVectoredAt);
 macro_rules! wishes_of_writes {
     ($($operation:ident),*) => {$(
         impl<B> $operation<'_, B> {
-            /// Makes what this write moves durable before it is over, as
+            /// Makes what this write moves durable before it completes, as
             /// [`OpenOptions::durable_writes`](crate::fs::OpenOptions::durable_writes) does for
             /// all.
             ///
@@ -312,10 +312,11 @@ macro_rules! wishes_of_writes {
             /// had been delivered before, but not those in flight or in the same batch. A short
             /// write is durable as far as it goes.
             ///
-            /// It is kept by a flag of the kernel (`RWF_DSYNC`, pwritev2(2)), or by a sync of the
-            /// file whose flush such writes share: whichever has been measured to be faster for
-            /// this file and as many in flight (`docs/design/durable.md`). [`Self::explain`] tells
-            /// which it is, and [`crate::Stats::synced_writes`] counts the second.
+            /// It is implemented with a flag of the kernel (`RWF_DSYNC`, pwritev2(2)), or with a
+            /// sync of the file whose flush such writes share: whichever has been measured to be
+            /// faster for this file and as many in flight (`docs/design/durable.md`).
+            /// [`Self::explain`] tells which it is, and [`crate::Stats::synced_writes`] counts the
+            /// second.
             ///
             /// # Errors
             ///
@@ -328,8 +329,8 @@ macro_rules! wishes_of_writes {
             /// **Later writes with this wish are made all the same**, and each tells of itself
             /// alone. A log whose records count only if all before them are there stops at the
             /// first error of any kind, or uses [`Self::then_sync`], which is refused from then
-            /// on. Of write-backs that fail the kernel tells once, whoever comes first: who acts
-            /// on that does not mix this with syncs and `then_sync` on one handle.
+            /// on. The kernel reports a failed write-back once, to whoever asks first: if you act
+            /// on that, do not mix this with syncs and `then_sync` on one handle.
             pub fn dsync(mut self) -> Self {
                 self.wishes = self.wishes.with(Wishes::DSYNC);
                 self

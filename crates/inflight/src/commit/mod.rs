@@ -32,7 +32,8 @@ use std::time::Duration;
 
 use crate::completion::{Answer, Refusal};
 use crate::foreign::clone_waker;
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::lock_explored as lock;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use lately::Lately;
 use round::Round;
 
@@ -196,11 +197,6 @@ pub(crate) enum Turn {
     Lead,
     /// The leader makes it.
     Wait(Seat),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Commit {

@@ -1,6 +1,7 @@
 //! Which threads of an engine make batches of copies.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use crate::sync::lock;
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ impl Callers {
     /// This thread is heard of, as this caller. How many threads have been lately.
     pub(super) fn hear(&self, caller: &Caller) -> usize {
         let (thread, at) = (thread::current().id(), Instant::now());
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = lock(&self.0);
         heard.retain(|other| other.thread != thread && other.counts(at));
         heard.push(Heard {
             thread,

@@ -53,13 +53,14 @@ use super::lanes::{Keeper, Lanes};
 use super::mail::{Mailbox, News, Rouse, Rouser};
 use super::pace::MANY;
 use super::pass::{Takes, Then, Told, pass};
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use super::spread::Gathered;
 use crate::completion::Answer;
 use crate::error::SetupError;
 use crate::foreign::contain;
 use crate::fork;
 use crate::op::{Op, Request};
+use crate::sync::lock;
 use shares::Taken as Shares;
 
 pub(crate) use shares::{hands_over, share};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Id;
 
 use super::lane::Lane;
-use super::shared::lock;
+use crate::sync::lock;
 
 /// How often the keeper looks.
 const TICK: Duration = Duration::from_millis(50);

@@ -18,7 +18,7 @@ use crate::backend::alarm::Alarm;
 use crate::completion::Answer;
 use crate::foreign::{clone_waker, contain};
 use crate::op::Request;
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, PoisonError, lock_explored};
 
 /// What rouses a driver.
 pub(crate) trait Rouse: Clone {
@@ -123,8 +123,7 @@ impl<A: Rouse> Mailbox<A> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Mail<A>> {
-        // The data is whole after every statement, so a panic elsewhere does not spoil it.
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_explored(&self.mail)
     }
 
     /// Ends a visit that brought something the driver has to see.

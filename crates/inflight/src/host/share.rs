@@ -19,9 +19,8 @@ use std::collections::VecDeque;
 
 use super::mail::Rouse;
 use crate::backend::threads::execute::to_usize;
-use crate::sync::{
-    AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, MutexGuard, Ordering, PoisonError,
-};
+use crate::sync::lock_explored as lock;
+use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, Ordering, PoisonError};
 
 /// A table whose places are worked through by several threads.
 pub(super) trait Work {
@@ -146,10 +145,6 @@ impl<W: Work> Share<W> {
         }
         true
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Work that somebody has claimed.

@@ -5,7 +5,7 @@ use std::io;
 #[cfg(feature = "tokio")]
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,7 @@ use crate::op::{KINDS, Request};
 use crate::policy::{Devices, Tried};
 use crate::proactor::Proactor;
 use crate::stats::Counters;
+use crate::sync::lock;
 
 /// What an engine is made with.
 #[derive(Clone, Debug)]
@@ -482,11 +483,6 @@ static LEAKED: AtomicU64 = AtomicU64::new(0);
 /// See [`LEAKED`].
 pub(crate) fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Shared {

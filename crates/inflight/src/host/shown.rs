@@ -11,7 +11,7 @@ use super::mail::Rouser;
 use super::share::{Side, Work};
 use crate::backend::threads::execute::{execute_now, execute_request, first_address, wanted_bytes};
 use crate::completion::Answer;
-use crate::op::{Iovecs, Op, Prepare, Request, Road, Span, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{Iovecs, Op, Prepare, Request, Road, Span, Wishes};
 use crate::policy::weight;
 
 /// Most that are shared at a time.
@@ -320,12 +320,8 @@ impl Place {
     #[inline(always)]
     fn request(&self, op: Op) -> Request {
         Request {
-            op,
             whole: self.whole.load(Relaxed),
-            limit_bytes: TRANSFER_MAX_BYTES,
-            aside: false,
-            submitted: false,
-            among_hits: false,
+            ..Request::simple(op)
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! An [`Op`] is what a backend executes; a [`Request`] adds what the proactor has to know to
 //! see it through (resume a short transfer, split a large one). Nothing here does I/O.
-//! The values are made in [`crate::api`] only, beside the buffers whose addresses they hold.
+//! An address is put into one in [`crate::api`] only, beside the buffer that it is of; whoever
+//! makes another request of one (a host, the proactor) takes the address from there.
 //! Next: [`crate::host`], which hands requests to a proactor.
 
 mod prepare;
@@ -305,7 +306,8 @@ pub(crate) struct Request {
 pub(crate) const ASIDE_BYTES: u32 = 512 << 10;
 
 impl Request {
-    /// A request that is not a transfer.
+    /// A request that may be cut short, and is handed over without any wish for how.
+    #[inline(always)]
     pub(crate) fn simple(op: Op) -> Self {
         Self {
             op,

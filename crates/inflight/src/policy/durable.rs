@@ -11,10 +11,11 @@
 //!
 //! Plain data of one open file; it is told the time.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::device::Device;
 use super::pairs::Pairs;
+use crate::sync::lock;
 
 /// How a write is made durable that has a wish for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +88,11 @@ struct Found {
 
 impl LastFound {
     fn get(&self) -> Option<Found> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0)
     }
 
     fn set(&self, found: Found) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        *lock(&self.0) = Some(found);
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Proactor, completions_lost};
 use crate::backend::Broken;
 use crate::backend::threads::execute::{advance, after, execute, execute_request, to_usize};
 use crate::completion::Answer;
-use crate::op::{KINDS, Op, Request, TRANSFER_MAX_BYTES, Wishes};
+use crate::op::{KINDS, Op, Request, Wishes};
 
 /// How often EAGAIN and EINTR are met with another try in the ring.
 const RETRIES_AGAIN: u8 = 3;
@@ -61,14 +61,10 @@ impl Proactor {
         }
         if slot.role == Role::Whole && has_span && 0 < moved && moved < slot.expected_bytes {
             self.slots.free(index);
-            let limit_bytes = TRANSFER_MAX_BYTES;
             let request = Request {
-                op: slot.op,
                 whole: true,
-                limit_bytes,
                 aside: self.is_for_direct_transfers || slot.is_settled(),
-                submitted: false,
-                among_hits: false,
+                ..Request::simple(slot.op)
             };
             self.push_split(Split::new(slot.token, request, to_usize(moved)));
             return None;
@@ -308,14 +304,9 @@ impl Proactor {
             if slot.role == Role::Part {
                 continue;
             }
-            let whole = slot.role == Role::Whole;
             let request = Request {
-                op: slot.op,
-                whole,
-                limit_bytes: TRANSFER_MAX_BYTES,
-                aside: false,
-                submitted: false,
-                among_hits: false,
+                whole: slot.role == Role::Whole,
+                ..Request::simple(slot.op)
             };
             let after_unheard = slot.role == Role::AfterUnheard;
             let answer = self.do_plainly(&request).marked(after_unheard);

@@ -412,3 +412,14 @@ fn the_environment_has_the_last_word_over_the_builder() {
         assert!(backend.refusal.is_none(), "nothing was tried");
     });
 }
+
+#[test]
+fn an_empty_demand_in_the_environment_is_none() {
+    let test = "an_empty_demand_in_the_environment_is_none";
+    in_own_process(module_path!(), test, Some(""), || {
+        let builder = Engine::builder().backend(BackendKind::Threads);
+        let backend = builder.build().expect("threads work").backend();
+        assert_eq!(backend.kind, BackendKind::Threads);
+        assert!(!backend.reason.contains(BACKEND), "{}", backend.reason);
+    });
+}

@@ -18,8 +18,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use inflight::fs::{Alignment, File};
-use inflight::{AlignedBuf, Batch, Direct, Engine, Operation};
+use inflight::fs::{Alignment, Direct, File};
+use inflight::{AlignedBuf, Batch, Engine, Operation};
 use tempfile::NamedTempFile;
 
 use crate::support::{

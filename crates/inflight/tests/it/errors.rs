@@ -11,8 +11,8 @@ mod tries;
 use std::fs;
 use std::io;
 
-use inflight::fs::{Alignment, File};
-use inflight::{AnyOp, Batch, Direct, Engine, Faults, Operation, Partial, errno_of};
+use inflight::fs::{Alignment, Direct, File};
+use inflight::{AnyOp, Batch, Engine, Faults, Operation, Partial, errno_of};
 use tempfile::NamedTempFile;
 
 use crate::support::{Named, chill, pattern, read_write, seeds, skip, temp_file, temp_path};

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "faulty")]
 use inflight::SetupError;
-use inflight::fs::{Alignment, File, OpenOptions, ReadAt, ReadVectoredAt};
-use inflight::{BackendKind, Batch, Direct, Engine, Operation, Queue};
+use inflight::fs::{Alignment, Direct, File, OpenOptions, ReadAt, ReadVectoredAt};
+use inflight::{BackendKind, Batch, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
 use crate::support::{Named, Random, pattern, say, share_of, temp_path, uring_of_depth_or_skip};

@@ -306,7 +306,7 @@ fn what_is_copied_does_not_count_as_unaligned() {
         drop_pages();
         let options = OpenOptions::new().read(true).engine(engine);
         // SAFETY: nobody changes the file while it is open.
-        let options = unsafe { options.mapped() }.direct(inflight::Direct::Auto);
+        let options = unsafe { options.mapped() }.direct(inflight::fs::Direct::Auto);
         let file = options.open(path.path()).unwrap();
         if !(file.is_direct() && file.is_mapped()) {
             return skip("copied reads", "the file is not direct and mapped");

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use inflight::fs::{AllocateRange, File, OpenOptions};
-use inflight::{Batch, Direct, Operation, SyncFailed, errno_of};
+use inflight::fs::{AllocateRange, Direct, File, OpenOptions};
+use inflight::{Batch, Operation, SyncFailed, errno_of};
 
 use crate::support::{
     alone_and_batched, directory, on_every_backend, pattern, read_write, skip, temp_file, temp_path,

@@ -5,8 +5,8 @@ use std::future::IntoFuture;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 
-use inflight::fs::{AllocateRange, File, OpenOptions};
-use inflight::{BadRange, Direct, Operation, ReadInto, WrongAccess, errno_of, read_many};
+use inflight::fs::{AllocateRange, Direct, File, OpenOptions};
+use inflight::{BadRange, Operation, ReadInto, WrongAccess, errno_of, read_many};
 
 use crate::support::{alone_and_batched, on_every_backend, read_write, temp_path};
 use crate::wishes::by_every_host;

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Direct, Engine, Operation, errno_of};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{Engine, Operation, errno_of};
 use tempfile::TempDir;
 
 use crate::support::fifo::Fifo;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{AlignedBuf, AnyOp, Batch, Direct, Durably, Engine, Operation, Stats, Way};
+use inflight::fs::{Alignment, Direct, File, OpenOptions};
+use inflight::{AlignedBuf, AnyOp, Batch, Durably, Engine, Operation, Stats, Way};
 use tempfile::NamedTempFile;
 
 use super::denied::limits::locked_memory_is_scarce;

@@ -13,8 +13,8 @@ use fuser::{
     Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use inflight::fs::{AnyRange, File, OpenOptions};
-use inflight::{AlignedBuf, AnyOp, Direct, Engine};
+use inflight::fs::{AnyRange, Direct, File, OpenOptions};
+use inflight::{AlignedBuf, AnyOp, Engine};
 
 use crate::awaited::everywhere::on_every_host;
 use crate::awaited::hands::{drained, poll_once, until_turned};

@@ -6,10 +6,8 @@ mod threads;
 
 use std::time::Duration;
 
-use inflight::fs::{Alignment, File};
-use inflight::{
-    BackendKind, Batch, BufPool, Direct, Engine, Operation, Queue, ReadInto, read_many,
-};
+use inflight::fs::{Alignment, Direct, File};
+use inflight::{BackendKind, Batch, BufPool, Engine, Operation, Queue, ReadInto, read_many};
 
 use crate::support::own::in_own_process;
 use crate::support::{

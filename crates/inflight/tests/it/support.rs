@@ -17,8 +17,8 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{BackgroundSession, Config, FileAttr, FileType, Filesystem, INodeNo};
-use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{BackendKind, Batch, Builder, Direct, Engine, Fallback, Operation, SetupError};
+use inflight::fs::{Alignment, Direct, File, OpenOptions};
+use inflight::{BackendKind, Batch, Builder, Engine, Fallback, Operation, SetupError};
 use rustix::fs::Advice;
 use tempfile::{NamedTempFile, TempDir};
 

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{Batch, Direct, Engine, NoPositions, Operation, errno_of};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{Batch, Engine, NoPositions, Operation, errno_of};
 use rustix::event::{EventfdFlags, eventfd};
 use tempfile::NamedTempFile;
 

@@ -8,8 +8,8 @@ mod refused;
 
 use std::fs;
 
-use inflight::fs::{File, ReadAt, ReadVectoredAt, WriteAt, WriteVectoredAt};
-use inflight::{Direct, Operation, Priority, errno_of};
+use inflight::fs::{Direct, File, ReadAt, ReadVectoredAt, WriteAt, WriteVectoredAt};
+use inflight::{Operation, Priority, errno_of};
 
 use crate::support::{directory, given_up, on_every_backend, pattern, read_write, skip, temp_path};
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use inflight::Direct;
+use inflight::fs::Direct;
 use inflight::fs::{File, rename};
 
 use crate::actor::{Actor, Target};

@@ -100,17 +100,17 @@ impl OpenOptions {
         self.changes != Changes::default() && !self.maps
     }
 
-    /// Opens the file if that waits for nothing, and changes nothing.
+    /// Opens the file, which is not changed, if that waits for nothing.
     fn open_cached(&self, shared: &Shared, path: &Path) -> Option<io::Result<Opened>> {
+        if self.maps {
+            return None;
+        }
         let access = match (self.reads, self.writes) {
             (true, true) => OFlags::RDWR,
             (true, false) => OFlags::RDONLY,
             (false, true) => OFlags::WRONLY,
             (false, false) => return None,
         };
-        if self.changes != Changes::default() || self.maps {
-            return None;
-        }
         let flags = access | OFlags::from_bits_retain(self.flags.cast_unsigned());
         let is_filtered = is_filtered();
         let (fd, statx) = cached::open(shared, is_filtered, path, flags)?;
@@ -149,7 +149,7 @@ impl OpenOptions {
             // But this was there.
             return None;
         }
-        let waiting = flags(fd.as_raw_fd()).map(|flags| flags & !libc::O_NONBLOCK);
+        let waiting = flags(&fd).map(|flags| flags & !libc::O_NONBLOCK);
         let set = waiting.and_then(|flags| {
             fcntl_setfl(&fd, OFlags::from_bits_retain(flags.cast_unsigned()))?;
             Ok(flags)

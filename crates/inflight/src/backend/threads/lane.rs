@@ -12,11 +12,12 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::calls::Calls;
-use super::pool::{Pool, Serve, lock};
+use super::pool::{Pool, Serve};
 use super::task::{Task, run};
 use crate::backend::alarm::Alarm;
 use crate::completion::Completion;
 use crate::op::Op;
+use crate::sync::lock;
 
 /// A proactor's side of the pool.
 pub(crate) struct Lane {

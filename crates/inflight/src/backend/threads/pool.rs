@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use super::turns::{PoolState, Work};
 use crate::fork::in_the_parent;
+use crate::sync::lock;
 
 /// A bounded pool of threads.
 pub(crate) struct Pool {
@@ -52,11 +53,6 @@ pub(crate) trait Serve: Send + Sync {
     /// Makes what is in it until it is empty, or others wait. Foreign code in that is contained.
     /// True if there is more.
     fn serve(self: Arc<Self>, others_wait: &AtomicBool) -> bool;
-}
-
-/// A lock whose data is whole after every statement, so that a panic elsewhere does not spoil it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {

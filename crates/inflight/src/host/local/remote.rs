@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use super::Loop;
@@ -13,6 +13,7 @@ use crate::foreign::{clone_waker, contain};
 use crate::fork::{self, PerProcess};
 use crate::host::cells::{Kept, Left, Ticket, Wake};
 use crate::host::timers::TimerKey;
+use crate::sync::lock;
 
 /// The loops that live, and those that are gone while futures that began there are not.
 static HOMES: PerProcess<Mutex<HashMap<u64, Arc<Remote>>>> = PerProcess::new();
@@ -44,11 +45,6 @@ pub(super) enum Message {
     Abandon(Ticket, Box<dyn Kept>),
     /// To forget a timer.
     CancelTimer(TimerKey),
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is whole after every statement, so a panic elsewhere does not spoil it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The loop with this number, if any of its futures can still ask for it.

@@ -5,8 +5,8 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::task::Wake;
 
-use inflight::fs::File;
-use inflight::{BackendKind, BufPool, Direct, Engine};
+use inflight::fs::{Direct, File};
+use inflight::{BackendKind, BufPool, Engine};
 
 use super::hands::{Gate, drained, in_flight, on_both_hosts_with, poll_once, until_turned};
 use crate::steady::allocations::live_bytes;

@@ -6,8 +6,8 @@ use std::future::IntoFuture;
 use std::io;
 use std::rc::Rc;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, Direct, Engine, Operation, Stats, Way, local};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{AlignedBuf, Engine, Operation, Stats, Way, local};
 use tempfile::NamedTempFile;
 
 use super::hands::{drained, poll_once};

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use inflight::{BackendKind, Batch, Builder, Direct, Engine, local};
+use inflight::fs::Direct;
+use inflight::{BackendKind, Batch, Builder, Engine, local};
 
 use super::hands::{drained, poll_once};
 use crate::denied::limits::locked_memory_is_scarce;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 
-use inflight::fs::File;
-use inflight::{BufPool, Direct, Engine, PoolBuf, local};
+use inflight::fs::{Direct, File};
+use inflight::{BufPool, Engine, PoolBuf, local};
 
 use super::everywhere::on_every_host;
 use super::hands::{Done, Watchdog, poll_once, poll_with, telling};

@@ -12,8 +12,8 @@ use std::sync::{Condvar, Mutex};
 use std::task::Poll;
 use std::thread;
 
-use inflight::fs::{AnyRange, File};
-use inflight::{Batch, Direct, Engine, Operation};
+use inflight::fs::{AnyRange, Direct, File};
+use inflight::{Batch, Engine, Operation};
 
 use super::disk::{Disk, Mounted, SECTOR, SECTORS, mounted_or_skip};
 use super::{SYNCED, WRITTEN, bytes_of, open};

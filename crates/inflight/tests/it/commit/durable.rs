@@ -6,8 +6,8 @@ use std::future::IntoFuture;
 use std::io;
 use std::time::Duration;
 
-use inflight::fs::{File, WriteAt};
-use inflight::{AlignedBuf, Batch, Direct, Durably, Engine, Operation, SyncFailed};
+use inflight::fs::{Direct, File, WriteAt};
+use inflight::{AlignedBuf, Batch, Durably, Engine, Operation, SyncFailed};
 
 use super::disk::{Mounted, mounted_or_skip};
 use super::{SYNCED, bytes_of, open, poll_once};

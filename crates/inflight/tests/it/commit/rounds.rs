@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::sync::mpsc;
 use std::thread;
 
-use inflight::fs::{File, Sync};
+use inflight::fs::{File, SyncFile};
 use inflight::{Batch, Operation, Pending, SyncFailed};
 
 use super::disk::mounted_or_skip;
@@ -13,7 +13,7 @@ use crate::support::{
     on_every_backend, on_every_faultless_backend, patience, read_write, temp_path,
 };
 
-fn pending(file: &File, count: usize) -> Vec<Pending<Sync<'_>>> {
+fn pending(file: &File, count: usize) -> Vec<Pending<SyncFile<'_>>> {
     let mut syncs: Vec<_> = (0..count).map(|_| file.sync_data().into_future()).collect();
     for sync in &mut syncs {
         assert!(poll_once(sync).is_pending());

@@ -4,8 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
-use inflight::fs::File;
-use inflight::{BackendKind, Batch, Direct, Engine, SetupError};
+use inflight::fs::{Direct, File};
+use inflight::{BackendKind, Batch, Engine, SetupError};
 
 use super::{
     AIO_SETUP, AIO_SUBMIT, AIO_TAKE, ENTER, PAGE, PAGES, REGISTER, SETUP, everything_works,

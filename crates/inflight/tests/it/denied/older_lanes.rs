@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use inflight::{BackendKind, Batch, Direct, Engine, Operation, SetupError};
+use inflight::fs::Direct;
+use inflight::{BackendKind, Batch, Engine, Operation, SetupError};
 
 use super::limits::{drop_privileges, set_limit};
 use super::{PAGE, PAGES, in_own_process};

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
-use inflight::fs::{AnyRange, File};
-use inflight::{AnyOp, Batch, Direct, Engine, Operation};
+use inflight::fs::{AnyRange, Direct, File};
+use inflight::{AnyOp, Batch, Engine, Operation};
 use tempfile::NamedTempFile;
 
 use super::any_range::any;

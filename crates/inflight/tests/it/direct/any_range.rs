@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use inflight::fs::{Alignment, AnyRange, File};
-use inflight::{
-    AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, Priority, Spare, errno_of,
-};
+use inflight::fs::{Alignment, AnyRange, Direct, File};
+use inflight::{AlignedBuf, Batch, Engine, Misaligned, Operation, Priority, Spare, errno_of};
 use tempfile::NamedTempFile;
 
 use crate::support::{

@@ -11,8 +11,8 @@ use fuser::{
     FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
 };
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, BackendKind, Direct, Engine, Way, local};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{AlignedBuf, BackendKind, Engine, Way, local};
 
 use super::required;
 use crate::support::overlay::Overlay;

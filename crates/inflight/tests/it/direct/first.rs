@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use inflight::fs::{File, OpenOptions};
-use inflight::{AlignedBuf, BackendKind, Direct, Engine, Operation, Way, local};
+use inflight::fs::{Direct, File, OpenOptions};
+use inflight::{AlignedBuf, BackendKind, Engine, Operation, Way, local};
 use tempfile::NamedTempFile;
 
 use crate::support::{pattern, skip, temp_path, uring_of_depth_or_skip, uring_or_skip};

@@ -11,8 +11,8 @@ use fuser::{
     Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
     ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
-use inflight::fs::{AnyRange, File};
-use inflight::{AlignedBuf, Direct, Ended, Engine, Partial, errno_of};
+use inflight::fs::{AnyRange, Direct, File};
+use inflight::{AlignedBuf, Ended, Engine, Partial, errno_of};
 
 use super::required;
 use crate::support::{

@@ -12,8 +12,8 @@ use fuser::{
     FileHandle, Filesystem, FopenFlags, Generation, INodeNo, OpenFlags, ReplyAttr, ReplyEntry,
     ReplyOpen, Request,
 };
-use inflight::fs::{Alignment, File};
-use inflight::{Batch, Direct, Engine, Way};
+use inflight::fs::{Alignment, Direct, File};
+use inflight::{Batch, Engine, Way};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 use super::{filled, required};

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
-use inflight::fs::{File, OpenOptions, WriteAt};
-use inflight::{AlignedBuf, Awaited, Batch, Direct, Engine, Operation, Way, local};
+use inflight::fs::{Direct, File, OpenOptions, WriteAt};
+use inflight::{AlignedBuf, Awaited, Batch, Engine, Operation, Way, local};
 use tempfile::TempDir;
 
 use crate::support::zram::{Zram, given_back};

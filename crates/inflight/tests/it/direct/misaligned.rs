@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Barrier;
 
-use inflight::fs::{Alignment, File, OpenOptions};
-use inflight::{AlignedBuf, Batch, Direct, Engine, Misaligned, Operation, errno_of};
+use inflight::fs::{Alignment, Direct, File, OpenOptions};
+use inflight::{AlignedBuf, Batch, Engine, Misaligned, Operation, errno_of};
 
 use super::required;
 use crate::support::{

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use inflight::fs::{Alignment, AnyRange, File, OpenOptions};
+use inflight::fs::{Alignment, AnyRange, Direct, File, OpenOptions};
 use inflight::{
-    AnyOp, Direct, Engine, Fallback, Misaligned, Operation, ReadInto, WriteFrom, errno_of,
-    read_many, write_many,
+    AnyOp, Engine, Fallback, Misaligned, Operation, ReadInto, WriteFrom, errno_of, read_many,
+    write_many,
 };
 
 #[cfg(feature = "tokio")]

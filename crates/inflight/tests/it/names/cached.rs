@@ -14,8 +14,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use inflight::fs::{OpenOptions, create_dir, metadata, remove_dir, remove_file, rename, sync_dir};
-use inflight::{Direct, Engine, Operation, local};
+use inflight::fs::{
+    Direct, OpenOptions, create_dir, metadata, remove_dir, remove_file, rename, sync_dir,
+};
+use inflight::{Engine, Operation, local};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter_all_threads};
 use tempfile::TempDir;

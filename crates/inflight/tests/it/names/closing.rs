@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::task::Poll;
 
-use inflight::fs::{AllocateRange, File};
-use inflight::{Direct, Engine};
+use inflight::Engine;
+use inflight::fs::{AllocateRange, Direct, File};
 
 use super::{ELSEWHERE, entries, errno, folder, is_open, open_file, poll_once};
 use crate::support::own::{fails_with, in_own_process};

@@ -1,6 +1,7 @@
 //! What a forked child tells of results that its parent has left it.
 
-use inflight::{Batch, Direct, Operation, Priority};
+use inflight::fs::Direct;
+use inflight::{Batch, Operation, Priority};
 
 use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{given_up, on_every_backend, pattern, read_write, skip, temp_path};

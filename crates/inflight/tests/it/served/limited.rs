@@ -7,8 +7,8 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use inflight::fs::{File, ReadVectoredAt};
-use inflight::{AlignedBuf, AnyOp, BackendKind, Batch, Direct, Engine, Queue, TimedOut};
+use inflight::fs::{Direct, File, ReadVectoredAt};
+use inflight::{AlignedBuf, AnyOp, BackendKind, Batch, Engine, Queue, TimedOut};
 use rustix::thread::gettid;
 use tempfile::TempDir;
 

@@ -4,8 +4,8 @@
 use std::fs;
 use std::io;
 
-use inflight::fs::{AnyRange, File};
-use inflight::{Batch, Direct, Engine, Faults, Operation, Partial, SyncFailed};
+use inflight::fs::{AnyRange, Direct, File};
+use inflight::{Batch, Engine, Faults, Operation, Partial, SyncFailed};
 
 use super::by_every_host;
 use crate::support::{Named, pattern, read_write, seeds, skip, temp_path};
