@@ -173,7 +173,7 @@ pub use api::queue::{Queue, TimedOut};
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
-pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Spare, TakeWhenFree};
+pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Slice, Spare, TakeWhenFree};
 pub use error::{
     BadRange, Ended, Forked, Misaligned, NoPositions, NoThread, Partial, RefusedBy, SetupError,
     SyncFailed, WishRefused, WrongAccess, errno_of,

@@ -13,6 +13,7 @@ mod mapping;
 mod memory;
 mod registered;
 mod sheets;
+mod slice;
 mod spare;
 mod takers;
 #[cfg(all(test, not(loom)))]
@@ -21,6 +22,7 @@ mod traits;
 
 pub use aligned::AlignedBuf;
 pub use registered::{BufPool, PoolBuf, TakeWhenFree};
+pub use slice::Slice;
 pub use spare::Spare;
 pub use traits::{IoBuf, IoBufMut};
 

@@ -1,19 +1,21 @@
 //! Who may be a buffer.
 #![allow(unsafe_code)]
 
+use std::ops::RangeBounds;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{Arena, PoolBuf};
+use super::{AlignedBuf, Arena, PoolBuf, Slice};
 use crate::completion::Answer;
 use crate::op::Span;
 
 /// Memory that the kernel may read while an operation is in flight.
 ///
 /// These are buffers: `Vec<u8>`, `String`, `Box<[u8]>`, `Box<[u8; N]>`, shared ones as `Arc<[u8]>`
-/// and `Arc<Vec<u8>>`, borrowed ones as `&[u8]`, `&[u8; N]` and `&str`, [`crate::AlignedBuf`],
-/// [`crate::PoolBuf`], [`crate::Spare`], and those of the `bytes` crate with that feature. What is
-/// awaited needs one that is `'static`.
+/// and `Arc<Vec<u8>>`, borrowed ones as `&[u8]`, `&Vec<u8>`, `&[u8; N]` and `&str`,
+/// [`crate::AlignedBuf`], [`crate::PoolBuf`], [`crate::Spare`], those of the `bytes` crate with
+/// that feature, and parts of all of these ([`IoBuf::slice`]). What is awaited needs one that is
+/// `Send` and `'static`.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -60,6 +62,33 @@ pub unsafe trait IoBuf {
         self.len() == 0
     }
 
+    /// Part of this buffer, as a buffer; [`Slice::into_inner`] has the whole again.
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// use inflight::{IoBuf, Operation, fs::File};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("log");
+    /// let log = File::create(&path)?;
+    /// let blocks = log.aligned_buf(8192)?;
+    /// let (result, second) = log.write_all_at(blocks.slice(4096..), 0).wait();
+    /// assert_eq!(result?, 4096);
+    /// let blocks = second.into_inner();
+    /// # assert_eq!(blocks.len(), 8192);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie within the buffer.
+    fn slice(self, range: impl RangeBounds<usize>) -> Slice<Self>
+    where
+        Self: Sized,
+    {
+        Slice::new(self, range)
+    }
+
     /// The pool this buffer is from, if a ring can know it in advance.
     #[doc(hidden)]
     fn arena(&self) -> Option<ArenaOf<'_>> {
@@ -68,12 +97,13 @@ pub unsafe trait IoBuf {
 }
 
 /// Memory that the kernel may fill while an operation is in flight: `Vec<u8>`, `Box<[u8]>`,
-/// `Box<[u8; N]>`, `&mut [u8]`, `&mut [u8; N]`, [`crate::AlignedBuf`], [`crate::PoolBuf`],
-/// [`crate::Spare`], and `BytesMut` with the feature `bytes`.
+/// `Box<[u8; N]>`, `&mut [u8]`, `&mut Vec<u8>`, `&mut [u8; N]`, [`crate::AlignedBuf`],
+/// [`crate::PoolBuf`], [`crate::Spare`], `BytesMut` with the feature `bytes`, and parts of these
+/// ([`IoBuf::slice`]).
 ///
 /// For most buffers that is the memory of [`IoBuf`]: a `Vec<u8>` is filled from its first byte up
 /// to its length. **Capacity is not filled:** into `Vec::with_capacity(n)` nothing is read, so give
-/// `vec![0; n]`. It may also be other memory, which need not be initialised: [`super::Spare`] is
+/// `vec![0; n]`. It may also be other memory, which need not be initialised: [`crate::Spare`] is
 /// filled behind its length.
 ///
 /// # Safety
@@ -267,6 +297,10 @@ macro_rules! read_only {
 read_only! {
     [] String;
     [] &str;
+    [] &Vec<u8>;
+    [] &mut Vec<u8>;
+    [] &AlignedBuf;
+    [] &mut AlignedBuf;
     [const N: usize] &[u8; N];
     [const N: usize] &mut [u8; N];
     [const N: usize] Box<[u8; N]>;
@@ -279,6 +313,23 @@ unsafe impl<const N: usize> IoBufMut for Box<[u8; N]> {
     #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         <[u8]>::as_mut_ptr(&mut **self)
+    }
+}
+
+// SAFETY: the vector, and with it its bytes, is borrowed exclusively for as long as this reference
+// lives.
+unsafe impl IoBufMut for &mut Vec<u8> {
+    #[inline]
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        Vec::as_mut_ptr(self)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for &mut AlignedBuf {
+    #[inline]
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        <[u8]>::as_mut_ptr(self)
     }
 }
 

@@ -1,7 +1,8 @@
-//! Every kind of buffer; pools of registered ones are in [`pools`], those that grow in [`spare`],
-//! and where the memory comes from in [`huge`].
+//! Every kind of buffer; parts of them are in [`parts`], pools of registered ones in [`pools`],
+//! those that grow in [`spare`], and where the memory comes from in [`huge`].
 
 mod huge;
+mod parts;
 mod pools;
 mod spare;
 
@@ -10,8 +11,8 @@ use std::fs;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use inflight::fs::File;
-use inflight::{AlignedBuf, Batch, BufPool, Direct, Engine, IoBuf, IoBufMut, Operation};
+use inflight::fs::{Direct, File};
+use inflight::{AlignedBuf, Batch, BufPool, Engine, IoBuf, IoBufMut, Operation};
 use tempfile::NamedTempFile;
 
 use crate::support::{on_every_backend, pattern, read_write, temp_path};
