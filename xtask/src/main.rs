@@ -40,7 +40,7 @@ enum Task {
     Check,
     /// The house rules that rustfmt and clippy do not know.
     Tidy,
-    /// Every order of a few threads around the mailbox, with `loom`.
+    /// Every order of a few threads around mailbox, lanes, shared work and syncs, with `loom`.
     Loom,
     /// The tests beside the code under Miri, on the nightly toolchain.
     Miri {

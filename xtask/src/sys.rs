@@ -30,7 +30,7 @@ pub(crate) fn io_uring_refusal() -> Option<io::Error> {
     }
 }
 
-/// Whether the kernel has the older asynchronous calls (io_setup(2)): one that does refuses the
+/// Whether the kernel has Linux AIO (io_setup(2)): one that does refuses the
 /// null address.
 pub(crate) fn has_aio() -> bool {
     let nowhere = std::ptr::null_mut::<libc::c_ulong>();

@@ -24,7 +24,7 @@ pub(crate) const LOCKED_MEMORY_BYTES: u64 = 64 * 1024;
 pub(crate) enum Denial {
     /// io_uring answers EPERM: the default seccomp profile of most container runtimes.
     Eperm,
-    /// io_uring and the older asynchronous calls answer ENOSYS: other container profiles.
+    /// io_uring and Linux AIO answer ENOSYS: other container profiles.
     Enosys,
     /// One call of io_uring kills the process: what strict sandboxes do.
     Kill,

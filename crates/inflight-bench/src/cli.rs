@@ -106,7 +106,7 @@ pub(crate) struct BenchFlags {
     /// Operations due per second: an open loop, latencies from when they were due; `20k` is 20,000.
     ///
     /// Operations begin by the clock, however long others take, so that a stall counts for all who
-    /// would have come meanwhile. The depth is the most in flight; what finds no place waits for
+    /// would have come meanwhile. The depth is the maximum in flight; what finds no place waits for
     /// one. Nothing is ranked then: rates are given, not found. Several rates have rows of their
     /// own.
     #[arg(long, value_delimiter = ',', value_parser = size::parse_rate, value_name = "R")]
@@ -130,7 +130,7 @@ pub(crate) struct BenchFlags {
     #[arg(long, short = 'r', value_parser = parse_rounds, value_name = "N")]
     rounds: Option<u32>,
 
-    /// Seconds of measuring up to which rounds are added to tell cells apart.
+    /// Add rounds until cells can be told apart, for at most S seconds of measuring.
     ///
     /// Rounds are added while the fastest cell cannot be told from another at the front: by default
     /// for what is left of two minutes, or of 25 seconds with --quick, and none where --rounds is
@@ -143,7 +143,7 @@ pub(crate) struct BenchFlags {
     )]
     max_time: Option<u64>,
 
-    /// Fewer depths, shorter rounds and a smaller test file: under 25 seconds.
+    /// Fewer depths, shorter rounds and a smaller test file: 25 seconds, unless more is asked for.
     ///
     /// Where that is not enough for all cells, those that a verdict needs least have fewer rounds.
     #[arg(long)]
@@ -165,7 +165,7 @@ pub(crate) struct BenchFlags {
     #[arg(hide_short_help = true, long)]
     explain: bool,
 
-    /// How to tell on stderr what is going on.
+    /// How to report progress on stderr.
     #[arg(
         hide_short_help = true,
         long,

@@ -30,7 +30,7 @@ pub(crate) const URING_BUSY: &str = "uring-busy";
 pub(crate) const URING_IOPOLL: &str = "uring-iopoll";
 /// A plain ring whose entries a thread of the kernel takes.
 pub(crate) const URING_SQPOLL: &str = "uring-sqpoll";
-/// The kernel's older asynchronous calls.
+/// Linux AIO (io_submit(2)).
 pub(crate) const LIBAIO: &str = "libaio";
 /// Another program, as an outside check.
 pub(crate) const FIO: &str = "fio";
@@ -133,7 +133,7 @@ pub(crate) fn name(cell: &Cell, access: Access) -> String {
         PREAD | THREADS => {
             return format!("{}, {}", plain_call(access), threads(cell.threads));
         }
-        "tokio" => "tokio::fs",
+        "tokio" => "tokio, spawn_blocking",
         ONE_FLUSH => "pwrite, one flush for all",
         INFLIGHT_THREADS => INFLIGHT,
         MAPPED => "inflight, mapped",

@@ -1,4 +1,4 @@
-//! A run loop of one's own: a program with a thread for each core has one on each. What its tasks
+//! The library's run loop: a program with a thread for each core has one on each. What its tasks
 //! share needs no lock.
 //!
 //! `cargo run --release -p inflight --example local -- FILE`
@@ -8,14 +8,15 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use inflight::fs::File;
+use inflight::fs::OpenOptions;
 use inflight::local;
 
 fn main() -> io::Result<()> {
     let path = std::env::args_os().nth(1);
     let path = path.ok_or_else(|| io::Error::other("give a file to read"))?;
     local::run(async {
-        let file = Rc::new(File::open(path)?);
+        let file = OpenOptions::new().read(true).opening(path).await?;
+        let file = Rc::new(file);
         let bytes = Rc::new(Cell::new(0));
         let tasks: Vec<_> = (0..32)
             .map(|task| {

@@ -6,8 +6,8 @@
 
 use std::{error::Error, fs};
 
+use inflight::BufPool;
 use inflight::fs::{Direct, OpenOptions};
-use inflight::{BufPool, Engine};
 
 const CHUNK: usize = 64 << 10;
 const CHUNKS: u64 = 256;
@@ -20,12 +20,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(&path, &content)?;
 
     // Direct where the file system can, else through the page cache; the buffers fit both.
-    let engine = Engine::new()?;
     let options = OpenOptions::new().read(true).direct(Direct::Auto);
-    let file = options.engine(&engine).open(&path)?;
+    let file = options.open(&path)?;
     let pool = BufPool::new(DEPTH, CHUNK)?;
 
-    let sum = engine.queue(DEPTH, |queue| {
+    let sum = file.engine().queue(DEPTH, |queue| {
         let (mut next, mut sum) = (0, 0_u64);
         loop {
             // Keep it full: what is pushed goes to the kernel with the next call of `next`.

@@ -77,7 +77,7 @@ pub enum SetupError {
     },
     /// The kernel has io_uring, but of an age that is not used unless it is demanded.
     TooOld,
-    /// The kernel refuses its older asynchronous calls (io_setup(2)).
+    /// The kernel refuses Linux AIO (io_setup(2)).
     NoAio {
         /// The kernel's answer.
         cause: Arc<io::Error>,

@@ -183,7 +183,8 @@ pub use policy::{Durably, Way};
 pub use stats::{Fallback, Stats};
 
 /// Operations that were still in flight when their engine had waited long enough for them
-/// ([`Builder::drain_for`]), in this process. Their memory is with the kernel until they are over.
+/// ([`Builder::drain_for`]), in this process. Their memory is with the kernel until they have
+/// completed.
 pub fn leaked_operations() -> u64 {
     host::shared::leaked()
 }

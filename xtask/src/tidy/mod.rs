@@ -2,8 +2,9 @@
 //!
 //! A [`Tree`] is read once; each rule is a function from it to violations and touches nothing else,
 //! so that a test plants a violation by making a tree in memory. The rules are in [`text`] (what a
-//! line shows), [`cited`] (what a page rests on), [`functions`], [`cancelled`] and [`unsafety`]
-//! (what the syntax shows) and [`flow`] (who may import whom). What clippy can check is clippy's.
+//! line shows), [`cited`] and [`links`] (what a page rests on), [`functions`], [`cancelled`] and
+//! [`unsafety`] (what the syntax shows) and [`flow`] (who may import whom). What clippy can check
+//! is clippy's.
 
 mod cancelled;
 mod cited;

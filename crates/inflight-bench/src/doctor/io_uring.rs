@@ -36,7 +36,7 @@ pub(super) const TOPICS: &[Topic] = &[
             can also kill whoever asks: then set INFLIGHT_BACKEND=threads, so that nothing asks. \
             io_uring widens what an attacker can reach in the kernel, so on a machine that others \
             share, whoever is responsible for it decides. Without it the library uses \
-            Linux's older asynchronous calls for direct transfers, where these are allowed, and \
+            Linux AIO for direct transfers, where that is allowed, and \
             threads for everything else.",
     },
     Topic {

@@ -1,4 +1,4 @@
-//! `libaio`: Linux's older asynchronous I/O. Only direct I/O is asynchronous there: buffered, the
+//! `libaio`: Linux AIO. Only direct I/O is asynchronous there: buffered, the
 //! call that submits does the work.
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ impl Strategy for Libaio {
     }
 
     fn about(&self) -> &'static str {
-        "Linux's older asynchronous calls (io_submit)"
+        "Linux AIO (io_submit)"
     }
 
     fn unfit(&self, profile: &Profile) -> Option<&'static str> {

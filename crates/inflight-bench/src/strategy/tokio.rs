@@ -31,7 +31,7 @@ const BLOCKING_THREADS: usize = 512;
 
 pub(crate) const TOKIO: StepStrategy = StepStrategy {
     name: "tokio",
-    about: "tokio::fs: plain calls on tokio's pool of threads, awaited",
+    about: "spawn_blocking: plain calls on tokio's pool of threads, awaited",
     run,
     awaits_library: false,
 };

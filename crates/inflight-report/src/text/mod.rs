@@ -278,10 +278,7 @@ const NAMES: [(&str, &str); 8] = [
         "io_uring, polled: the device is asked for completions instead of interrupting \
          (--strategy uring-iopoll).",
     ),
-    (
-        LIBAIO,
-        "Linux AIO: the older asynchronous calls, io_submit(2) (--strategy libaio).",
-    ),
+    (LIBAIO, "Linux AIO: io_submit(2) (--strategy libaio)."),
     (
         INFLIGHT,
         "inflight: this library, by its own choice; the road is the way it took.",

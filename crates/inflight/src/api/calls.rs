@@ -49,7 +49,7 @@ use crate::sync::lock;
 pub struct Call<'f, T> {
     stage: Stage<T>,
     yielded: Yielded,
-    /// An operation on a file borrows it until it is over, as all do.
+    /// An operation on a file borrows it until it has completed, as all do.
     _file: PhantomData<&'f File>,
 }
 

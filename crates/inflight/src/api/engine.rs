@@ -18,8 +18,8 @@ use crate::fork::{self, PerProcess};
 use crate::host::caller;
 use crate::host::choice::{Kind, Wish};
 use crate::host::driver::Drivers;
-use crate::host::flights::Flights;
 use crate::host::local;
+use crate::host::queue::Flights;
 use crate::host::shared::{Config, Shared};
 use crate::stats::Stats;
 
@@ -160,7 +160,7 @@ impl Engine {
         self.shared.counters.snapshot(self.shared.is_forked())
     }
 
-    /// Most operations in flight on one thread.
+    /// Maximum number of operations in flight per thread.
     pub fn queue_depth(&self) -> u32 {
         self.shared.config.queue_depth
     }
@@ -178,7 +178,7 @@ impl Engine {
     ///
     /// Use it where one result decides what is asked next, or where the data is worked on while
     /// the device goes on; a [`crate::Batch`] is simpler where all is known in advance.
-    /// It blocks its thread until all is over. In a tokio runtime it belongs in
+    /// It blocks its thread until all has completed. In a tokio runtime it belongs in
     /// `spawn_blocking`, as all that is waited for; a task awaits operations or a batch instead.
     ///
     /// The depth is lowered to what one thread can have in flight ([`Engine::queue_depth`]), and 0
@@ -270,7 +270,7 @@ impl Engine {
     ///
     /// [`SetupError::NoRuntime`] outside a runtime: call it in `block_on`, or in a function under
     /// `#[tokio::main]`. In a forked child, on the backend `threads`, and if there is no ring (or
-    /// none of the older calls' contexts) for this runtime. Drivers and the pool then serve it as
+    /// no context of Linux AIO) for this runtime. Drivers and the pool then serve it as
     /// without this call, and but for the first two the fallbacks say why.
     ///
     /// # Panics
@@ -301,8 +301,8 @@ impl Engine {
         crate::host::crew::open(&self.shared)
     }
 
-    /// Sleeps at least so long, on any runtime: by the timers of this thread's run loop, or of a
-    /// driver.
+    /// Sleeps at least so long from now on, on any runtime: by the timers of this thread's run
+    /// loop, or of a driver.
     pub fn sleep(&self, at_least: Duration) -> Sleep {
         Sleep::new(self, at_least)
     }

@@ -18,7 +18,7 @@ use crate::policy::{self, Durably, Way};
 
 /// Which way a transfer or a sync would take now, and why. Made by [`ReadAt::explain`],
 /// [`WriteAt::explain`], [`ReadVectoredAt::explain`], [`WriteVectoredAt::explain`] and
-/// [`Sync::explain`].
+/// [`SyncFile::explain`].
 ///
 /// The next transfer may change it: the library learns from how each one is served.
 ///

@@ -23,10 +23,11 @@ use crate::host::local;
 /// the deadline of [`Builder::drain_for`](crate::Builder::drain_for): the loop waits on a ring of
 /// this thread, which cannot be left to anybody.
 ///
-/// **So it returns only when everything that was begun in it is over**, also what was dropped, or
-/// was late ([`Awaited::timeout`](crate::Awaited::timeout)); on a device that does not answer it
-/// does not return. Where this thread is to go on in time, await with the limit on another executor
-/// (tokio, or a `block_on` without a runtime): a driver thread then keeps what is late.
+/// **So it returns only when everything that was begun in it has completed**, also what was
+/// dropped, or was late ([`Awaited::timeout`](crate::Awaited::timeout)); on a device that does not
+/// answer it does not return. Where this thread is to go on in time, await with the limit on
+/// another executor (tokio, or a `block_on` without a runtime): a driver thread then keeps what is
+/// late.
 ///
 /// A loop that has one task to poll, nothing in flight and no timer reads what was in the page
 /// cache until now by calls that may wait, which are cheaper; not where they are limited by
@@ -261,7 +262,7 @@ impl<T> Future for JoinHandle<T> {
     }
 }
 
-/// A future whose panics are its result, also those when it is dropped after it is over.
+/// A future whose panics are its result, also those when it is dropped after it has completed.
 struct Caught<F>(Option<Pin<Box<F>>>);
 
 impl<F: Future> Future for Caught<F> {

@@ -85,8 +85,8 @@ impl<'a> WriteFrom<'a> {
     }
 }
 
-/// Runs the reads together and blocks until all are over; the engine is that of the first file. In
-/// a tokio task it belongs in `spawn_blocking`, or a [`crate::Batch`] is awaited instead.
+/// Runs the reads together and blocks until all have completed; the engine is that of the first
+/// file. In a tokio task it belongs in `spawn_blocking`, or a [`crate::Batch`] is awaited instead.
 ///
 /// The buffers are borrowed, which is sound because this neither returns nor unwinds before the
 /// kernel is done with them. Short reads are not errors: ask each for its result.
@@ -119,8 +119,8 @@ pub fn read_many(reads: &mut [ReadInto<'_>]) -> io::Result<()> {
     })
 }
 
-/// Runs the writes together and blocks until all are over, as [`read_many`] does; the engine is
-/// that of the first file. In which order they are done is not defined.
+/// Runs the writes together and blocks until all have completed, as [`read_many`] does; the engine
+/// is that of the first file. In which order they are done is not defined.
 ///
 /// # Errors
 ///

@@ -154,7 +154,7 @@ impl OpenOptions {
         self
     }
 
-    /// Each write is durable when it is over (`O_DSYNC`, open(2)).
+    /// Each write is durable when it has completed (`O_DSYNC`, open(2)).
     ///
     /// Each is written and flushed by itself. With many at a time, writes with
     /// [`dsync`](crate::fs::WriteAt::dsync) on a file without this may take a third of the time,
@@ -187,7 +187,7 @@ impl OpenOptions {
     ///
     /// # Safety
     ///
-    /// Until the file is dropped and its operations are over, nobody, in this process or in
+    /// Until the file is dropped and its operations have completed, nobody, in this process or in
     /// another, shortens the file or changes the bytes that it has now: a page that is gone is
     /// SIGBUS, and bytes that change while they are copied are undefined behaviour.
     ///

@@ -226,7 +226,7 @@ impl<O: Detach> Drop for Pending<O> {
 }
 
 impl<O: Detach> Pending<O> {
-    /// Gives it up before it is over.
+    /// Gives it up before it has completed.
     #[cold]
     fn leave(&mut self) {
         match std::mem::replace(&mut self.stage, Stage::Fresh) {
@@ -279,9 +279,9 @@ impl<O: Detach> Pending<O> {
 ///
 /// # Cancellation
 ///
-/// As for [`Pending`], for each operation: all of them are left, also those that are over, whose
-/// results go with it; but a failed sync among them is remembered. With a limit in time what has
-/// come can be had ([`Late::into_results`](crate::Late::into_results)).
+/// As for [`Pending`], for each operation: all of them are left, also those that have completed,
+/// whose results go with it; but a failed sync among them is remembered. With a limit in time what
+/// has come can be had ([`Late::into_results`](crate::Late::into_results)).
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PendingBatch<O: Detach> {
     /// The engine that has them all, which need not be that of each; absent if there are none.
@@ -423,8 +423,8 @@ impl<O: Detach> Future for PendingBatch<O> {
     }
 }
 
-/// Operations, and their answers if they are over. Nobody takes the results of those that are left
-/// when a buffer panics; a failed sync is remembered all the same.
+/// Operations, and their answers if they have completed. Nobody takes the results of those that are
+/// left when a buffer panics; a failed sync is remembered all the same.
 struct Unfinished<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach>(I);
 
 impl<I: Iterator<Item = (Pending<O>, Answer)>, O: Detach> Drop for Unfinished<I, O> {
@@ -493,7 +493,7 @@ impl<O: Detach> PendingBatch<O> {
         self.left.extend(looked_at.into_iter().filter(is_left));
     }
 
-    /// What those that are over yield, and the others as they are, in the order pushed.
+    /// What those that have completed yield, and the others as they are, in the order pushed.
     pub(super) fn into_results(mut self) -> Vec<Result<O::Output, Pending<O>>> {
         let cx = Context::from_waker(Waker::noop());
         // Only the last one has been looked at each time. Whoever awaits one of them tells whom to

@@ -6,12 +6,16 @@ use std::io;
 use std::time::Duration;
 
 use super::operation::Operation;
-use crate::host::flights::{Flights, Limit};
+use crate::host::queue::{Flights, Limit};
 
 /// A bounded number of operations in flight, lent by [`crate::Engine::queue`].
 ///
 /// What is pushed goes to the kernel together with the next call of [`Queue::next`], so that one
-/// system call serves many operations.
+/// system call serves many operations. The engine of the queue runs them, whichever their files
+/// are of.
+///
+/// **Operations in flight are not ordered**: take the result of a write before you push one that
+/// overlaps or depends on it.
 pub struct Queue<'q, 's, O: Operation> {
     pub(super) flights: &'q mut Flights<'s, O>,
 }
@@ -31,8 +35,8 @@ impl<O: Operation> Queue<'_, '_, O> {
     /// # Errors
     ///
     /// The operation itself, when [`Queue::depth`] have been pushed whose results have not been
-    /// taken, whether they are over or not (call [`Queue::next`] first), or when this is a forked
-    /// child.
+    /// taken, whether they have completed or not (call [`Queue::next`] first), or when this is a
+    /// forked child.
     #[inline]
     pub fn push(&mut self, tag: u64, operation: O) -> Result<(), O> {
         self.flights.push(tag, operation)
@@ -144,9 +148,9 @@ impl<O: Operation> Queue<'_, '_, O> {
         !self.flights.has_room()
     }
 
-    /// Most operations that are in flight, or over and not taken: what was asked for, but at least
-    /// 1, and at most [`Engine::queue_depth`](crate::Engine::queue_depth). Of large ones that are
-    /// split, no more parts than that are with the device at a time; the others wait here.
+    /// Maximum number of operations in flight, or completed and not taken: what was asked for, but
+    /// at least 1, and at most [`Engine::queue_depth`](crate::Engine::queue_depth). Of large ones
+    /// that are split, no more parts than that are with the device at a time; the others wait here.
     pub fn depth(&self) -> usize {
         self.flights.depth()
     }

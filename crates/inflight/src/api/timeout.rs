@@ -24,7 +24,7 @@ use crate::host::local::without_being_away;
 
 /// An operation or a batch that is waited for until an instant. Made by [`Awaited::timeout`] and
 /// [`Awaited::deadline`]. It yields what the operation yields in `Ok`, and [`Late`] when the time
-/// is over.
+/// has completed.
 ///
 /// # Cancellation
 ///
@@ -85,16 +85,16 @@ where
     B: Awaited<IntoFuture = PendingBatch<O>>,
     O: Detach + IntoFuture<IntoFuture = Pending<O>>,
 {
-    /// Takes a late batch apart: what each operation yields that is over by now, and each of the
-    /// others by itself, late. In the order pushed.
+    /// Takes a late batch apart: what each operation yields that has completed by now, and each of
+    /// the others by itself, late. In the order pushed.
     ///
-    /// An operation that is over has its result here, an error as well: a sync that has failed is
-    /// told. A durable write
-    /// ([`dsync`](crate::fs::WriteAt::dsync), [`then_sync`](crate::fs::WriteAt::then_sync)) is over
-    /// when it is durable, and late until then. One that is late can be awaited, and yields its
-    /// result and its buffer then. What takes several steps (a write that is kept by a sync behind
-    /// it, one of any range) begins the next one when the operation pushed last comes, or here:
-    /// behind one that hangs it may be late though its device was not.
+    /// An operation that has completed has its result here, an error as well: a sync that has
+    /// failed is told. A durable write ([`dsync`](crate::fs::WriteAt::dsync),
+    /// [`then_sync`](crate::fs::WriteAt::then_sync)) has completed when it is durable, and late
+    /// until then. One that is late can be awaited, and yields its result and its buffer then. What
+    /// takes several steps (a write that is kept by a sync behind it, one of any range) begins the
+    /// next one when the operation pushed last comes, or here: behind one that hangs it may be late
+    /// though its device was not.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {

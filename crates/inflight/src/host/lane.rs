@@ -54,7 +54,7 @@ use super::mail::{Mailbox, News, Rouse, Rouser};
 use super::pace::MANY;
 use super::pass::{Takes, Then, Told, pass};
 use super::shared::Shared;
-use super::spread::Gathered;
+use super::sharing::spread::Gathered;
 use crate::completion::Answer;
 use crate::error::SetupError;
 use crate::foreign::contain;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use super::busy_poll::BusyPolling;
 use super::caller;
-use super::callers::Callers;
 use super::choice::{Chosen, Kind, Wish, choose};
 use super::driver::{Drivers, NotStarted};
 #[cfg(feature = "tokio")]
 use super::lanes::Lanes;
 use super::pooled::Pooled;
+use super::sharing::callers::Callers;
 use crate::backend::Backend;
 use crate::backend::aio::queue::{self, Aio};
 use crate::backend::alarm::Alarm;

@@ -28,7 +28,7 @@ pub enum Way {
     /// found that to look for the completion before it sleeps is faster, and costs no more
     /// processor time than it saves time.
     PlainCallOrRing,
-    /// The ring; without rings, the older calls for what is direct (the backend `aio`), else the
+    /// The ring; without rings, Linux AIO for what is direct (the backend `aio`), else the
     /// pool. On tokio's own threads those calls also have, beside the ring, direct transfers that
     /// cannot be asked not to wait and that a call only starts.
     Backend,

@@ -82,7 +82,7 @@ pub(crate) struct Proactor {
     broken: Option<io::Error>,
     /// What threads of the pool do beside a ring.
     aside: Aside,
-    /// What older asynchronous calls do there.
+    /// What Linux AIO does there.
     older: Older,
     /// Whether the owner has to be back by some time, so that nothing is made by its thread that
     /// one of the pool can make.

@@ -1,4 +1,4 @@
-//! Direct transfers that Linux's older asynchronous calls start, beside a ring.
+//! Direct transfers that Linux AIO starts, beside a ring.
 //!
 //! Those of files that cannot be asked not to wait (`RWF_NOWAIT`), of which it has been seen that a
 //! call only starts them. A ring would hand each to a worker of the kernel, which has to be woken
@@ -180,7 +180,7 @@ impl Proactor {
             let is_allowed = calls.unsubmitted() > 0 || Aio::are_allowed();
             if !is_allowed {
                 self.older
-                    .refused("a filter that has come since may refuse the older calls");
+                    .refused("a filter that has come since may refuse Linux AIO");
             }
             return is_allowed;
         }

@@ -1,4 +1,4 @@
-//! Transfers that are made by the older calls beside a ring: who tells of them, and what becomes of
+//! Transfers that are made by Linux AIO beside a ring: who tells of them, and what becomes of
 //! those that are not taken.
 
 use std::collections::BTreeMap;
@@ -30,11 +30,11 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK]);
 /// reason said, where there is no ring, or there are no such calls.
 fn lane(is_alone: bool) -> Option<(Proactor, OwnedFd)> {
     if !Aio::are_allowed() {
-        eprintln!("skipped: older calls: they may be filtered");
+        eprintln!("skipped: Linux AIO: it may be filtered");
         return None;
     }
     if let Err(why) = Aio::new(CAPACITY) {
-        eprintln!("skipped: older calls: {why}");
+        eprintln!("skipped: Linux AIO: {why}");
         return None;
     }
     let opened = match probe::open_shared(CAPACITY) {

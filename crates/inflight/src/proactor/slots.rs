@@ -27,7 +27,7 @@ pub(super) enum Role {
 /// As many tries as there are: what a plain call has answered stands.
 pub(super) const SETTLED: u8 = u8::MAX;
 
-/// Of an operation that an older asynchronous call has: the ring is asked for what that refuses.
+/// Of an operation that Linux AIO has: the ring is asked for what that refuses.
 pub(super) const STARTED: u8 = SETTLED - 1;
 
 /// The place of one operation in flight: a cache line, so that a completion touches no other.

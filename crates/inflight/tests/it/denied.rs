@@ -36,7 +36,7 @@ const SETUP: i64 = libc::SYS_io_uring_setup;
 const ENTER: i64 = libc::SYS_io_uring_enter;
 const REGISTER: i64 = libc::SYS_io_uring_register;
 
-/// Those of the older asynchronous calls.
+/// Those of Linux AIO.
 const AIO_SETUP: i64 = libc::SYS_io_setup;
 const AIO_SUBMIT: i64 = libc::SYS_io_submit;
 const AIO_TAKE: i64 = libc::SYS_io_getevents;

@@ -65,7 +65,7 @@ fn on_threads(name: &'static str, host: Host, share: u64) -> Round {
     }
 }
 
-/// On the older asynchronous calls.
+/// On Linux AIO.
 fn on_aio(name: &'static str, host: Host, share: u64) -> Round {
     let round = round(name, host, share);
     Round {

@@ -51,7 +51,7 @@ fn a_filter_that_answers_is_named() {
         assert!(found.finding.contains(shown), "{found:?}");
         assert!(found.fix.contains("--security-opt seccomp="), "{found:?}");
         let backend = line(&examination, "backend");
-        // The older calls, where the kernel has them.
+        // Linux AIO, where the kernel has them.
         assert!(backend.finding.contains("threads: "), "{backend:?}");
     }
     let older = [libc::SYS_io_setup, libc::SYS_io_submit];

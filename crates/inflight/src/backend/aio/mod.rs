@@ -1,4 +1,4 @@
-//! Linux's older asynchronous calls (io_submit(2)), for where no ring can be had: direct transfers
+//! Linux AIO (io_submit(2)), for where no ring can be had: direct transfers
 //! are in flight without a thread for each.
 //!
 //! Nothing else is asynchronous there: what goes through the page cache would be done by the call

@@ -1,4 +1,4 @@
-//! One direct transfer by Linux's older asynchronous calls (io_submit(2)), to see whether its file
+//! One direct transfer by Linux AIO (io_submit(2)), to see whether its file
 //! can do transfers asynchronously.
 //!
 //! A file that cannot be asked not to wait (`RWF_NOWAIT`) may still only *start* direct transfers

@@ -3,7 +3,7 @@
 
 use super::super::cells::bytes_of;
 use super::super::look::{Look, look};
-use super::super::shown::Manner;
+use super::super::sharing::shown::Manner;
 use super::super::stopwatch::time;
 use super::{Lease, Start};
 use crate::backend::threads::execute::execute_request;

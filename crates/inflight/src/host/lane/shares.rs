@@ -1,5 +1,5 @@
 //! Cached reads that the lane of a runtime with one thread shares with a thread of the pool, where
-//! that has been measured to be faster ([`crate::host::spread`], [`crate::policy`]).
+//! that has been measured to be faster ([`crate::host::sharing::spread`], [`crate::policy`]).
 //!
 //! A future that is polled on that thread shows its read and leaves it; the lane's task, when it
 //! has its turn among the others, takes what the other thread has made, makes some reads itself if
@@ -21,12 +21,12 @@ use crate::host::crew;
 use crate::host::driver::Desk;
 use crate::host::mail::{Rouse, Rouser};
 use crate::host::shared::Shared;
-use crate::host::shares::{Came, Offer, take};
-use crate::host::shown::{KINDS, Manner, Shown};
+use crate::host::sharing::shares::{Came, Offer, take};
+use crate::host::sharing::shown::{KINDS, Manner, Shown};
 use crate::op::{Prepare, Request};
 use crate::policy::{SAMPLE_EVERY, Samples};
 
-pub(super) use crate::host::shares::Taken;
+pub(super) use crate::host::sharing::shares::Taken;
 
 thread_local! {
     /// Reads of this thread of what the page cache is taken to have, for taking samples.

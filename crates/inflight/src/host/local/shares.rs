@@ -1,10 +1,10 @@
 //! Cached reads that a run loop shares with a thread of the pool, where that has been measured to
-//! be faster ([`crate::host::spread`], [`crate::policy`]).
+//! be faster ([`crate::host::sharing::spread`], [`crate::policy`]).
 //!
 //! A future that is polled in the loop shows its read and leaves it; when all tasks that were ready
 //! have been polled, the loop takes what the other thread has made, makes some reads itself if
 //! there is nothing, and sleeps in its proactor if the other one is at work at all of them. Who may
-//! have to wait for a device is told in [`crate::host::shares`].
+//! have to wait for a device is told in [`crate::host::sharing::shares`].
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -17,12 +17,12 @@ use crate::host::caller::Lease;
 use crate::host::cells::{Ticket, bytes_of};
 use crate::host::mail::Rouser;
 use crate::host::shared::Shared as Engine;
-use crate::host::shares::{Came, Offer, take};
-use crate::host::shown::{Manner, Shown};
+use crate::host::sharing::shares::{Came, Offer, take};
+use crate::host::sharing::shown::{Manner, Shown};
 use crate::op::{Prepare, Request};
 use crate::policy::{SAMPLE_EVERY, Samples};
 
-pub(super) use crate::host::shares::Taken;
+pub(super) use crate::host::sharing::shares::Taken;
 
 /// What a loop shares beside its lease.
 pub(super) struct Shared {

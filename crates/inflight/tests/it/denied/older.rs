@@ -1,4 +1,4 @@
-//! Where the older asynchronous calls are refused, at first or later, or what they need beside
+//! Where Linux AIO is refused, at first or later, or what it needs beside
 //! them.
 
 use std::io;

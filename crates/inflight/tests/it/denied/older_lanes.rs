@@ -1,4 +1,4 @@
-//! Lanes where the older asynchronous calls are all that there is, and what the pool does for them.
+//! Lanes where Linux AIO is all that there is, and what the pool does for them.
 
 use std::fs;
 

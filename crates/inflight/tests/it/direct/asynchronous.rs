@@ -114,7 +114,7 @@ fn what_is_only_started_by_a_call_is_left_to_the_ring() {
 
 #[test]
 fn what_is_only_started_by_a_call_is_left_to_older_calls() {
-    let name = "a direct file of an overlay, by older calls";
+    let name = "a direct file of an overlay, by Linux AIO";
     if let Some(engine) = aio_or_skip(name) {
         is_left_to_the_backend(name, &engine);
     }

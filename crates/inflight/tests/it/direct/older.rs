@@ -1,4 +1,4 @@
-//! Direct transfers where no ring can be had: by Linux's older asynchronous calls.
+//! Direct transfers where no ring can be had: by Linux AIO.
 
 use std::fs;
 use std::rc::Rc;

@@ -11,21 +11,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Instant;
 
+use super::super::mail::Rouser;
+use super::super::shared::Shared;
+use super::super::stopwatch::nanoseconds_since;
 use super::callers::Caller;
 use super::helper::{CREDIT, Common};
-use super::mail::Rouser;
 use super::share::Side;
-use super::shared::Shared;
 use super::shown::{Block, KINDS, Made, Makers, Manner, PLACES, Place, Places, Shown};
 use super::sides::Owners;
-use super::stopwatch::nanoseconds_since;
 use crate::backend::threads::execute::{to_usize, wanted_bytes};
 use crate::completion::Answer;
 use crate::op::{Op, Request};
 use crate::policy::{Calls, Hands, LATE, Spread, weight};
 
 /// What a caller shares, and what it has learned of sharing.
-pub(super) struct Gathered {
+pub(in crate::host) struct Gathered {
     /// By [`Manner::kind`].
     spreads: [Spread; KINDS],
     /// Made for the first trial.
@@ -53,7 +53,7 @@ struct Own {
 }
 
 impl Gathered {
-    pub(super) fn new() -> Self {
+    pub(in crate::host) fn new() -> Self {
         Self {
             spreads: std::array::from_fn(|kind| Spread::new(Manner::has_ring(kind))),
             common: None,
@@ -71,31 +71,37 @@ impl Gathered {
 
     /// Whether reads of this kind are shared now, or may be: [`Gathered::push`] is to be asked.
     #[inline(always)]
-    pub(super) fn is_open(&self, manner: Manner) -> bool {
+    pub(in crate::host) fn is_open(&self, manner: Manner) -> bool {
         self.spreads[manner.kind()].is_open()
     }
 
     /// Whether reads of this kind are made alone and shared in turn, to find out what is faster.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_on_trial(&self, manner: Manner) -> bool {
+    pub(in crate::host) fn is_on_trial(&self, manner: Manner) -> bool {
         self.spreads[manner.kind()].is_on_trial()
     }
 
     /// Whether the answers of all that is shared have been taken.
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::host) fn is_empty(&self) -> bool {
         self.owner.is_empty()
     }
 
     /// Whether there is no place for another read.
-    pub(super) fn is_full(&self) -> bool {
+    pub(in crate::host) fn is_full(&self) -> bool {
         to_usize(self.owner.len()) == PLACES
     }
 
     /// The caller has made so many reads of so many bytes one by one, or a ring has, while nothing
     /// of their kind is to be shared.
     #[inline]
-    pub(super) fn passed(&mut self, shared: &Shared, manner: Manner, reads: u32, bytes: u64) {
+    pub(in crate::host) fn passed(
+        &mut self,
+        shared: &Shared,
+        manner: Manner,
+        reads: u32,
+        bytes: u64,
+    ) {
         let spread = &mut self.spreads[manner.kind()];
         if !spread.is_open() && spread.passes(u64::from(reads), weight(bytes)) {
             self.open_trial(shared, manner);
@@ -129,7 +135,7 @@ impl Gathered {
     ///
     /// As for [`Gathered::show`].
     #[inline]
-    pub(super) unsafe fn push<'r>(
+    pub(in crate::host) unsafe fn push<'r>(
         &mut self,
         shared: &Shared,
         token: u32,
@@ -157,7 +163,7 @@ impl Gathered {
     /// Whether a read of so many bytes is to be shown; else the caller is to make it now. How many
     /// of its operations are in flight is asked in trials alone.
     #[inline]
-    pub(super) fn wants(
+    pub(in crate::host) fn wants(
         &mut self,
         shared: &Shared,
         bytes: u64,
@@ -175,7 +181,7 @@ impl Gathered {
     /// What the request names stays valid, and nobody else uses it, until its answer has been taken
     /// or [`Gathered::withdraw`] returns. The other descriptor stays open as long.
     #[inline]
-    pub(super) unsafe fn show(&mut self, token: u32, read: &Shown) {
+    pub(in crate::host) unsafe fn show(&mut self, token: u32, read: &Shown) {
         let common = self.common.as_ref().expect("made before it is open");
         let block = read.block;
         let is_attended = common.is_attended.load(Relaxed);
@@ -234,7 +240,7 @@ impl Gathered {
 
     /// The caller has nothing more to do until the program asks for more.
     #[inline(always)]
-    pub(super) fn pauses(&mut self) {
+    pub(in crate::host) fn pauses(&mut self) {
         for spread in &mut self.spreads {
             if spread.asks_for_pauses() {
                 spread.pauses(nanoseconds_since(self.born));
@@ -246,7 +252,10 @@ impl Gathered {
     /// that are there, else one at least, which the caller makes itself unless all are being made.
     /// None if nothing is shared.
     #[inline]
-    pub(super) fn take_some(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
+    pub(in crate::host) fn take_some(
+        &mut self,
+        each: &mut impl FnMut(u32, Answer, &Place),
+    ) -> Made {
         let mut made = self.take_now(each);
         if made.helped + made.own == 0
             && let Some(common) = &self.common
@@ -259,7 +268,7 @@ impl Gathered {
 
     /// From here on the caller makes nothing of what is shared by now that would wait: of that
     /// [`Place::missed`] tells instead.
-    pub(super) fn forbid_waiting(&self) {
+    pub(in crate::host) fn forbid_waiting(&self) {
         if let Some(common) = &self.common {
             let forbid = |places: &Places, at| places.place(at).forbid_waiting();
             self.owner.unclaimed(&common.sides, forbid);
@@ -268,7 +277,7 @@ impl Gathered {
 
     /// As [`Gathered::take_some`], but none if all are being made.
     #[inline]
-    pub(super) fn take_now(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
+    pub(in crate::host) fn take_now(&mut self, each: &mut impl FnMut(u32, Answer, &Place)) -> Made {
         let Self {
             spreads,
             common,
@@ -309,7 +318,7 @@ impl Gathered {
 
     /// Has the alarm rung by whoever makes what is shared, once that is over. True if some of it is
     /// over already.
-    pub(super) fn watch(&mut self, alarm: &Rouser) -> bool {
+    pub(in crate::host) fn watch(&mut self, alarm: &Rouser) -> bool {
         match &self.common {
             Some(common) => self.owner.watch(&common.sides, alarm),
             None => true,
@@ -319,7 +328,7 @@ impl Gathered {
     /// Whether there is something for the caller to do, or to take, of what is shared, as far as
     /// nobody is to ring for it.
     #[cfg(feature = "tokio")]
-    pub(super) fn is_due(&self) -> bool {
+    pub(in crate::host) fn is_due(&self) -> bool {
         let common = self.common.as_ref();
         common.is_some_and(|common| self.owner.is_due(&common.sides))
     }
@@ -327,7 +336,7 @@ impl Gathered {
     /// Takes back what is shared. When this returns nobody is at work at it, and its answers are
     /// gone.
     #[inline]
-    pub(super) fn withdraw(&mut self) {
+    pub(in crate::host) fn withdraw(&mut self) {
         if !self.owner.is_empty() {
             self.withdraw_all();
         }

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::mail::Rouse;
+use super::super::mail::Rouse;
 use crate::backend::threads::execute::to_usize;
 use crate::sync::lock_explored as lock;
 use crate::sync::{AtomicBool, AtomicI64, AtomicU64, Condvar, Mutex, Ordering, PoisonError};

@@ -205,7 +205,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    use super::super::mail::Rouse;
+    use super::super::super::mail::Rouse;
     use super::*;
 
     /// Answers with the number of its place, and ten more for another thread.

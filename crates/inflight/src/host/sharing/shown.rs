@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use super::mail::Rouser;
+use super::super::mail::Rouser;
 use super::share::{Side, Work};
 use crate::backend::threads::execute::{execute_now, execute_request, first_address, wanted_bytes};
 use crate::completion::Answer;
@@ -15,7 +15,7 @@ use crate::op::{Iovecs, Op, Prepare, Request, Road, Span, Wishes};
 use crate::policy::weight;
 
 /// Most that are shared at a time.
-pub(super) const PLACES: usize = 256;
+pub(in crate::host) const PLACES: usize = 256;
 
 /// How a transfer is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub(crate) enum Manner {
 }
 
 /// How many [kinds](Manner::kind) there are.
-pub(super) const KINDS: usize = 3;
+pub(in crate::host) const KINDS: usize = 3;
 
 impl Manner {
     /// How a transfer on this road is made, one of those that are taken not to wait.
     #[inline]
-    pub(super) fn of_warm(road: Road, op: &Op) -> Self {
+    pub(in crate::host) fn of_warm(road: Road, op: &Op) -> Self {
         match road {
             Road::Memory => Self::CallOrRing,
             _ if op.is_write() => Self::WriteCall,
@@ -52,7 +52,7 @@ impl Manner {
     /// that a ring would make too are on memory, where two can be made at the same time, and in a
     /// mix neither they nor the reads win much by themselves.
     #[inline(always)]
-    pub(super) fn kind(self) -> usize {
+    pub(in crate::host) fn kind(self) -> usize {
         match self {
             Self::Call | Self::WithoutWaiting | Self::Asking => 0,
             Self::CallOrRing => 1,
@@ -61,16 +61,16 @@ impl Manner {
     }
 
     /// Whether a ring makes those of this kind that are not shared.
-    pub(super) fn has_ring(kind: usize) -> bool {
+    pub(in crate::host) fn has_ring(kind: usize) -> bool {
         kind == Self::CallOrRing.kind()
     }
 }
 
 /// Transfers that have been made.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Made {
-    pub(super) own: u32,
-    pub(super) helped: u32,
+pub(in crate::host) struct Made {
+    pub(in crate::host) own: u32,
+    pub(in crate::host) helped: u32,
 }
 
 impl AddAssign for Made {
@@ -81,8 +81,8 @@ impl AddAssign for Made {
 }
 
 /// A transfer that is to be shown.
-pub(super) struct Shown {
-    pub(super) block: Block,
+pub(in crate::host) struct Shown {
+    pub(in crate::host) block: Block,
     /// As in [`Place`].
     memory: *mut u8,
     len: usize,
@@ -91,7 +91,7 @@ pub(super) struct Shown {
     fd: RawFd,
     twin: Option<RawFd>,
     whole: bool,
-    pub(super) manner: Manner,
+    pub(in crate::host) manner: Manner,
 }
 
 impl Shown {
@@ -101,7 +101,11 @@ impl Shown {
     ///
     /// As for [`Shown::of`].
     #[inline]
-    pub(super) unsafe fn new<O: Prepare>(operation: &O, request: &Request, manner: Manner) -> Self {
+    pub(in crate::host) unsafe fn new<O: Prepare>(
+        operation: &O,
+        request: &Request,
+        manner: Manner,
+    ) -> Self {
         let fd = request.op.reads_by();
         let twin = fd.and_then(|fd| operation.twin(fd));
         // SAFETY: passed on from the caller.
@@ -114,7 +118,11 @@ impl Shown {
     ///
     /// The list of buffers that the request names, if it names one, is valid.
     #[inline]
-    pub(super) unsafe fn of(request: &Request, twin: Option<RawFd>, manner: Manner) -> Self {
+    pub(in crate::host) unsafe fn of(
+        request: &Request,
+        twin: Option<RawFd>,
+        manner: Manner,
+    ) -> Self {
         let op = &request.op;
         let (fd, offset, memory, len, buffers, address) = match *op {
             Op::ReadAt {
@@ -157,11 +165,11 @@ impl Shown {
 
 /// What is shown. The owner writes here what is to be done before it shows a place, and
 /// again when it has taken its answer; that is what orders the accesses.
-pub(super) struct Places(Box<[Place; PLACES]>);
+pub(in crate::host) struct Places(Box<[Place; PLACES]>);
 
 /// See [`Places`]. Both threads fetch it from each other, so it is kept small.
 #[derive(Default)]
-pub(super) struct Place {
+pub(in crate::host) struct Place {
     /// The memory of a transfer with one buffer; the list of one with several, which stays where
     /// the operation has it.
     memory: AtomicPtr<u8>,
@@ -184,19 +192,19 @@ const NO_LIST: u32 = u32::MAX >> 1;
 const WRITE: u32 = 1 << 31;
 
 impl Places {
-    pub(super) fn new() -> Self {
+    pub(in crate::host) fn new() -> Self {
         Self(Box::new(std::array::from_fn(|_| Place::default())))
     }
 
     /// The place with this number.
     #[inline]
-    pub(super) fn place(&self, at: usize) -> &Place {
+    pub(in crate::host) fn place(&self, at: usize) -> &Place {
         &self.0[at]
     }
 
     /// Writes a transfer to the place with this number. Returns what it [weighs](weight).
     #[inline]
-    pub(super) fn write(&self, at: usize, read: &Shown) -> u64 {
+    pub(in crate::host) fn write(&self, at: usize, read: &Shown) -> u64 {
         let place = &self.0[at];
         place.memory.store(read.memory, Relaxed);
         place.len.store(read.len, Relaxed);
@@ -218,7 +226,7 @@ impl Places {
 
 /// Some memory of a transfer. Addresses share them.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Block(u16);
+pub(in crate::host) struct Block(u16);
 
 impl Block {
     /// That with this address.
@@ -231,14 +239,14 @@ impl Block {
 }
 
 /// Who has made the last transfer of each block: a guess, as they are shared.
-pub(super) struct Makers(Box<[Side; MAKERS]>);
+pub(in crate::host) struct Makers(Box<[Side; MAKERS]>);
 
 /// More blocks than transfers that are shared at a time.
 const MAKERS: usize = 2 * PLACES;
 
 impl Makers {
     /// Nobody has read yet.
-    pub(super) fn new() -> Self {
+    pub(in crate::host) fn new() -> Self {
         Self(Box::new([Side::default(); MAKERS]))
     }
 
@@ -252,13 +260,13 @@ impl Makers {
 impl Place {
     /// What the read here weighs.
     #[inline]
-    pub(super) fn weight(&self) -> u64 {
+    pub(in crate::host) fn weight(&self) -> u64 {
         weight(self.len.load(Relaxed) as u64)
     }
 
     /// Its owner must not wait for it from now on. As long as nobody has claimed it, nobody else is
     /// concerned.
-    pub(super) fn forbid_waiting(&self) {
+    pub(in crate::host) fn forbid_waiting(&self) {
         self.owner_may_wait.store(false, Relaxed);
     }
 
@@ -328,7 +336,7 @@ impl Place {
     /// The read, if its owner was not to wait for it and this answer says that it would have to.
     /// The whole of it has to be done once more.
     #[inline]
-    pub(super) fn missed(&self, answer: Answer) -> Option<Request> {
+    pub(in crate::host) fn missed(&self, answer: Answer) -> Option<Request> {
         if self.owner_may_wait.load(Relaxed) {
             return None;
         }

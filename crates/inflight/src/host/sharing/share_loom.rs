@@ -1,5 +1,5 @@
 //! Models of shared work: `loom` runs each in every order that its threads can get into, as those
-//! of the mailbox ([`super::mail_loom`]). `cargo xtask loom` runs them.
+//! of the mailbox ([`super::super::mail_loom`]). `cargo xtask loom` runs them.
 //!
 //! What a place names is an [`UnsafeCell`] of `loom`, which refuses any access that is not ordered
 //! with all others: two that work at the same place, and an owner that takes its memory back too
@@ -13,7 +13,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::mail_loom::{Flag, explore};
+use super::super::mail_loom::{Flag, explore};
 use super::share::{Owner, Share, Side, Work};
 use super::sides::{Owners, Sides};
 

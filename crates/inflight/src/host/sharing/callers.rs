@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// How long a caller that has not been heard of still counts as one.
-pub(super) const HEARD_OF: Duration = Duration::from_secs(1);
+pub(in crate::host) const HEARD_OF: Duration = Duration::from_secs(1);
 
 /// Callers of an engine that have been heard of lately: where there are as many as processors, none
 /// of them is to take another's.
@@ -15,7 +15,7 @@ pub(crate) struct Callers(Mutex<Vec<Heard>>);
 
 /// What counts as a caller for as long as it is not dropped.
 #[derive(Default)]
-pub(super) struct Caller(Arc<()>);
+pub(in crate::host) struct Caller(Arc<()>);
 
 struct Heard {
     thread: ThreadId,
@@ -32,7 +32,7 @@ impl Heard {
 
 impl Callers {
     /// This thread is heard of, as this caller. How many threads have been lately.
-    pub(super) fn hear(&self, caller: &Caller) -> usize {
+    pub(in crate::host) fn hear(&self, caller: &Caller) -> usize {
         let (thread, at) = (thread::current().id(), Instant::now());
         let mut heard = lock(&self.0);
         heard.retain(|other| other.thread != thread && other.counts(at));

@@ -24,7 +24,7 @@ pub(crate) enum Offer<T> {
 }
 
 impl<T> Offer<T> {
-    pub(super) fn map<U>(self, shared: impl FnOnce(T) -> U) -> Offer<U> {
+    pub(in crate::host) fn map<U>(self, shared: impl FnOnce(T) -> U) -> Offer<U> {
         match self {
             Self::Shared(read) => Offer::Shared(shared(read)),
             Self::Sample => Offer::Sample,
@@ -35,7 +35,7 @@ impl<T> Offer<T> {
 }
 
 /// What has become of a read that was shared.
-pub(super) enum Came {
+pub(in crate::host) enum Came {
     Answer(Answer),
     /// The page cache did not have all of it. Nobody is at work at it any more.
     Missed(Request),
@@ -43,19 +43,19 @@ pub(super) enum Came {
 
 /// Reads whose answers have been taken.
 #[derive(Clone, Copy)]
-pub(super) struct Took {
+pub(in crate::host) struct Took {
     made: Made,
     missed: u32,
 }
 
 impl Took {
     /// Whether there were any.
-    pub(super) fn is_some(self) -> bool {
+    pub(in crate::host) fn is_some(self) -> bool {
         self.made.own + self.made.helped > 0
     }
 
     /// Counts them. They are all of one kind, and what was missed counts when it is answered.
-    pub(super) fn count(self, tally: &Tally) {
+    pub(in crate::host) fn count(self, tally: &Tally) {
         let Made { own, helped } = self.made;
         let missed = self.missed;
         tally.answered.add(u64::from(own + helped - missed));
@@ -67,7 +67,7 @@ impl Took {
 
 /// What a host knows once it has taken answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(in crate::host) enum Taken {
     /// Nothing is shared.
     Nothing,
     Some,
@@ -78,7 +78,11 @@ pub(super) enum Taken {
 
 /// Takes answers that are there, or made by this thread; if it `waits`, one at least, unless
 /// nothing is shared.
-pub(super) fn take(gathered: &mut Gathered, waits: bool, mut each: impl FnMut(u32, Came)) -> Took {
+pub(in crate::host) fn take(
+    gathered: &mut Gathered,
+    waits: bool,
+    mut each: impl FnMut(u32, Came),
+) -> Took {
     let mut missed = 0;
     let mut each = |token, answer, place: &Place| match place.missed(answer) {
         Some(request) => {
