@@ -173,7 +173,7 @@ pub use api::queue::{Queue, TimedOut};
 pub use api::timeout::{Awaited, Late, Sleep, Timeout};
 #[cfg(feature = "faulty")]
 pub use backend::faulty::Faults;
-pub use buf::{AlignedBuf, BufPool, IoBuf, IoBufMut, PoolBuf, Slice, Spare, TakeWhenFree};
+pub use buf::{AlignedBuf, BufPool, InPlace, IoBuf, IoBufMut, PoolBuf, Slice, Spare, TakeWhenFree};
 pub use error::{
     BadRange, Ended, Forked, Misaligned, NoPositions, NoThread, Partial, RefusedBy, SetupError,
     SyncFailed, WishRefused, WrongAccess, errno_of,
@@ -207,7 +207,7 @@ pub mod local {
 ///   completed, with a flush of its own. For one writer, and where others write by the same
 ///   descriptor.
 /// - [`WriteAt::then_sync`](fs::WriteAt::then_sync): this write and all that had completed before
-///   it was started. Flushes are shared. For the last of several writes.
+///   it was started, with a flush of its own. For the last of several writes of one writer.
 /// - Writes, and then [`File::sync_data`](fs::File::sync_data): all that had completed before the
 ///   sync was started. Flushes are shared. For many writes that count together.
 ///

@@ -337,7 +337,8 @@ macro_rules! wishes_of_writes {
             }
 
             /// Writes all of it, and then makes the file's data durable (fdatasync(2)): one
-            /// operation, whose result comes when both are done.
+            /// operation, whose result comes when both are done. Its flush serves no other: where
+            /// many write together, [`Self::dsync`] or [`File::sync_data`] share theirs.
             ///
             /// A short write is resumed. Unless all has been written there is no sync, so a count
             /// of bytes is always the length, and durable.

@@ -4,7 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{IoBuf, IoBufMut};
+use super::{InPlace, IoBuf, IoBufMut};
 
 // SAFETY: the bytes belong to an allocation that every clone keeps alive (or are static) and that
 // nobody writes to; the value refers to them by address, so they do not move with it.
@@ -33,3 +33,5 @@ unsafe impl IoBufMut for BytesMut {
         <[u8]>::as_mut_ptr(self)
     }
 }
+
+impl InPlace for BytesMut {}

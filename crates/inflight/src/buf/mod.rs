@@ -24,7 +24,7 @@ pub use aligned::AlignedBuf;
 pub use registered::{BufPool, PoolBuf, TakeWhenFree};
 pub use slice::Slice;
 pub use spare::Spare;
-pub use traits::{IoBuf, IoBufMut};
+pub use traits::{InPlace, IoBuf, IoBufMut};
 
 pub(crate) use bounce::{Bounce, Bounces};
 pub(crate) use mapping::{Mapping, NotMapped};

@@ -5,12 +5,9 @@ use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::slice;
 
-use super::traits::{ArenaOf, IoBuf, IoBufMut};
+use super::traits::{ArenaOf, InPlace, IoBuf, IoBufMut};
 
-/// Part of a buffer. Made by [`IoBuf::slice`].
-///
-/// A part of a [`Spare`](crate::Spare) is what it has already: a read into that does not change
-/// how long it is.
+/// Part of a buffer. Made by [`IoBuf::slice`]. It can be filled if the buffer is [`InPlace`].
 pub struct Slice<B> {
     buf: B,
     begin: usize,
@@ -85,9 +82,11 @@ unsafe impl<B: IoBuf> IoBuf for Slice<B> {
     }
 }
 
-// SAFETY: as above. What may be filled need not be the bytes that there are, so both ends are kept
-// within it.
-unsafe impl<B: IoBufMut> IoBufMut for Slice<B> {
+impl<B: InPlace> InPlace for Slice<B> {}
+
+// SAFETY: as above. That these are the bytes which may be filled is promised by a trait that is
+// safe to implement, so both ends are kept within those.
+unsafe impl<B: InPlace> IoBufMut for Slice<B> {
     #[inline]
     fn as_mut_ptr(&mut self) -> *mut u8 {
         let begin = self.begin.min(self.buf.room());

@@ -139,6 +139,25 @@ pub unsafe trait IoBufMut: IoBuf {
     }
 }
 
+/// A buffer whose own bytes are those that a read fills, so that part of it can be filled as well
+/// ([`IoBuf::slice`]). All are but [`crate::Spare`], which is filled behind its length.
+#[diagnostic::on_unimplemented(
+    message = "part of `{Self}` cannot be filled",
+    note = "a buffer whose own bytes are filled implements `InPlace`; a `Spare` is filled behind \
+            its length, which `Spare::sized` limits"
+)]
+pub trait InPlace: IoBufMut {}
+
+impl InPlace for Vec<u8> {}
+impl InPlace for &mut Vec<u8> {}
+impl InPlace for Box<[u8]> {}
+impl InPlace for &mut [u8] {}
+impl<const N: usize> InPlace for Box<[u8; N]> {}
+impl<const N: usize> InPlace for &mut [u8; N] {}
+impl InPlace for AlignedBuf {}
+impl InPlace for &mut AlignedBuf {}
+impl InPlace for PoolBuf {}
+
 /// The arena of a [`PoolBuf`]; outside this crate it cannot be made or looked into.
 #[doc(hidden)]
 #[derive(Clone, Copy)]

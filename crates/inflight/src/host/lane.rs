@@ -533,15 +533,16 @@ impl Lane {
         self.be_served_here();
         mine.desk.proactor.sweep();
         let shares = mine.take_shared();
-        if shares == Shares::Some {
+        // Whoever shared the next read may have taken answers to make room for it.
+        if !mine.made.is_empty() {
             self.mailbox
                 .leave(&mut mine.made, &mut mine.desk.taken.news);
-            if mine.only_shares() && !self.mailbox.has_hint() {
-                std::mem::swap(&mut told.news, &mut mine.desk.taken.news);
-                drop(desk);
-                self.tell(&mut told.news);
-                return Then::Yield;
-            }
+        }
+        if shares == Shares::Some && mine.only_shares() && !self.mailbox.has_hint() {
+            std::mem::swap(&mut told.news, &mut mine.desk.taken.news);
+            drop(desk);
+            self.tell(&mut told.news);
+            return Then::Yield;
         }
         let note = |in_flight| self.crowd.note(self.place, in_flight);
         let then = pass(&mut mine.desk, &self.mailbox, told, takes, note);

@@ -325,6 +325,7 @@ impl<'s, O: Prepare> Flights<'s, O> {
         self.take_syncs();
     }
 
+    #[cold]
     fn take_syncs(&mut self) {
         let ready = &mut self.ready;
         self.joined.retain(|(token, seat)| {

@@ -45,6 +45,11 @@ impl Timers {
         self.timers.first_key_value().map(|((at, _), _)| *at)
     }
 
+    /// The waker of the first, whenever its time comes.
+    pub(crate) fn pop(&mut self) -> Option<Waker> {
+        self.timers.pop_first().map(|(_, waker)| waker)
+    }
+
     /// The waker of a timer whose time has come.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<Waker> {
         let first = self.timers.first_entry()?;
@@ -56,7 +61,7 @@ impl Drop for Timers {
     /// One by one: wakers are foreign code, and two that panic while all are dropped together would
     /// end the process.
     fn drop(&mut self) {
-        while let Some((_, waker)) = self.timers.pop_first() {
+        while let Some(waker) = self.pop() {
             contain(|| drop(waker));
         }
     }

@@ -252,7 +252,9 @@ impl Proactor {
         self.be_interrupted(true);
     }
 
-    fn be_interrupted(&mut self, is_interrupted: bool) {
+    /// Whether the owner is interrupted by its alarm from now on, so that it leaves to the pool
+    /// what is for that.
+    pub(crate) fn be_interrupted(&mut self, is_interrupted: bool) {
         self.aside.be_interrupted(is_interrupted);
         self.backend.be_interrupted(is_interrupted);
     }

@@ -34,5 +34,7 @@ mod takers;
 mod threadless;
 #[cfg(feature = "faulty")]
 mod timers;
+#[cfg(feature = "tokio")]
+mod told_lanes;
 mod turns;
 mod wakers;

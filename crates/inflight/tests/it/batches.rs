@@ -1,14 +1,18 @@
 //! Batches: a result for each operation, in the order pushed, whatever the size.
 
 use std::fs;
+use std::future::IntoFuture;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
 use inflight::{AnyOp, Batch, Engine, Nop};
+use tempfile::TempDir;
 
+use crate::awaited::hands::poll_once;
+use crate::support::fifo::Fifo;
 use crate::support::{
-    chill, on_every_backend, on_every_backend_of, patience, pattern, read_write, temp_file,
-    temp_path, uring_of_depth_or_skip, uring_or_skip,
+    chill, directory, on_every_backend, on_every_backend_of, patience, pattern, read_write,
+    temp_file, temp_path, uring_of_depth_or_skip, uring_or_skip,
 };
 
 /// A permutation of `0..count`, which is a power of two.
@@ -368,4 +372,40 @@ fn what_is_done_while_others_are_handed_over_is_waited_for_once() {
         "a batch waits for ever"
     );
     work.join().expect("no assertion fails there");
+}
+
+/// What no thread of the pool has taken for a while is made by who waits for it, whatever this
+/// thread did before.
+#[test]
+fn what_a_pool_that_hangs_does_not_take_is_made_by_who_waits() {
+    on_every_backend_of(
+        |builder| builder.threads(1),
+        |engine| {
+            let folder = TempDir::new_in(directory()).expect("the test directory can be written");
+            let fifo = &Fifo::new(folder.path());
+            let file = temp_file(engine, &pattern(1024));
+            let mut opening = fifo.opening(engine).into_future();
+            assert!(poll_once(&mut opening).is_pending());
+            let (say, over) = channel::<()>();
+            let made = thread::scope(|scope| {
+                let waited = scope.spawn(move || {
+                    let ended = over.recv_timeout(patience());
+                    fifo.release();
+                    ended != Err(RecvTimeoutError::Timeout)
+                });
+                for _ in 0..2 {
+                    let mut batch = Batch::on(engine);
+                    (0..2).for_each(|n| {
+                        batch.push(file.write_at(vec![1; 512], n * 512).then_sync());
+                    });
+                    assert!(batch.wait().all(|(result, _)| result.is_ok()));
+                    engine.run(async {}).expect("a loop can be had");
+                }
+                drop(say);
+                waited.join().expect("it does not panic")
+            });
+            assert!(made, "the pool had to make it");
+            pollster::block_on(opening).expect("somebody has opened the other end");
+        },
+    );
 }

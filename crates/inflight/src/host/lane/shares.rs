@@ -261,8 +261,9 @@ impl Movable {
         took.is_some()
     }
 
-    /// Whether there is nothing but shared reads.
+    /// Whether there is nothing but shared reads: neither in flight, nor reaped and not told.
     pub(super) fn only_shares(&self) -> bool {
-        self.desk.proactor.is_idle() && self.desk.taken.requests.is_empty()
+        let is_idle = self.desk.proactor.is_idle() && self.desk.answers.is_empty();
+        is_idle && self.desk.taken.requests.is_empty()
     }
 }

@@ -7,13 +7,17 @@ use super::{Home, Loop, remote, with_current, with_home};
 use crate::foreign::{clone_waker, contain};
 use crate::host::timers::TimerKey;
 
-/// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop.
+/// Has the waker woken by the loop of this thread at an instant. `None` where there is no loop, or
+/// one that ends.
 pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
     with_current(|current| {
         let waker = clone_waker(waker);
-        let (key, _) = current.timers.borrow_mut().set(at, waker);
-        (current.remote.id, key)
-    })
+        let keeps_time = !current.is_ending.get();
+        keeps_time.then(|| {
+            let (key, _) = current.timers.borrow_mut().set(at, waker);
+            (current.remote.id, key)
+        })
+    })?
 }
 
 /// Has another waker woken; false when the timer has gone off, or is not of this thread.
@@ -55,7 +59,17 @@ impl Loop<'_> {
         }
     }
 
-    pub(super) fn drop_timers(&self) {
-        drop(self.timers.take());
+    /// Has whoever still waits for a timer set one elsewhere: this loop is about to end.
+    pub(super) fn give_timers_up(&self) {
+        self.is_ending.set(true);
+        loop {
+            let waker = self.timers.borrow_mut().pop();
+            match waker {
+                // Whoever is woken by it may be in the parent.
+                Some(waker) if self.is_forked() => contain(|| drop(waker)),
+                Some(waker) => contain(|| waker.wake()),
+                None => return,
+            }
+        }
     }
 }

@@ -87,6 +87,8 @@ struct Loop<'s> {
     outer: Option<NonNull<Loop<'static>>>,
     /// Handles of tasks of those loops have one of these beside a waker of a task of this one.
     barred: Barred,
+    /// Whether it rings no timers any more.
+    is_ending: Cell<bool>,
 }
 
 /// A loop that began to run a future, as that future remembers it.
@@ -235,6 +237,7 @@ pub(crate) fn run<F: Future>(shared: &Arc<Shared>, future: F) -> Result<F::Outpu
         shares: Shares::default(),
         outer: CURRENT.get(),
         barred: Barred::default(),
+        is_ending: Cell::default(),
     };
     // Declared before the future, so that it goes after it, also when a panic unwinds.
     let guard = Entered::new(&this);
@@ -285,7 +288,7 @@ impl Drop for Entered<'_, '_> {
         this.polled.set(NO_TASK);
         loop {
             this.drop_tasks();
-            this.drop_timers();
+            this.give_timers_up();
             if this.is_forked() {
                 break;
             }
@@ -297,7 +300,7 @@ impl Drop for Entered<'_, '_> {
             }
             // What was dropped or woken may have begun something new. Once nothing is left, no
             // foreign code runs any more.
-            let is_empty = this.tasks.borrow().is_empty() && this.timers.borrow().next().is_none();
+            let is_empty = this.tasks.borrow().is_empty();
             if is_empty && this.remote.end(this.cells.borrow().untaken()) {
                 break;
             }
@@ -308,6 +311,8 @@ impl Drop for Entered<'_, '_> {
         }
         CURRENT.set(this.outer);
         if !this.is_forked() {
+            // The thread's next call waits without a loop.
+            this.lease.borrow_mut().proactor().be_interrupted(false);
             nested::hear_for_all();
         }
     }

@@ -134,6 +134,7 @@ impl Loop<'_> {
     /// then, if not until something is heard.
     fn serve(&self) -> Option<Duration> {
         let mut limit = (!self.hear(true)).then_some(Duration::ZERO);
+        self.ring_timers();
         // Whoever was told may have forked.
         if self.is_forked() {
             return limit;
@@ -141,6 +142,8 @@ impl Loop<'_> {
         self.hand_over();
         self.take_all_shared();
         if !self.cells.borrow().is_idle() {
+            // Nobody waits here for what no thread can be had for.
+            self.lease.borrow_mut().proactor().make_one();
             self.turn_proactor(Until::Completions(0));
             limit = limit.or(Some(UNSEEN_MAX));
         }
@@ -148,7 +151,7 @@ impl Loop<'_> {
         if !self.is_forked() {
             self.look_for_news();
         }
-        limit
+        [limit, self.until_timer()].into_iter().flatten().min()
     }
 
     fn count_barred(&self) -> usize {

@@ -82,26 +82,27 @@ impl Waits {
     const SINGLE: u32 = 256;
 
     /// Waits until there are some, and puts them behind the others. `at_most`: for how long, if
-    /// this thread has to be back by some time. `is_called`: others ring the alarm, which counts as
-    /// one.
+    /// this thread has to be back by some time. `others`: what else may be over by then.
     #[inline]
     fn wait(
         &mut self,
         proactor: &mut Proactor,
         at_most: Option<Duration>,
-        is_called: bool,
+        others: &Others,
         ready: &mut VecDeque<(u32, Answer)>,
     ) {
         let mut deliver = |token, answer| ready.push_back((token, answer));
-        let at_least = match is_called {
-            true => 1,
-            false => wait_for(proactor.in_flight()),
+        let at_least = match others {
+            // The alarm counts as one.
+            Others::Ring | Others::Silent | Others::Over => 1,
+            Others::Nothing | Others::LookedFor => wait_for(proactor.in_flight()),
         };
         if at_least == 1 || self.single > 0 {
             self.single = self.single.saturating_sub(1);
-            return match at_most {
-                None => proactor.turn(1, deliver),
-                at_most => proactor.turn_in_time(1, at_most, deliver),
+            return match (at_most, others) {
+                (None, Others::LookedFor) => proactor.turn_or(1, Some(FAR), deliver),
+                (None, _) => proactor.turn(1, deliver),
+                (at_most, _) => proactor.turn_in_time(1, at_most, deliver),
             };
         }
         let begun = Instant::now();
@@ -133,6 +134,8 @@ impl Wake for Ringing {
 /// What is in flight beside the proactor.
 enum Others {
     Nothing,
+    /// Syncs, which are looked for after each wait.
+    LookedFor,
     /// Whoever makes it rings the alarm.
     Ring,
     /// The same, but there is no alarm.
@@ -173,12 +176,23 @@ impl<O: Prepare> Flights<'_, O> {
     #[inline]
     pub(super) fn wait(&mut self, limit: Limit) {
         match limit.left() {
-            None => {
-                let proactor = self.lease.proactor();
-                self.waits.wait(proactor, None, false, &mut self.ready);
-            }
+            None => self.wait_through(),
             Some(Duration::ZERO) => self.look_now(limit),
             Some(left) => self.wait_in_time(left),
+        }
+    }
+
+    #[inline]
+    fn wait_through(&mut self) {
+        let others = match self.joined.is_empty() {
+            true => Others::Nothing,
+            false => Others::LookedFor,
+        };
+        let (proactor, ready) = (self.lease.proactor(), &mut self.ready);
+        self.waits.wait(proactor, None, &others, ready);
+        if !self.joined.is_empty() {
+            // What else is in flight may hang.
+            self.take_syncs();
         }
     }
 
@@ -200,16 +214,15 @@ impl<O: Prepare> Flights<'_, O> {
         let at_most = match others {
             Others::Over => Duration::ZERO,
             Others::Silent => left.min(UNTOLD),
-            Others::Nothing | Others::Ring => left,
+            Others::Nothing | Others::LookedFor | Others::Ring => left,
         };
         // A proactor whose backend has broken waits for nothing.
         let is_elsewhere = matches!(others, Others::Silent) || proactor.is_broken();
         if is_elsewhere && proactor.is_idle() {
             thread::sleep(at_most.min(UNTOLD));
         } else {
-            let is_called = !matches!(others, Others::Nothing);
             let ready = &mut self.ready;
-            self.waits.wait(proactor, Some(at_most), is_called, ready);
+            self.waits.wait(proactor, Some(at_most), &others, ready);
         }
         self.take_others();
     }

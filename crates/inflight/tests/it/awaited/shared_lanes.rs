@@ -27,8 +27,8 @@ use crate::support::{
 };
 
 /// So large that copying takes longer than all else, also where nothing is optimised.
-const BLOCK: usize = 64 << 10;
-const BLOCKS: u64 = 64;
+pub(super) const BLOCK: usize = 64 << 10;
+pub(super) const BLOCKS: u64 = 64;
 
 /// There are two trials in so many rounds.
 const ROUNDS_MAX: u64 = 200;
@@ -49,18 +49,18 @@ fn expected(content: &[u8], block: u64) -> &[u8] {
 }
 
 /// What all tests here have: a file in the page cache, in an engine that a runtime serves.
-struct Site {
+pub(super) struct Site {
     name: &'static str,
-    engine: Engine,
+    pub(super) engine: Engine,
     path: NamedTempFile,
-    file: Arc<File>,
+    pub(super) file: Arc<File>,
     content: Arc<Vec<u8>>,
     _watchdog: Watchdog,
 }
 
 impl Site {
     /// `None` where there are no rings, or one processor.
-    fn new(name: &'static str) -> Option<Self> {
+    pub(super) fn new(name: &'static str) -> Option<Self> {
         Self::with(name, |content| Some(temp_path(content)))
     }
 
@@ -87,13 +87,13 @@ impl Site {
     }
 
     /// A runtime of one thread that serves the engine.
-    fn single(&self) -> Runtime {
+    pub(super) fn single(&self) -> Runtime {
         let [single, _] = runtimes();
         served(&self.engine, single)
     }
 
     /// Reads every block, with so many tasks, and checks each.
-    async fn read_all(&self, tasks: u64, round: u64) {
+    pub(super) async fn read_all(&self, tasks: u64, round: u64) {
         let next = Arc::new(AtomicU64::new(0));
         let task = |_| {
             let (file, content) = (Arc::clone(&self.file), Arc::clone(&self.content));
@@ -135,12 +135,13 @@ impl Site {
         ROUNDS_MAX
     }
 
+    pub(super) fn read(&self, block: u64) -> ReadAt<'_, Vec<u8>> {
+        self.file.read_at(vec![0; BLOCK], block * BLOCK as u64)
+    }
+
     /// Reads of every block, as far as they are not answered when they are polled first.
     fn begun(&self) -> Vec<(u64, Shared<'_>)> {
-        let read = |block| {
-            let buf = vec![0; BLOCK];
-            self.file.read_at(buf, block * BLOCK as u64).into_future()
-        };
+        let read = |block| self.read(block).into_future();
         let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
         reads.retain_mut(|(_, read)| poll_once(read).is_pending());
         reads
@@ -165,11 +166,11 @@ impl Site {
     }
 
     /// Whether nobody has polled the lane for a while.
-    fn is_taken_over(&self) -> bool {
+    pub(super) fn is_taken_over(&self) -> bool {
         !given_up(&self.engine, "has not polled its lane").is_empty()
     }
 
-    async fn check(&self, reads: Vec<(u64, Shared<'_>)>) {
+    pub(super) async fn check(&self, reads: Vec<(u64, Shared<'_>)>) {
         for (block, read) in reads {
             let (result, buf) = read.await;
             assert_eq!(result.expect("it is read"), BLOCK);
@@ -178,7 +179,7 @@ impl Site {
     }
 
     /// Nothing is in flight any more, and nothing was answered that was not asked for.
-    fn is_over(&self) {
+    pub(super) fn is_over(&self) {
         drained(&self.engine);
         let stats = self.engine.stats();
         assert_eq!((stats.in_flight, stats.strays), (0, 0));

@@ -11,7 +11,7 @@ use inflight::fs::{AllocateRange, File};
 use inflight::{Batch, Engine, NoThread};
 use tempfile::TempDir;
 
-use super::hands::{poll_once, until_turned};
+use super::hands::{Watchdog, poll_once, until_turned};
 use crate::denied::refuse_threads;
 use crate::support::fifo::Fifo;
 use crate::support::{directory, on_every_backend, pattern, read_write, temp_path};
@@ -151,5 +151,24 @@ fn a_loop_that_is_always_busy_makes_what_no_thread_does() {
             run.expect("nothing is demanded");
         });
         assert_eq!(engine.stats().in_flight, 0);
+    });
+}
+
+#[test]
+fn an_inner_loop_makes_what_an_outer_one_has_for_a_thread() {
+    let _watchdog = Watchdog::new();
+    on_every_backend(|engine| {
+        without_threads(engine, |file| {
+            let outer = engine.run(async {
+                let write = || file.write_at(vec![1; LEN], 0).then_sync().into_future();
+                let mut writes = [write(), write()];
+                assert!(writes.iter_mut().all(|write| poll_once(write).is_pending()));
+                for write in writes {
+                    let (written, _) = engine.run(write).expect("a loop can be had");
+                    assert_eq!(written.expect("this thread makes it"), LEN);
+                }
+            });
+            outer.expect("a loop can be had");
+        });
     });
 }

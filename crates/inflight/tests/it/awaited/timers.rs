@@ -8,10 +8,12 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use inflight::fs::WriteAt;
 use inflight::{Awaited, Batch, BufPool, Engine, local};
 
-use super::hands::{Counter, Done, Loud, counting, drained, in_flight, on_both_hosts};
+use super::hands::{Counter, Done, Loud, Watchdog, counting, drained, in_flight, on_both_hosts};
 use super::hands::{poll_once, poll_with, telling, until_turned};
 use crate::support::{on_every_backend, open, temp_path};
 
@@ -310,5 +312,45 @@ fn who_waits_for_ages_sleeps_meanwhile() {
             let enters = engine.stats().enters - before;
             assert!(enters < 500, "{enters} for two waits of {ages:?}");
         }
+    });
+}
+
+/// Such a stream polls a future again only if it was woken.
+#[test]
+fn a_timer_goes_off_though_its_loop_has_ended() {
+    let _watchdog = Watchdog::new();
+    on_every_backend(|engine| {
+        let sleeps = [1, 20].map(|ms| engine.sleep(Duration::from_millis(ms)));
+        let mut sleeps: FuturesUnordered<_> = sleeps.into_iter().collect();
+        for _ in 0..2 {
+            let slept = engine.run(sleeps.next()).expect("a loop can be had");
+            slept
+                .expect("there are two")
+                .expect("it can be told the time");
+        }
+        // Nobody runs a loop.
+        let mut sleeps: FuturesUnordered<_> = [engine.sleep(SOON)].into_iter().collect();
+        let begun = engine.run(async { sleeps.next().now_or_never().is_some() });
+        assert!(!begun.expect("a loop can be had"));
+        let slept = pollster::block_on(sleeps.next());
+        slept
+            .expect("there is one")
+            .expect("it can be told the time");
+    });
+}
+
+#[test]
+fn a_timer_of_an_outer_loop_goes_off_in_an_inner_one() {
+    let _watchdog = Watchdog::new();
+    on_every_backend(|engine| {
+        let outer = engine.run(async {
+            let mut sleeps: FuturesUnordered<_> = [engine.sleep(SOON)].into_iter().collect();
+            assert!(sleeps.next().now_or_never().is_none());
+            let slept = engine.run(sleeps.next()).expect("a loop can be had");
+            slept
+                .expect("there is one")
+                .expect("it can be told the time");
+        });
+        outer.expect("a loop can be had");
     });
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use inflight::fs::{Direct, File};
-use inflight::{AlignedBuf, Batch, BufPool, IoBuf, IoBufMut, Operation, Spare};
+use inflight::{AlignedBuf, Batch, BufPool, InPlace, IoBuf, Operation, Spare};
 
 use super::{BLOCK, file_past_the_cache};
 use crate::support::{on_every_backend, pattern, read_write, temp_path};
@@ -22,7 +22,7 @@ fn written<B: IoBuf>(file: &File, path: &Path, buf: B, data: &[u8]) -> B {
     part.into_inner()
 }
 
-fn read<B: IoBufMut>(file: &File, buf: B) -> B {
+fn read<B: InPlace>(file: &File, buf: B) -> B {
     let read = file.read_exact_at(buf.slice(BLOCK..=2 * BLOCK - 1), 0);
     let mut batch = Batch::new();
     batch.push(read.by_backend());
@@ -90,14 +90,15 @@ fn a_part_of_an_aligned_buffer_goes_past_the_page_cache() {
 }
 
 #[test]
-fn a_part_of_what_grows_is_what_it_has() {
+fn a_part_of_what_grows_is_of_what_it_has() {
     on_every_backend(|engine| {
-        let path = temp_path(&pattern(LEN));
+        let path = temp_path(b"");
         let file = read_write(engine).open(path.path()).expect("it is there");
-        let spare = Spare::new(Vec::with_capacity(LEN));
-        let (result, spare) = file.read_at(spare.slice(..), 0).wait();
-        assert_eq!(result.expect("it is read"), 0);
-        assert!(spare.into_inner().into_inner().is_empty());
+        let spare = Spare::sized(b"what it has".to_vec(), LEN);
+        let (result, part) = file.write_all_at(spare.slice(8..), 0).wait();
+        assert_eq!(result.expect("it is written"), 3);
+        assert_eq!(fs::read(path.path()).expect("it is there"), b"has");
+        assert_eq!(*part.into_inner(), b"what it has");
     });
 }
 
