@@ -3,6 +3,7 @@
 
 mod cells;
 mod left_out;
+mod rates;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -156,6 +157,7 @@ impl Plan {
             Some(asked) => plan.measure_for(asked),
             None => plan.fit_into_budget(options.quick),
         }
+        rates::check(&options.rates, plan.measured)?;
         plan.rounds = options.rounds;
         plan.limit = match options.max_time {
             Some(asked) => Limit::Asked(asked),

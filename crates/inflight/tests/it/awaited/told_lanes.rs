@@ -42,8 +42,8 @@ fn what_was_taken_to_make_room_for_another_read_is_told() {
             }
             if shown.len() == PLACES {
                 seen += 1;
-                // For whoever shares them.
-                thread::sleep(Duration::from_millis(5));
+                // For whoever makes them all meanwhile.
+                thread::sleep(Duration::from_millis(30));
             }
             // One that waits in the mailbox keeps the next one from being shown.
             let mut waiting = site.read(0).by_backend().into_future();

@@ -273,8 +273,8 @@ fn without_threads_everything_is_made_all_the_same() {
 /// A device that does not answer.
 #[cfg(feature = "faulty")]
 mod held {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, mpsc};
 
     use inflight::Engine;
     use inflight::fs::ReadVectoredAt;
@@ -316,37 +316,6 @@ mod held {
                     assert!(matches!(queue.next_timeout(Duration::MAX), Ok(Some(_))));
                     let rest = std::iter::from_fn(|| queue.next());
                     assert_eq!(rest.count(), places - 1);
-                });
-                lent.expect("nothing is demanded");
-            }
-        });
-    }
-
-    /// The sync is of another file, on another engine.
-    #[test]
-    fn a_sync_that_is_over_comes_though_reads_hang() {
-        let engine = Engine::new().expect("nothing is demanded");
-        let synced = temp_file(&engine, &pattern(BLOCK));
-        with_held(|engine, file, held| {
-            for depth in [4, 32] {
-                held.store(true, Ordering::Release);
-                let (say, over) = mpsc::channel::<()>();
-                let lent = engine.queue(depth, |queue: &mut Queue<'_, '_, AnyOp<'_, Vec<u8>>>| {
-                    for tag in 1..u64::from(depth) {
-                        let read = file.read_at(vec![0; 8], 0).by_backend();
-                        assert!(queue.push(tag, read.into()).is_ok());
-                    }
-                    assert!(queue.push(0, synced.sync_data().into()).is_ok());
-                    thread::scope(|scope| {
-                        // Else it would come after them, or never.
-                        scope.spawn(move || {
-                            let _ = over.recv_timeout(crate::support::patience());
-                            held.store(false, Ordering::Release);
-                        });
-                        let (tag, (result, _)) = queue.next().expect("it is not empty");
-                        drop(say);
-                        assert_eq!((tag, result.expect("it is synced")), (0, 0));
-                    });
                 });
                 lent.expect("nothing is demanded");
             }

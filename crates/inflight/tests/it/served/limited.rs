@@ -12,7 +12,7 @@ use inflight::{AlignedBuf, AnyOp, BackendKind, Batch, Engine, Queue, TimedOut};
 use rustix::thread::gettid;
 use tempfile::TempDir;
 
-use super::Needy;
+use super::{Needy, forget};
 use crate::commit::disk::{Mounted, SECTOR, mounted_or_skip};
 use crate::denied::limits::set_limit;
 use crate::support::fifo::Fifo;
@@ -275,6 +275,41 @@ fn what_is_done_is_handed_out_in_time_while_all_others_hang() {
         left_alone
     });
     assert_eq!(left_alone.expect("nothing is demanded"), 0);
+}
+
+/// It is made by a thread of the pool, which does not ring for who waits without a limit.
+#[test]
+fn a_sync_is_handed_out_while_reads_in_the_ring_hang() {
+    let name = "a queue with a sync beside files that hang";
+    let engine = uring_of_depth_or_skip(name, 32);
+    let needy = Needy::default();
+    let mount = FuseMount::or_skip(name, needy.clone());
+    let (Some(engine), Some(mount)) = (engine, mount) else {
+        return;
+    };
+    let hanging = read_write(&engine).open(mount.path("file"));
+    let hanging = hanging.expect("everything can be opened there");
+    let good = temp_file(&engine, &[7; BLOCK]);
+    // Waited for one by one, and several at a time.
+    for reads in [2, 30] {
+        forget(&hanging);
+        let left_alone = engine.queue(32, |queue: &mut Queue<'_, '_, AnyOp<'_, Vec<u8>>>| {
+            needy.needs_help(true);
+            for tag in 1..=reads {
+                let read = hanging.read_at(vec![0], 0).by_backend();
+                assert!(queue.push(tag, read.into()).is_ok());
+            }
+            assert!(queue.push(0, good.sync_data().into()).is_ok());
+            let (tag, (result, _)) = queue.next().expect("they are in flight");
+            assert_eq!((tag, result.expect("it is synced")), (0, 0));
+            let left_alone = needy.lock().left_alone;
+            needy.needs_help(false);
+            needy.help();
+            while queue.next().is_some() {}
+            left_alone
+        });
+        assert_eq!(left_alone.expect("nothing is demanded"), 0, "{reads} reads");
+    }
 }
 
 /// Threads ring an alarm that needs one, for who waits in a ring.
