@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::kept::Tells;
 use super::vectored::List;
+use crate::backend::threads::execute::after;
 use crate::buf::{Bounce, Bounces};
 use crate::completion::Answer;
 use crate::error::Misaligned;
@@ -384,8 +385,9 @@ impl Bounced {
         cover.len - if self.is_at_end { cover.block } else { 0 }
     }
 
-    /// Takes the answer for the last request of a write. True if there is another one to be made.
-    pub(super) fn proceed(&mut self, answer: Answer, wishes: Wishes) -> bool {
+    /// Takes the answer for the last request of a write, of which `all` is to be written. True if
+    /// there is another one to be made.
+    pub(super) fn proceed(&mut self, answer: Answer, all: bool, wishes: Wishes) -> bool {
         let cover = self.cover;
         let done = match self.step {
             Step::ReadHead | Step::ReadTail => 0,
@@ -393,13 +395,13 @@ impl Bounced {
             Step::WriteEnd => cover.range - cover.in_last() + answer.bytes(),
             Step::Sync => cover.range,
         };
-        let is_read = matches!(self.step, Step::ReadHead | Step::ReadTail);
+        let is_read = self.reads();
         match answer.errno() {
             None => {}
             // As in `take_read`.
             Some(libc::EINVAL) if is_read && !answer.bytes().is_multiple_of(cover.block) => {}
             Some(errno) => {
-                self.outcome = Some(Answer::failed(errno, done));
+                self.outcome = Some(after(done, all, errno));
                 return false;
             }
         }
@@ -464,6 +466,11 @@ impl Bounced {
             Step::Sync => Tells::Sync,
             Step::ReadHead | Step::ReadTail => Tells::Nothing,
         }
+    }
+
+    /// Whether the next request of a write reads a block of which a part is to be written.
+    pub(super) fn reads(&self) -> bool {
+        matches!(self.step, Step::ReadHead | Step::ReadTail)
     }
 
     /// Whether the next request of a write is that for the end of the file.

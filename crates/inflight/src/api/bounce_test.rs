@@ -170,7 +170,7 @@ impl Case {
             let (op, _) = unsafe { bounced.write(fds, self.span, true, wishes) };
             // SAFETY: as above, and of the transfer.
             let answer = unsafe { disk.run(op) };
-            if !bounced.proceed(answer, wishes) {
+            if !bounced.proceed(answer, true, wishes) {
                 break;
             }
         }

@@ -241,7 +241,7 @@ impl MetadataOf {
     ///
     /// As [`metadata`].
     pub fn wait(self) -> io::Result<Metadata> {
-        statx_of(&self.path).map(|statx| Metadata::from_statx(&statx))
+        statx_of(&self.path, 0).map(|statx| Metadata::from_statx(&statx))
     }
 }
 
@@ -272,7 +272,7 @@ impl Make for Asking {
     }
 
     fn make(self) -> io::Result<Metadata> {
-        let statx = statx_of(&self.0)?;
+        let statx = statx_of(&self.0, 0)?;
         if mounts::is_new(&statx) {
             learn(&self.0);
         }

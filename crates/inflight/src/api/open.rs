@@ -227,7 +227,8 @@ impl OpenOptions {
     /// and for [`AnyRange::ReadsAndWrites`] of a file that is not opened for reading as well. With
     /// [`Direct::Required`], `Unsupported` where the file system refuses direct I/O, before it is
     /// emptied ([`OpenOptions::truncate`]); with [`OpenOptions::create`] the file may have been
-    /// created then, with [`OpenOptions::create_new`] it is removed again. With both it and
+    /// created then, with [`OpenOptions::create_new`] it is removed again, unless another one has
+    /// its name by then. With both it and
     /// [`AnyRange::ReadsAndWrites`] also those of the second opening, and `Unsupported` where /proc
     /// is not mounted. A [`crate::SetupError`] if the global engine cannot be made.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
@@ -295,8 +296,7 @@ impl OpenOptions {
         };
         let opened = made.and_then(|()| self.finish(fd, flags, statx, is_filtered()));
         if opened.is_err() && self.changes.is_new {
-            // Nobody wants it, and it was not there. What cannot be removed stays.
-            let _ = fs::remove_file(path);
+            remove(path, statx);
         }
         opened
     }
@@ -395,6 +395,17 @@ impl OpenOptions {
         inner.create(false).create_new(false).truncate(false);
         inner.custom_flags(self.flags | flags);
         open_again(fd.as_fd(), statx, &inner)
+    }
+}
+
+/// Removes the file that was made under this name, and that nobody wants. One that somebody else
+/// has put there since stays, and so does what cannot be removed.
+fn remove(path: &Path, made: &libc::statx) {
+    let number = |statx: &libc::statx| (device_of(statx), statx.stx_ino);
+    let found = statx_of(path, libc::AT_SYMLINK_NOFOLLOW);
+    let is_it = found.is_ok_and(|found| number(&found) == number(made));
+    if is_it {
+        let _ = fs::remove_file(path);
     }
 }
 
@@ -542,11 +553,11 @@ pub(super) fn statx_cached(fd: BorrowedFd<'_>, mask: u32) -> io::Result<libc::st
 pub(super) const ALL: u32 =
     libc::STATX_BASIC_STATS | libc::STATX_DIOALIGN | libc::STATX_MNT_ID_UNIQUE;
 
-/// What the file system tells of what has this name.
-pub(super) fn statx_of(path: &Path) -> io::Result<libc::statx> {
+/// What the file system tells of what has this name, with these flags of statx(2).
+pub(super) fn statx_of(path: &Path, flags: i32) -> io::Result<libc::statx> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no zero byte"))?;
-    asked(libc::AT_FDCWD, &path, 0, ALL)
+    asked(libc::AT_FDCWD, &path, flags, ALL)
 }
 
 /// Closes a descriptor, and tells of the error that dropping it would hide.

@@ -194,6 +194,10 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
             Ok(bounced) => bounced,
             Err(answer) => return Prepared::answered(answer),
         };
+        if bounced.reads() && wishes.has(Wishes::NO_WAIT) {
+            // As of a file that does not know it: what is read may wait, and the end as well.
+            return Prepared::answered(Answer::failed(libc::EOPNOTSUPP, 0));
+        }
         // SAFETY: the span is that of our buffer.
         let (op, whole) = unsafe { bounced.write(handle.fds(), span, self.all, wishes) };
         match bounced.writes_end() {
@@ -217,7 +221,7 @@ impl<B: IoBuf> Prepare for WriteAt<'_, B> {
         }
         match (&mut self.bounced, &mut self.durable) {
             (None, None) => false,
-            (Some(bounced), _) => bounced.proceed(answer, self.wishes),
+            (Some(bounced), _) => bounced.proceed(answer, self.all, self.wishes),
             (None, Some(durable)) => durable.proceed(answer),
         }
     }

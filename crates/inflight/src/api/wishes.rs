@@ -240,7 +240,9 @@ macro_rules! wishes {
             /// # Errors
             ///
             /// `WouldBlock`; [`crate::WishRefused`], of the kind `Unsupported`, where the file
-            /// system cannot tell: ext4 for writes through the page cache, files in `/proc`.
+            /// system cannot tell: ext4 for writes through the page cache, files in `/proc`; and of
+            /// writes with [`any_range`](crate::fs::OpenOptions::any_range) whose ends are not
+            /// aligned, because what is read there may wait.
             pub fn no_wait(mut self) -> Self {
                 self.wishes = self.wishes.with(Wishes::NO_WAIT);
                 self

@@ -157,3 +157,31 @@ impl OpenOptions {
         Some(set.and_then(|flags| self.opened(path, fd, flags, &statx)))
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::super::{remove, statx};
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_made_in_vain_is_removed_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let made = || {
+            let file = std::fs::File::create_new(&path).unwrap();
+            statx(file.as_raw_fd()).unwrap()
+        };
+        let first = made();
+        let aside = folder.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        let second = made();
+        remove(&path, &first);
+        assert!(path.exists() && aside.exists());
+        remove(&path, &second);
+        assert!(!path.exists() && aside.exists());
+        // Another name of it is not its own.
+        std::os::unix::fs::symlink(&aside, &path).unwrap();
+        remove(&path, &first);
+        assert!(path.is_symlink() && aside.exists());
+    }
+}

@@ -33,6 +33,15 @@ pub(crate) fn set_limit(resource: libc::__rlimit_resource_t, soft: u64) {
     assert_eq!(answer, 0);
 }
 
+/// Has writes beyond so many bytes of a file fail with `EFBIG` (setrlimit(2), `RLIMIT_FSIZE`), and
+/// no signal sent for it.
+pub(crate) fn limit_files(bytes: u64) {
+    // SAFETY: to ignore a signal runs no handler.
+    let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    assert_ne!(before, libc::SIG_ERR);
+    set_limit(libc::RLIMIT_FSIZE, bytes);
+}
+
 /// Becomes a user whom limits bind, and of whom there are no other processes.
 pub(super) fn drop_privileges() {
     let status = fs::read_to_string("/proc/self/status").expect("/proc is there");

@@ -9,9 +9,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use inflight::fs::{Alignment, AnyRange, Direct, File};
-use inflight::{AlignedBuf, Batch, Engine, Misaligned, Operation, Priority, Spare, errno_of};
+use inflight::{
+    AlignedBuf, Batch, Engine, Misaligned, Operation, Partial, Priority, Spare, WishRefused,
+    errno_of,
+};
 use tempfile::NamedTempFile;
 
+use crate::denied::limits::limit_files;
+use crate::support::own::in_own_process;
 use crate::support::{
     Random, given_up, on_every_backend, pattern, read_write, seed, skip, temp_path,
 };
@@ -265,6 +270,64 @@ fn a_file_never_is_longer_than_what_was_written_to_it() {
             // The blocks before the last one may be there without it.
             assert!(len <= 4096 || len == 4196, "{len} bytes");
             assert_eq!(len % 512, if len == 4196 { 100 } else { 0 });
+        }
+    });
+}
+
+/// Wherever the error comes: in the whole blocks, or in the end of the file behind them.
+#[test]
+fn a_write_that_stops_at_a_limit_is_short_and_a_whole_one_says_how_far_it_came() {
+    const LIMIT: usize = 8192;
+    let test = "a_write_that_stops_at_a_limit_is_short_and_a_whole_one_says_how_far_it_came";
+    in_own_process(module_path!(), test, || {
+        limit_files(LIMIT as u64);
+        on_every_backend(|engine| {
+            for end in [LIMIT + 50, LIMIT + 1536] {
+                let file = any("limits", engine, b"", AnyRange::ReadsAndWrites);
+                let Some((_path, file)) = file else {
+                    return;
+                };
+                let data = || vec![3; end - 100];
+                for short in by_every_host!(engine, file.write_at(data(), 100)) {
+                    assert_eq!(short.0.expect("bytes were written"), LIMIT - 100, "{end}");
+                }
+                let synced = file.write_at(data(), 100).dsync().wait();
+                assert_eq!(synced.0.expect("bytes were written"), LIMIT - 100);
+                for partial in by_every_host!(engine, file.write_all_at(data(), 100)) {
+                    let error = partial.0.expect_err("it was not all");
+                    assert_eq!(errno_of(&error), Some(libc::EFBIG));
+                    let partial = error.get_ref().and_then(|inner| inner.downcast_ref());
+                    let done = partial.map(|partial: &Partial| partial.done_bytes);
+                    assert_eq!(done, Some(LIMIT - 100), "{end}");
+                }
+            }
+        });
+    });
+}
+
+/// What is read for it may wait.
+#[test]
+fn a_write_that_is_not_aligned_cannot_be_told_not_to_wait() {
+    on_every_backend(|engine| {
+        let data = pattern(3 * 4096);
+        let file = any("no_wait", engine, &data, AnyRange::ReadsAndWrites);
+        let Some((path, file)) = file else {
+            return;
+        };
+        for at in [8, 4096 + 8, 3 * 4096 - 8] {
+            let write = || file.write_at(vec![3; 16], at).no_wait();
+            for (result, _) in by_every_host!(engine, write()) {
+                let error = result.expect_err("it is refused");
+                let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+                assert!(inner.is_some_and(|refused: &WishRefused| refused.wishes == "no_wait"));
+            }
+        }
+        assert!(fs::read(path.path()).expect("it is there") == data);
+        // Nothing is read for this one.
+        let block = || Box::<[u8]>::from(vec![3; 4096]);
+        let (result, _) = file.write_at(block(), 4096).no_wait().wait();
+        if let Err(error) = result {
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         }
     });
 }
