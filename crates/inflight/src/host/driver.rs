@@ -40,7 +40,7 @@ impl Drivers {
     ///
     /// # Errors
     ///
-    /// If a thread cannot be started, or cannot have what is demanded. The others end.
+    /// If no thread can be started, or one cannot have what is demanded. The others end.
     pub(crate) fn start(shared: &Arc<Shared>, count: u32) -> Result<Self, NotStarted> {
         let mut drivers = Self {
             drivers: Vec::new(),
@@ -48,6 +48,12 @@ impl Drivers {
         for _ in 0..count.max(1) {
             match start_one(shared) {
                 Ok(driver) => drivers.drivers.push(driver),
+                Err(NotStarted::NoThread(why)) if drivers.count() > 0 => {
+                    let (has, wants) = (drivers.count(), count);
+                    let reason = format!("{has} of {wants} drivers, and no more: {why}");
+                    shared.counters.fallback(reason);
+                    break;
+                }
                 Err(refusal) => {
                     drivers.end(Instant::now() + Duration::from_secs(1));
                     return Err(refusal);

@@ -268,7 +268,11 @@ impl<A: Rouse> Mailbox<A> {
     pub(crate) fn abandon(&self, ticket: Ticket, keep: impl FnOnce() -> Box<dyn Kept>) -> Left {
         let mut mail = self.lock();
         let (left, waker) = mail.cells.abandon(ticket, keep);
-        drop(mail);
+        // It may have been the one for which there was no room, and those behind it smaller.
+        match matches!(left, Left::Withdrawn) && mail.cells.may_take() {
+            true => self.deliver(mail),
+            false => drop(mail),
+        }
         contain(|| drop(waker));
         left
     }
@@ -290,7 +294,9 @@ impl<A: Rouse> Mailbox<A> {
     pub(crate) fn update_timer(&self, key: TimerKey, waker: &Waker) -> bool {
         let waker = clone_waker(waker);
         let updated = self.lock().timers.update(key, waker);
-        updated.is_ok()
+        let is_set = updated.is_ok();
+        contain(|| drop(updated));
+        is_set
     }
 
     pub(crate) fn cancel_timer(&self, key: TimerKey) {
@@ -464,7 +470,7 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::op::Op;
+    use crate::op::{Op, Span, Wishes};
 
     /// Counts how often it is rung.
     #[derive(Clone, Default)]
@@ -491,6 +497,43 @@ mod tests {
         assert_eq!(tokens(&taken), [2, 1, 0]);
         mailbox.exchange(&mut answers, &mut taken, 0);
         assert_eq!(tokens(&taken), [2, 1, 0]);
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn who_waits_behind_one_that_is_taken_back_is_handed_over_at_once() {
+        let bell = Bell::default();
+        let mailbox = Mailbox::new(bell.clone(), 100);
+        let mut memory = vec![0; 100];
+        let mut submit = |len| {
+            let op = Op::ReadAt {
+                fd: -1,
+                span: Span {
+                    start: memory.as_mut_ptr(),
+                    len,
+                    arena: None,
+                },
+                offset: 0,
+                wishes: Wishes::NONE,
+            };
+            // SAFETY: nobody makes the request, and the memory is there until the end.
+            let ticket = unsafe { mailbox.submit(Request::simple(op), Waker::noop()) };
+            ticket.expect("it does not end")
+        };
+        submit(60);
+        let (large, _small) = (submit(100), submit(10));
+        let (mut answers, mut taken) = (Vec::new(), Taken::default());
+        let mut exchange = || {
+            let (next, _) = mailbox.exchange(&mut answers, &mut taken, 8);
+            assert!(matches!(next, Next::Park));
+            taken.requests.drain(..).count()
+        };
+        assert_eq!([exchange(), exchange()], [1, 0]);
+        let rung = bell.0.get();
+        let left = mailbox.abandon(large, || unreachable!("it is not in flight"));
+        assert!(matches!(left, Left::Withdrawn));
+        assert_eq!(bell.0.get(), rung + 1);
+        assert_eq!(exchange(), 1);
     }
 
     #[test]

@@ -24,10 +24,11 @@ pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> 
 pub(crate) fn update_timer(home: Home, key: TimerKey, waker: &Waker) -> bool {
     let updated = with_home(home, |current| {
         let waker = clone_waker(waker);
-        let updated = current.timers.borrow_mut().update(key, waker);
-        updated.is_ok()
+        current.timers.borrow_mut().update(key, waker)
     });
-    updated.unwrap_or(false)
+    let is_set = matches!(updated, Some(Ok(_)));
+    contain(|| drop(updated));
+    is_set
 }
 
 /// Cancels a timer; one of another thread, as soon as its loop looks.

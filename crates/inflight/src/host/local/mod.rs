@@ -477,6 +477,8 @@ impl Loop<'_> {
             if self.is_forked() {
                 return true;
             }
+            // What was taken back by another thread may have left room.
+            self.hand_over();
             is_busy = !self.ready.borrow().is_empty();
         }
         let is_idle = self.lease.borrow_mut().proactor().is_idle();

@@ -8,13 +8,14 @@ use std::iter;
 use std::os::fd::AsRawFd;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use inflight::fs::File;
 use inflight::{BackendKind, Batch, BufPool, Engine, Operation, SetupError};
 
 use super::{PAGE, everything_works, in_own_process, rings_may_be_tried};
 use crate::support::{
-    backend_without_rings, chill, direct_file_or_skip, pattern, skip, temp_file, until,
+    backend_without_rings, chill, direct_file_or_skip, given_up, pattern, skip, temp_file, until,
     uring_or_skip,
 };
 
@@ -311,5 +312,26 @@ fn who_had_no_ring_for_want_of_descriptors_has_one_when_there_are_some() {
                 way() && engine.stats().enters > before
             });
         }
+    });
+}
+
+#[test]
+fn where_not_all_drivers_can_have_a_thread_the_others_work() {
+    let test = "where_not_all_drivers_can_have_a_thread_the_others_work";
+    in_own_process(module_path!(), test, None, || {
+        drop_privileges();
+        let threads = fs::read_dir("/proc/self/task")
+            .expect("/proc is there")
+            .count();
+        set_limit(libc::RLIMIT_NPROC, threads as u64 + 1);
+        let engine = Engine::builder()
+            .drivers(3)
+            .build()
+            .expect("nothing is demanded");
+        let slept = pollster::block_on(engine.sleep(Duration::from_millis(1)));
+        slept.expect("there is a driver");
+        pollster::block_on(engine.nop().into_future()).expect("a no-op cannot fail");
+        let told = given_up(&engine, "1 of 3 drivers, and no more");
+        assert_eq!(told.len(), 1, "{:?}", engine.stats().fallbacks);
     });
 }
