@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::measure::clock::Clock;
 use crate::measure::heat::Timed;
+use crate::work::{Kind, Ops, Step, stamp};
 
 /// Counters that only grow; a stretch is the difference of two copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,33 @@ impl Counters {
     pub(crate) fn complete_all(&mut self, bytes: u32) {
         self.ops += 1;
         self.bytes += u64::from(bytes);
+    }
+
+    /// The next step of the same operation; if there is none, the operation is counted. What was
+    /// read is looked at in `block`, if that is asked for. In place, as are the loops that call it.
+    #[inline(always)]
+    pub(crate) fn end_step<'b>(
+        &mut self,
+        ops: &Ops,
+        step: &Step,
+        result: i32,
+        block: impl FnOnce() -> &'b mut [u8],
+    ) -> Option<Step> {
+        if u32::try_from(result) != Ok(step.wanted()) {
+            self.complete(result, step.wanted());
+            return None;
+        }
+        if step.kind == Kind::Read
+            && ops.work().verify
+            && !stamp::is_right(block(), step.file, step.offset)
+        {
+            self.wrong += 1;
+        }
+        let next = ops.after(step);
+        if next.is_none() {
+            self.complete_all(step.length);
+        }
+        next
     }
 
     pub(crate) fn since(&self, before: &Self) -> Self {
@@ -136,11 +164,6 @@ impl Meter {
     #[inline]
     pub(crate) fn complete_all(&mut self, bytes: u32) {
         self.counters.complete_all(bytes);
-    }
-
-    /// Counts an operation that delivered other bytes than were written.
-    pub(crate) fn wrong(&mut self) {
-        self.counters.wrong += 1;
     }
 
     /// Records how long an operation took that ended at the last reading.

@@ -56,25 +56,15 @@ impl<'f, O: Ask<'f, B>, B: Block + IoBufMut> Together<'f, O, B> {
             let (result, block) = O::told(output);
             let mut block = block.or(aside).context("the block came back")?;
             let result = as_answer(&result);
-            let done = u32::try_from(result) == Ok(step.wanted());
-            if done
-                && step.kind == Kind::Read
-                && self.ops.work().verify
-                && !stamp::is_right(block.bytes(), step.file, step.offset)
-            {
-                meter.wrong();
+            let counters = &mut meter.counters;
+            match counters.end_step(&self.ops, &step, result, || block.bytes()) {
+                Some(next) => self.ready.push((next, block)),
+                None => {
+                    // All results of a batch come at once.
+                    meter.latency(now_ns - began_ns);
+                    self.blocks.push(block);
+                }
             }
-            if let Some(next) = self.ops.after(&step).filter(|_| done) {
-                self.ready.push((next, block));
-                continue;
-            }
-            // All results of a batch come at once.
-            meter.latency(now_ns - began_ns);
-            match done {
-                true => meter.complete_all(step.length),
-                false => meter.complete(result, step.wanted()),
-            }
-            self.blocks.push(block);
         }
         Ok(())
     }

@@ -107,25 +107,14 @@ impl<'f, O: Ask<'f, B>, B: Block + IoBufMut> Several<'_, '_, '_, 'f, O, B> {
         let block = block.or_else(|| slot.aside.take());
         let mut block = block.context("the block came back")?;
         let (step, result) = (slot.step, as_answer(&result));
-        let done = u32::try_from(result) == Ok(step.wanted());
-        if done
-            && step.kind == Kind::Read
-            && self.ops.work().verify
-            && !stamp::is_right(block.bytes(), step.file, step.offset)
-        {
-            meter.wrong();
-        }
-        if let Some(next) = self.ops.after(&step).filter(|_| done) {
+        let counters = &mut meter.counters;
+        if let Some(next) = counters.end_step(&self.ops, &step, result, || block.bytes()) {
             slot.step = next;
             return self.push(tag, block);
         }
         if let Some(began_ns) = slot.began_ns.take() {
             let now_ns = meter.read_clock();
             meter.latency(now_ns - began_ns);
-        }
-        match done {
-            true => meter.complete_all(step.length),
-            false => meter.complete(result, step.wanted()),
         }
         if self.stopped {
             return Ok(());

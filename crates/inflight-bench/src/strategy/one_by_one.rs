@@ -6,7 +6,7 @@ use super::{Body, Job, Lane, Modes};
 use crate::measure::calls::Asked;
 use crate::measure::meter::Meter;
 use crate::measure::pace::Pace;
-use crate::work::{Kind, Ops, Step, stamp};
+use crate::work::{Kind, Ops, Step, Work, stamp};
 
 /// Does one step and waits for it.
 pub(crate) trait Perform {
@@ -46,7 +46,6 @@ pub(crate) trait Perform {
 pub(crate) struct OneByOne<P> {
     performer: P,
     ops: Ops,
-    verify: bool,
     sample_every: u32,
 }
 
@@ -55,15 +54,18 @@ impl<P: Perform> OneByOne<P> {
         Self {
             performer,
             ops: Ops::new(job.work, &job.share, job.seed),
-            verify: job.work.verify,
             sample_every: 1,
         }
     }
 
     /// For performers that deliver nothing that could be checked.
     pub(crate) fn unverified(job: &Job<'_>, performer: P) -> Self {
-        Self {
+        let work = Work {
             verify: false,
+            ..job.work.clone()
+        };
+        Self {
+            ops: Ops::new(&work, &job.share, job.seed),
             ..Self::new(job, performer)
         }
     }
@@ -80,8 +82,7 @@ impl<P: Perform> OneByOne<P> {
     /// one for each operation would be a quarter of a cached read.
     #[inline(always)]
     fn operate(&mut self, meter: &mut Meter) {
-        let first = self.ops.next();
-        let mut step = first;
+        let mut step = self.ops.next();
         loop {
             if step.kind == Kind::Write {
                 let block = self.performer.block(step.bytes());
@@ -89,17 +90,10 @@ impl<P: Perform> OneByOne<P> {
             }
             let result = self.performer.perform(&step);
             meter.syscalls(P::SYSCALLS + self.performer.more_syscalls());
-            let done = u32::try_from(result) == Ok(step.wanted());
-            if done && self.verify && step.kind == Kind::Read {
-                let block = self.performer.block(step.bytes());
-                if !stamp::is_right(block, step.file, step.offset) {
-                    meter.wrong();
-                }
-            }
-            match self.ops.after(&step).filter(|_| done) {
+            let (counters, performer) = (&mut meter.counters, &mut self.performer);
+            match counters.end_step(&self.ops, &step, result, || performer.block(step.bytes())) {
                 Some(next) => step = next,
-                None if done => return meter.complete_all(first.length),
-                None => return meter.complete(result, step.wanted()),
+                None => return,
             }
         }
     }

@@ -179,23 +179,13 @@ impl Slots {
     #[inline]
     fn end_step(&mut self, slot: u32, result: i32, meter: &mut Meter) -> Option<Step> {
         let step = self.steps[index(slot)];
-        let done = u32::try_from(result) == Ok(step.wanted());
-        if done && step.kind == Kind::Read && self.ops.work().verify {
-            let block = self.arena.block(slot, step.bytes());
-            if !stamp::is_right(block, step.file, step.offset) {
-                meter.wrong();
-            }
-        }
-        let next = self.ops.after(&step).filter(|_| done);
+        let (counters, arena) = (&mut meter.counters, &mut self.arena);
+        let next = counters.end_step(&self.ops, &step, result, || arena.block(slot, step.bytes()));
         if next.is_none() {
             let began_ns = self.began_ns[index(slot)];
             if began_ns != UNTIMED {
                 self.timed -= 1;
                 meter.latency(meter.last_reading_ns() - began_ns);
-            }
-            match done {
-                true => meter.complete_all(step.length),
-                false => meter.complete(result, step.wanted()),
             }
         }
         next

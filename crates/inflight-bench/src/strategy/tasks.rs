@@ -322,8 +322,7 @@ impl Task {
                 let (result, returned) = performs.perform(block, step).await;
                 block = returned;
                 let result = as_answer(&result);
-                let next = self.judge(&mut block, &step, result, &mut counters);
-                match next {
+                match counters.end_step(&self.ops, &step, result, || block.bytes()) {
                     Some(next) => step = next,
                     None => break,
                 }
@@ -332,32 +331,6 @@ impl Task {
             self.publish(&counters);
         }
         self.timing.hand_over(&self.crowd, self.index);
-    }
-
-    /// The next step of the same operation; if there is none, the operation is counted.
-    #[inline]
-    fn judge<B: Block>(
-        &self,
-        block: &mut B,
-        step: &Step,
-        result: i32,
-        counters: &mut Counters,
-    ) -> Option<Step> {
-        let done = u32::try_from(result) == Ok(step.wanted());
-        if done
-            && self.ops.work().verify
-            && step.kind == Kind::Read
-            && !stamp::is_right(block.bytes(), step.file, step.offset)
-        {
-            counters.wrong += 1;
-        }
-        let next = self.ops.after(step).filter(|_| done);
-        match done {
-            _ if next.is_some() => {}
-            true => counters.complete_all(step.length),
-            false => counters.complete(result, step.wanted()),
-        }
-        next
     }
 }
 
