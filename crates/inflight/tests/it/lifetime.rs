@@ -13,7 +13,6 @@ mod loops;
 
 mod shared;
 
-use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 #[cfg(feature = "faulty")]
@@ -25,7 +24,9 @@ use inflight::fs::{Alignment, Direct, File, OpenOptions, ReadAt, ReadVectoredAt}
 use inflight::{BackendKind, Batch, Engine, Operation, Queue};
 use tempfile::NamedTempFile;
 
-use crate::support::{Named, Random, pattern, say, share_of, temp_path, uring_of_depth_or_skip};
+use crate::support::{
+    Named, Random, pattern, say, seed_or, share_of, temp_path, uring_of_depth_or_skip,
+};
 #[cfg(feature = "faulty")]
 use crate::support::{directory, skip, with_memory};
 use yard::{Buf, PAGE, Planned, Yard};
@@ -204,9 +205,7 @@ fn expect_no_late_write(engine: &Engine, seed: u64) {
 }
 
 fn seed() -> u64 {
-    let seed = env::var("INFLIGHT_TEST_SEED").ok();
-    seed.and_then(|seed| seed.parse().ok())
-        .unwrap_or(0x1f11_6877)
+    seed_or(0x1f11_6877)
 }
 
 #[test]

@@ -71,10 +71,7 @@ fn run_on(name: &str, builder: Builder, body: impl Fn(&Engine)) {
 /// The seeds of every test with faults.
 #[cfg(feature = "faulty")]
 pub(crate) fn seeds() -> Vec<u64> {
-    match env::var("INFLIGHT_TEST_SEED") {
-        Ok(seed) => vec![seed.parse().expect("INFLIGHT_TEST_SEED is a number")],
-        Err(_) => vec![1, 0x5eed, u64::MAX - 7],
-    }
+    told_seed().map_or_else(|| vec![1, 0x5eed, u64::MAX - 7], |seed| vec![seed])
 }
 
 fn default_backend() -> BackendKind {
@@ -100,10 +97,17 @@ pub(crate) fn share_of(all: u64) -> u64 {
 
 /// The seed of a test that has one, whatever the backend.
 pub(crate) fn seed() -> u64 {
-    match env::var("INFLIGHT_TEST_SEED") {
-        Ok(seed) => seed.parse().expect("INFLIGHT_TEST_SEED is a number"),
-        Err(_) => 0x5eed,
-    }
+    seed_or(0x5eed)
+}
+
+/// The same of a test with a default of its own.
+pub(crate) fn seed_or(default: u64) -> u64 {
+    told_seed().unwrap_or(default)
+}
+
+fn told_seed() -> Option<u64> {
+    let seed = env::var("INFLIGHT_TEST_SEED").ok()?;
+    Some(seed.parse().expect("INFLIGHT_TEST_SEED is a number"))
 }
 
 /// Far longer than anything here takes; then the test has failed. Where the processor is

@@ -4,7 +4,6 @@
 //! A cut is what the disk would have left at that moment, so the clients need not stop for it: what
 //! they had been told before is compared with what is left.
 
-use std::env;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ use inflight::{Batch, Engine, Operation};
 
 use super::disk::{Disk, Mounted, SECTOR, SECTORS, mounted_or_skip};
 use super::{SYNCED, WRITTEN, bytes_of, open};
-use crate::support::{Named, on_every_backend, read_write, say, share_of};
+use crate::support::{Named, Random, on_every_backend, read_write, say, seed_or, share_of};
 
 const CLIENTS: usize = 16;
 
@@ -117,23 +116,7 @@ impl Durable {
 struct Told([AtomicU64; CLIENTS]);
 
 fn seed() -> u64 {
-    let seed = env::var("INFLIGHT_TEST_SEED");
-    seed.map_or(0x00c0_ffee, |seed| {
-        seed.parse().expect("INFLIGHT_TEST_SEED is a number")
-    })
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
+    seed_or(0x00c0_ffee)
 }
 
 /// Writes record after record at one place, and says which are durable.
