@@ -2,21 +2,19 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use fuser::{
-    BackgroundSession, Config, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
-    Request,
-};
+use fuser::{BackgroundSession, Config, Errno, FopenFlags, INodeNo, MountOption};
 use inflight_report::histogram;
 use inflight_report::record::Record;
 use tempfile::TempDir;
 
-use crate::support::{FILE, attributes, directory, record};
+use crate::support::fuse::{Served, Server};
+use crate::support::{directory, record};
 
 /// What others do on the processor may hide a habit: that it is seen once of so many is enough.
 const ATTEMPTS_MAX: usize = 8;
@@ -26,7 +24,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// What a disk does before it answers.
 #[derive(Clone, Copy)]
-enum Habit {
+pub(crate) enum Habit {
     /// It takes as long each time.
     Even,
     /// It keeps what it has read, and takes long for what it has not.
@@ -84,62 +82,52 @@ impl Disk {
     }
 }
 
-impl Filesystem for Disk {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+impl Served for Disk {
+    fn len(&self) -> u64 {
+        SIZE_BYTES
+    }
+
+    fn find(&self, name: &OsStr) -> Result<(INodeNo, Duration), Errno> {
         match name == "data" {
-            true => reply.entry(
-                &Duration::ZERO,
-                &attributes(FILE, SIZE_BYTES),
-                Generation(0),
-            ),
-            false => reply.error(Errno::ENOENT),
+            true => Ok((INodeNo(2), Duration::ZERO)),
+            false => Err(Errno::ENOENT),
         }
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&Duration::ZERO, &attributes(inode, SIZE_BYTES));
+    fn asked_again(&self, _: INodeNo) -> Duration {
+        Duration::ZERO
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = match self.habit {
+    fn opened(&self) -> FopenFlags {
+        match self.habit {
             Habit::None => FopenFlags::empty(),
             // Past the page cache, which is not what is tested.
             _ => FopenFlags::FOPEN_DIRECT_IO,
-        };
-        reply.opened(FileHandle(0), flags);
+        }
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size_bytes: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let left = SIZE_BYTES.saturating_sub(offset).min(u64::from(size_bytes));
+    fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, Errno> {
+        let (offset, len) = (offset as u64, len as u64);
+        let left = SIZE_BYTES.saturating_sub(offset).min(len);
         self.take_time(offset, left);
-        reply.data(&vec![7; usize::try_from(left).unwrap()]);
+        Ok(vec![7; usize::try_from(left).unwrap()])
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _: u32, _: bool) -> Result<(), Errno> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        reply.ok();
+        Ok(())
     }
 }
 
 /// A disk, and where it is mounted; the directory goes last.
-struct Mounted {
+pub(crate) struct Mounted {
     session: BackgroundSession,
-    directory: TempDir,
+    pub(crate) directory: TempDir,
     flushes: Arc<AtomicU32>,
 }
 
 impl Mounted {
-    fn new(test: &str, habit: Habit) -> Option<Self> {
+    pub(crate) fn new(test: &str, habit: Habit) -> Option<Self> {
         let directory = directory();
         let flushes = Arc::default();
         let disk = Disk {
@@ -151,7 +139,7 @@ impl Mounted {
         };
         let mut config = Config::default();
         config.mount_options = vec![MountOption::RO, MountOption::FSName("habit".to_owned())];
-        match fuser::spawn_mount(disk, directory.path(), &config) {
+        match fuser::spawn_mount(Server(disk), directory.path(), &config) {
             Ok(session) => Some(Self {
                 session,
                 directory,
@@ -164,6 +152,10 @@ impl Mounted {
         }
     }
 
+    pub(crate) fn file(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
     /// Measures the file with one thread, in two rounds.
     fn measure(&self, args: &[&str]) -> Record {
         self.measure_in(2, args)
@@ -172,11 +164,10 @@ impl Mounted {
     fn measure_in(&self, rounds: u32, args: &[&str]) -> Record {
         let rounds = rounds.to_string();
         let usual = ["--strategy", "pread", "--depth", "1", "--rounds", &rounds];
-        let file = self.directory.path().join("data");
-        record(&file, &[&usual[..], args].concat()).1
+        record(&self.file(), &[&usual[..], args].concat()).1
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.session.umount_and_join().unwrap();
     }
 }

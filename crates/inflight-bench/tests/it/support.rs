@@ -1,6 +1,8 @@
 //! Starting the command and looking at what it leaves behind.
 #![allow(unsafe_code)]
 
+#[path = "../../../inflight/tests/it/support/fuse.rs"]
+pub(crate) mod fuse;
 #[path = "../../../inflight/tests/it/support/zram.rs"]
 mod zram;
 
@@ -10,9 +12,8 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fuser::{FileAttr, FileType, INodeNo};
 use inflight_report::Record;
 use tempfile::TempDir;
 
@@ -206,32 +207,4 @@ pub(crate) fn hold_in_memory(file: &File, bytes: usize) -> Option<Held> {
     // SAFETY: the range was mapped just now with this length.
     let locked = unsafe { libc::mlock(start, bytes) };
     (locked == 0).then_some(held)
-}
-
-/// The one file of a file system in user space; the other inode is its directory.
-pub(crate) const FILE: INodeNo = INodeNo(2);
-
-/// What such a file system tells of an inode.
-pub(crate) fn attributes(inode: INodeNo, size_bytes: u64) -> FileAttr {
-    let is_file = inode == FILE;
-    FileAttr {
-        ino: inode,
-        size: if is_file { size_bytes } else { 0 },
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: match is_file {
-            true => FileType::RegularFile,
-            false => FileType::Directory,
-        },
-        perm: 0o755,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        flags: 0,
-        blksize: 4096,
-    }
 }

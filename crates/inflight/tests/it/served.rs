@@ -9,19 +9,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use fuser::{Errno, FopenFlags, INodeNo, OpenFlags};
 use inflight::fs::{AnyRange, Direct, File, OpenOptions};
 use inflight::{AlignedBuf, AnyOp, Engine};
 
 use crate::awaited::everywhere::on_every_host;
 use crate::awaited::hands::{drained, poll_once, until_turned};
 use crate::commit::disk::mounted_or_skip;
+use crate::support::fuse::{FOREVER, Served};
 use crate::support::{
-    FOREVER, FuseMount, direct_file_or_skip, fuse_attributes, on_every_faultless_backend,
-    on_every_faultless_backend_of, pattern, read_write, temp_file, uring_of_depth_or_skip,
+    FuseMount, direct_file_or_skip, on_every_faultless_backend, on_every_faultless_backend_of,
+    pattern, read_write, temp_file, uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -80,73 +78,53 @@ impl Needy {
     }
 }
 
-impl Filesystem for Needy {
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+impl Served for Needy {
+    fn len(&self) -> u64 {
+        BLOCKS * BLOCK as u64
+    }
+
+    fn find(&self, name: &OsStr) -> Result<(INodeNo, Duration), Errno> {
         // What is known of this one is forgotten at once.
         let ttl = match name == "forgotten" {
             true => Duration::ZERO,
             false => FOREVER,
         };
-        let len = BLOCKS * BLOCK as u64;
-        reply.entry(&ttl, &fuse_attributes(INodeNo(2), len), Generation(0));
+        Ok((INodeNo(2), ttl))
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+    fn asked_again(&self, inode: INodeNo) -> Duration {
         if inode != INodeNo::ROOT {
             self.wait_for_help();
         }
-        let len = BLOCKS * BLOCK as u64;
-        reply.attr(&Duration::ZERO, &fuse_attributes(inode, len));
+        Duration::ZERO
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    fn opened(&self) -> FopenFlags {
+        FopenFlags::FOPEN_KEEP_CACHE
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, _: usize, len: usize) -> Result<Vec<u8>, Errno> {
         self.wait_for_help();
-        let size = usize::try_from(size).expect("usize has 32 bits or more");
-        reply.data(&vec![7; size]);
+        Ok(vec![7; len])
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, _: u32, _: usize, data: &[u8], _: OpenFlags) -> Result<usize, Errno> {
         self.wait_for_help();
-        reply.written(u32::try_from(data.len()).expect("it is a block"));
+        Ok(data.len())
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsync(&self, _: u32, _: bool) -> Result<(), Errno> {
         self.wait_for_help();
-        reply.ok();
+        Ok(())
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self) -> Result<(), Errno> {
         if !self.lock().asks_to_close {
             // The kernel never asks again.
-            return reply.error(Errno::ENOSYS);
+            return Err(Errno::ENOSYS);
         }
         self.wait_for_help();
-        reply.ok();
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //! in [`own`], processes.
 
 pub(crate) mod fifo;
+pub(crate) mod fuse;
 pub(crate) mod fussy;
 pub(crate) mod overlay;
 pub(crate) mod own;
@@ -14,13 +15,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, FileAttr, FileType, Filesystem, INodeNo};
+use fuser::{BackgroundSession, Config};
 use inflight::fs::{Alignment, Direct, File, OpenOptions};
 use inflight::{BackendKind, Batch, Builder, Engine, Fallback, Operation, SetupError};
 use rustix::fs::Advice;
 use tempfile::{NamedTempFile, TempDir};
+
+use fuse::{Served, Server};
 
 /// Runs `body` on every backend that can be had here; the one that failed is named.
 pub(crate) fn on_every_backend(body: impl Fn(&Engine)) {
@@ -415,34 +418,6 @@ pub(crate) fn evict(file: &fs::File) {
     }
 }
 
-/// How long the kernel may believe what a file system in memory has said.
-pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
-
-/// What such a file system says of itself, and of its files, which have so many bytes.
-pub(crate) fn fuse_attributes(inode: INodeNo, len: u64) -> FileAttr {
-    let (size, kind) = match inode {
-        INodeNo::ROOT => (0, FileType::Directory),
-        _ => (len, FileType::RegularFile),
-    };
-    FileAttr {
-        ino: inode,
-        size,
-        blocks: 1,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind,
-        perm: 0o777,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        flags: 0,
-        blksize: 4096,
-    }
-}
-
 /// A file system in memory, with four threads, mounted until this is dropped.
 pub(crate) struct FuseMount {
     folder: TempDir,
@@ -451,11 +426,11 @@ pub(crate) struct FuseMount {
 
 impl FuseMount {
     /// `None`, with the reason said, if this is not allowed.
-    pub(crate) fn or_skip(name: &str, served: impl Filesystem) -> Option<Self> {
+    pub(crate) fn or_skip(name: &str, served: impl Served) -> Option<Self> {
         let folder = tempfile::tempdir().expect("the temporary directory can be written");
         let mut config = Config::default();
         config.n_threads = Some(4);
-        match fuser::spawn_mount(served, folder.path(), &config) {
+        match fuser::spawn_mount(Server(served), folder.path(), &config) {
             Ok(session) => Some(Self {
                 folder,
                 session: Some(session),

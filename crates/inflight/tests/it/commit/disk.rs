@@ -10,12 +10,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fuser::{
-    Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use fuser::{Errno, INodeNo, OpenFlags};
 
-use crate::support::{FOREVER, FuseMount, fuse_attributes};
+use crate::support::FuseMount;
+use crate::support::fuse::{FOREVER, Served};
 
 /// What a disk writes as a whole.
 pub(crate) const SECTOR: usize = 512;
@@ -195,19 +193,74 @@ impl Disk {
             state.dirty[sectors].fill(false);
         });
     }
+}
 
-    fn flush(&self) -> Result<(), Errno> {
+impl Served for Disk {
+    fn len(&self) -> u64 {
+        (SECTORS * SECTOR) as u64
+    }
+
+    /// A file is named by its number.
+    fn find(&self, name: &OsStr) -> Result<(INodeNo, Duration), Errno> {
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        let number = number.ok_or(Errno::ENOENT)?;
+        Ok((INodeNo(number), FOREVER))
+    }
+
+    fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, Errno> {
+        let is_let_go = |state: &State| state.reads_held_from.is_none_or(|first| offset < first);
+        let state = self.wait_for(is_let_go).ok_or(Errno::ETIMEDOUT)?;
+        if let Some(errno) = state.fails_reads {
+            return Err(Errno::from_i32(errno));
+        }
+        let bytes = state.written.get(offset..).unwrap_or_default();
+        Ok(bytes[..len.min(bytes.len())].to_vec())
+    }
+
+    fn write(
+        &self,
+        thread: u32,
+        offset: usize,
+        data: &[u8],
+        flags: OpenFlags,
+    ) -> Result<usize, Errno> {
+        // So the kernel passes on `O_DSYNC`, and the flag of a single write.
+        let is_through = flags.0 & libc::O_DSYNC != 0;
+        let mut state = self.lock();
+        state.writer = thread;
+        let of_those = state.fails_through.filter(|_| is_through);
+        let failed = state.fails_writes.or(of_those);
+        let after = state.fails_after;
+        drop(state);
+        if let Some(errno) = failed {
+            std::thread::sleep(after);
+            return Err(Errno::from_i32(errno));
+        }
+        let range = offset..offset + data.len();
+        let sectors = offset / SECTOR..range.end.div_ceil(SECTOR);
+        self.change(|state| {
+            state.written[range].copy_from_slice(data);
+            state.dirty[sectors.clone()].fill(true);
+            state.operations += 1;
+        });
+        if is_through {
+            self.write_through(sectors);
+        }
+        Ok(data.len())
+    }
+
+    fn fsync(&self, thread: u32, data_only: bool) -> Result<(), Errno> {
         // A flush is of what was there when it began, and nothing that comes later.
         let (number, flushed, sectors) = self.change(|state| {
+            state.flusher = thread;
+            state.of_data += u64::from(data_only);
             state.begun += 1;
             (state.begun, state.written.clone(), state.dirty.clone())
         });
         // The device takes its time: others come to write meanwhile.
         (0..20).for_each(|_| std::thread::yield_now());
         let is_let_go = |state: &State| state.held_from.is_none_or(|first| number < first);
-        let Some(mut state) = self.wait_for(is_let_go) else {
-            return Err(Errno::ETIMEDOUT);
-        };
+        let mut state = self.wait_for(is_let_go).ok_or(Errno::ETIMEDOUT)?;
         state.operations += 1;
         state.ended += 1;
         let failed = state.fails;
@@ -221,105 +274,6 @@ impl Disk {
         drop(state);
         self.0.1.notify_all();
         failed.map_or(Ok(()), |errno| Err(Errno::from_i32(errno)))
-    }
-}
-
-fn attributes(inode: INodeNo) -> FileAttr {
-    fuse_attributes(inode, (SECTORS * SECTOR) as u64)
-}
-
-impl Filesystem for Disk {
-    /// A file is named by its number.
-    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name.to_str().and_then(|name| name.parse().ok()) {
-            Some(number) => {
-                let attributes = attributes(INodeNo(number));
-                reply.entry(&FOREVER, &attributes, Generation(0));
-            }
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&FOREVER, &attributes(inode));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the page cache, which is not what is tested.
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let from = usize::try_from(offset).expect("it is a place in memory");
-        let is_let_go = |state: &State| state.reads_held_from.is_none_or(|first| from < first);
-        let Some(state) = self.wait_for(is_let_go) else {
-            return reply.error(Errno::ETIMEDOUT);
-        };
-        if let Some(errno) = state.fails_reads {
-            return reply.error(Errno::from_i32(errno));
-        }
-        let bytes = state.written.get(from..).unwrap_or_default();
-        let size = usize::try_from(size).expect("usize has 32 bits or more");
-        reply.data(&bytes[..size.min(bytes.len())]);
-    }
-
-    fn write(
-        &self,
-        by: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        // So the kernel passes on `O_DSYNC`, and the flag of a single write.
-        let is_through = flags.0 & libc::O_DSYNC != 0;
-        let mut state = self.lock();
-        state.writer = by.pid();
-        let of_those = state.fails_through.filter(|_| is_through);
-        let failed = state.fails_writes.or(of_those);
-        let after = state.fails_after;
-        drop(state);
-        if let Some(errno) = failed {
-            std::thread::sleep(after);
-            return reply.error(Errno::from_i32(errno));
-        }
-        let from = usize::try_from(offset).expect("it is within the disk");
-        let range = from..from + data.len();
-        let sectors = from / SECTOR..range.end.div_ceil(SECTOR);
-        self.change(|state| {
-            state.written[range].copy_from_slice(data);
-            state.dirty[sectors.clone()].fill(true);
-            state.operations += 1;
-        });
-        if is_through {
-            self.write_through(sectors);
-        }
-        reply.written(u32::try_from(data.len()).expect("it is within the disk"));
-    }
-
-    fn fsync(&self, by: &Request, _: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let mut state = self.lock();
-        state.flusher = by.pid();
-        state.of_data += u64::from(data_only);
-        drop(state);
-        match self.flush() {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
     }
 
     // No `flush`: the kernel asks once, and then closes without asking. Else a process that ends

@@ -1,26 +1,23 @@
 //! Direct files that cannot be asked not to wait: which of them the ring serves best shows itself.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fuser::{
-    FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, Request,
-};
+use fuser::Errno;
 use inflight::fs::{Direct, File, OpenOptions};
 use inflight::{AlignedBuf, BackendKind, Engine, Way, local};
 
 use super::required;
+use crate::support::fuse::Served;
 use crate::support::overlay::Overlay;
 #[cfg(feature = "tokio")]
 use crate::support::threads_named;
 use crate::support::{
-    FOREVER, FuseMount, aio_or_skip, copies_are_fast, fuse_attributes, pattern, skip, temp_path,
-    until, uring_of_depth_or_skip,
+    FuseMount, aio_or_skip, copies_are_fast, pattern, skip, temp_path, until,
+    uring_of_depth_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -127,7 +124,7 @@ fn has_kernel_workers() -> bool {
     let this = std::fs::read_link("/proc/thread-self").expect("it is there");
     let number = this
         .file_name()
-        .and_then(OsStr::to_str)
+        .and_then(|name| name.to_str())
         .expect("it ends with a number");
     threads_named(&format!("iou-wrk-{number}")) > 0
 }
@@ -284,44 +281,18 @@ impl Gate {
 /// How long a read waits for the gate.
 const HELD_MAX: Duration = Duration::from_secs(3);
 
-impl Sluggish {
-    fn attributes(&self, inode: INodeNo) -> FileAttr {
-        fuse_attributes(inode, self.content.len() as u64)
-    }
-}
-
-impl Filesystem for Sluggish {
-    fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        reply.entry(&FOREVER, &self.attributes(INodeNo(2)), Generation(0));
+impl Served for Sluggish {
+    fn len(&self) -> u64 {
+        self.content.len() as u64
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&FOREVER, &self.attributes(inode));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, Errno> {
         thread::sleep(Duration::from_micros(50));
         if offset == 0 {
             self.gate.pass();
         }
-        let from = usize::try_from(offset).expect("it is a place in memory");
-        let bytes = self.content.get(from..).unwrap_or_default();
-        let size = usize::try_from(size).expect("usize has 32 bits or more");
-        reply.data(&bytes[..size.min(bytes.len())]);
+        let bytes = self.content.get(offset..).unwrap_or_default();
+        Ok(bytes[..len.min(bytes.len())].to_vec())
     }
 }
 

@@ -1,23 +1,19 @@
 //! Direct transfers that stop within a block, where they cannot be resumed: at the end of a file
 //! that grows meanwhile, and on one that takes a part of a block.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::thread;
 
-use fuser::{
-    Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, LockOwner, OpenFlags,
-    ReplyAttr, ReplyData, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
-};
+use fuser::{Errno, OpenFlags};
 use inflight::fs::{AnyRange, Direct, File};
 use inflight::{AlignedBuf, Ended, Engine, Partial, errno_of};
 
 use super::required;
+use crate::support::fuse::Served;
 use crate::support::{
-    FOREVER, FuseMount, alone_and_batched, fuse_attributes, on_every_backend, pattern, read_write,
-    share_of, temp_path,
+    FuseMount, alone_and_batched, on_every_backend, pattern, read_write, share_of, temp_path,
 };
 use crate::wishes::by_every_host;
 
@@ -30,52 +26,22 @@ const STOP: usize = BLOCK + 100;
 /// much of the first write. Nothing may begin within a block.
 struct Growing;
 
-impl Filesystem for Growing {
-    fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        let attributes = fuse_attributes(INodeNo(2), 8 * BLOCK as u64);
-        reply.entry(&FOREVER, &attributes, Generation(0));
+impl Served for Growing {
+    fn len(&self) -> u64 {
+        8 * BLOCK as u64
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&FOREVER, &fuse_attributes(inode, 8 * BLOCK as u64));
-    }
-
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        _: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, offset: usize, _: usize) -> Result<Vec<u8>, Errno> {
         match offset {
-            0 => reply.data(&pattern(STOP)),
-            _ => reply.error(Errno::EINVAL),
+            0 => Ok(pattern(STOP)),
+            _ => Err(Errno::EINVAL),
         }
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        _: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, _: u32, offset: usize, _: &[u8], _: OpenFlags) -> Result<usize, Errno> {
         match offset {
-            0 => reply.written(u32::try_from(STOP).expect("it is small")),
-            _ => reply.error(Errno::EINVAL),
+            0 => Ok(STOP),
+            _ => Err(Errno::EINVAL),
         }
     }
 }

@@ -8,20 +8,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fuser::{
-    FileHandle, Filesystem, FopenFlags, Generation, INodeNo, OpenFlags, ReplyAttr, ReplyEntry,
-    ReplyOpen, Request,
-};
+use fuser::{Errno, INodeNo};
 use inflight::fs::{Alignment, Direct, File};
 use inflight::{Batch, Engine, Way};
 use seccompiler::{SeccompAction, SeccompFilter, apply_filter};
 
 use super::{filled, required};
 use crate::names::cached::is_filtered;
+use crate::support::fuse::Served;
 use crate::support::own::in_own_process;
 use crate::support::{
-    FuseMount, fuse_attributes, on_every_backend, pattern, read_write, skip, temp_path,
-    uring_or_skip,
+    FuseMount, on_every_backend, pattern, read_write, skip, temp_path, uring_or_skip,
 };
 
 const BLOCK: usize = 4096;
@@ -129,21 +126,17 @@ fn what_is_taken_for_growth_is_what_makes_the_file_grow() {
 #[derive(Default)]
 struct Longer(AtomicU64);
 
-impl Filesystem for Longer {
-    fn lookup(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
-        let blocks = self.0.fetch_add(1, Ordering::Relaxed);
-        let attributes = fuse_attributes(INodeNo(2), blocks * BLOCK as u64);
-        reply.entry(&Duration::ZERO, &attributes, Generation(0));
+impl Served for Longer {
+    fn len(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) * BLOCK as u64
     }
 
-    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let blocks = self.0.fetch_add(1, Ordering::Relaxed);
-        let attributes = fuse_attributes(inode, blocks * BLOCK as u64);
-        reply.attr(&Duration::ZERO, &attributes);
+    fn find(&self, _: &OsStr) -> Result<(INodeNo, Duration), Errno> {
+        Ok((INodeNo(2), Duration::ZERO))
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    fn asked_again(&self, _: INodeNo) -> Duration {
+        Duration::ZERO
     }
 }
 
