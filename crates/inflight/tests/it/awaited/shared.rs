@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::future::IntoFuture;
+use std::io;
 use std::rc::Rc;
 use std::thread;
 
@@ -20,7 +21,7 @@ use crate::support::{
 
 /// Large enough for another thread to come in time.
 const BLOCK: usize = 16 << 10;
-const BLOCKS: u64 = 256;
+const BLOCKS: u64 = blocks(BLOCK);
 
 /// A trial begins after some thousands of reads; there are several in so many rounds.
 const ROUNDS_MAX: u64 = 400;
@@ -28,12 +29,28 @@ const ROUNDS_MAX: u64 = 400;
 /// Blocks that another thread has copied when it has been seen enough of.
 pub(super) const ENOUGH: u64 = 500;
 
-fn content() -> Vec<u8> {
-    pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
+const CONTENT: usize = 4 << 20;
+
+/// What is in the files of these tests, of those on lanes and of those of lists.
+pub(super) fn content() -> Vec<u8> {
+    pattern(CONTENT)
 }
 
-fn expected(content: &[u8], block: u64) -> &[u8] {
-    &content[BLOCK * usize::try_from(block).expect("a few")..][..BLOCK]
+/// How many blocks of this length that is.
+pub(super) const fn blocks(len: usize) -> u64 {
+    (CONTENT / len) as u64
+}
+
+/// Checks what was read of a block, and hands its buffer back.
+pub(super) fn checked<const LEN: usize>(
+    content: &[u8],
+    block: u64,
+    (result, buf): (io::Result<usize>, Vec<u8>),
+) -> Vec<u8> {
+    assert_eq!(result.expect("it is read"), LEN);
+    let start = LEN * usize::try_from(block).expect("a few");
+    assert!(buf == content[start..][..LEN], "block {block}");
+    buf
 }
 
 /// How many blocks so many tasks read in a round, each block as often.
@@ -51,10 +68,8 @@ async fn read_all(file: &Rc<File>, content: &Rc<Vec<u8>>, tasks: u64, round: u64
             while next.get() < reads_of(tasks) {
                 let block = (next.replace(next.get() + 1) * 37 + round) % BLOCKS;
                 buf.fill(0);
-                let (result, back) = file.read_at(buf, block * BLOCK as u64).await;
-                assert_eq!(result.expect("it is read"), BLOCK);
-                assert!(back == expected(&content, block), "block {block}");
-                buf = back;
+                let read = file.read_at(buf, block * BLOCK as u64).await;
+                buf = checked::<BLOCK>(&content, block, read);
             }
         })
     };
@@ -64,24 +79,40 @@ async fn read_all(file: &Rc<File>, content: &Rc<Vec<u8>>, tasks: u64, round: u64
     }
 }
 
-type Begun<'f> = Pending<ReadAt<'f, Vec<u8>>>;
+/// Reads of blocks that have begun.
+pub(super) type Begun<'f> = Vec<(u64, Pending<ReadAt<'f, Vec<u8>>>)>;
 
 /// Reads of every block, as far as they are not answered when they are polled first.
-fn begun(file: &File) -> Vec<(u64, Begun<'_>)> {
+pub(super) fn begun<const LEN: usize>(file: &File) -> Begun<'_> {
     let read = |block| {
-        let buf = vec![0; BLOCK];
-        file.read_at(buf, block * BLOCK as u64).into_future()
+        let buf = vec![0; LEN];
+        file.read_at(buf, block * LEN as u64).into_future()
     };
-    let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
+    let mut reads: Begun<'_> = (0..blocks(LEN)).map(|block| (block, read(block))).collect();
     reads.retain_mut(|(_, read)| poll_once(read).is_pending());
     reads
 }
 
-async fn check(reads: Vec<(u64, Begun<'_>)>, content: &[u8]) {
+pub(super) async fn check<const LEN: usize>(reads: Begun<'_>, content: &[u8]) {
     for (block, read) in reads {
-        let (result, buf) = read.await;
-        assert_eq!(result.expect("it is read"), BLOCK);
-        assert!(buf == expected(content, block), "block {block}");
+        checked::<LEN>(content, block, read.await);
+    }
+}
+
+/// Reads every block in a batch, and checks each.
+pub(super) async fn read_batch<const LEN: usize>(
+    engine: &Engine,
+    file: &File,
+    content: &[u8],
+    round: u64,
+) {
+    let block = |at: u64| (at * 37 + round) % blocks(LEN);
+    let mut batch = Batch::on(engine);
+    for at in 0..blocks(LEN) {
+        batch.push(file.read_at(vec![0; LEN], block(at) * LEN as u64));
+    }
+    for (at, read) in (0..).zip(batch.await) {
+        checked::<LEN>(content, block(at), read);
     }
 }
 
@@ -139,9 +170,9 @@ fn what_is_shared_by_an_outer_loop_is_answered_in_an_inner_one() {
         let run = engine.run(async {
             for round in 0..40 {
                 read_all(&file, &content, 4, round).await;
-                let reads = begun(&file);
+                let reads = begun::<BLOCK>(&file);
                 pending += reads.len();
-                let inner = engine.run(check(reads, &content));
+                let inner = engine.run(check::<BLOCK>(reads, &content));
                 inner.expect("nothing is demanded");
             }
         });
@@ -172,9 +203,9 @@ fn what_cannot_be_asked_not_to_wait_is_shared_as_well() {
             for round in 0..ROUNDS_MAX {
                 read_all(&file, &content, 16, round).await;
                 let pooled = engine.stats().pool_calls;
-                let reads = begun(&file);
+                let reads = begun::<BLOCK>(&file);
                 let pending = reads.len() as u64;
-                check(reads, &content).await;
+                check::<BLOCK>(reads, &content).await;
                 // What was slow has gone to the pool, and one in 128 lets others have their turn.
                 let others = engine.stats().pool_calls - pooled + BLOCKS / 64;
                 if pending > others {
@@ -227,15 +258,7 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
         let file = open(engine, path.path());
         let run = engine.run(async {
             for round in 0..ROUNDS_MAX {
-                let block = |at: u64| (at * 37 + round) % BLOCKS;
-                let mut batch = Batch::on(engine);
-                for at in 0..BLOCKS {
-                    batch.push(file.read_at(vec![0; BLOCK], block(at) * BLOCK as u64));
-                }
-                for (at, (result, buf)) in (0..).zip(batch.await) {
-                    assert_eq!(result.expect("it is read"), BLOCK);
-                    assert!(buf == expected(&content, block(at)), "block {}", block(at));
-                }
+                read_batch::<BLOCK>(engine, &file, &content, round).await;
                 if engine.stats().helped >= ENOUGH {
                     return round + 1;
                 }

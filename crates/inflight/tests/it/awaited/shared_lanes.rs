@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use inflight::Engine;
 use inflight::fs::{File, ReadAt};
-use inflight::{Batch, Engine, Pending};
 use tempfile::NamedTempFile;
 use tokio::runtime::Runtime;
 
 use super::hands::{Watchdog, drained, poll_once, until_turned};
 use super::lanes::{runtimes, served};
 use super::refused::is_forked;
-use super::shared::ENOUGH;
+use super::shared::{Begun, ENOUGH, begun, blocks, check, checked, content, read_batch};
 use crate::support::own::{in_forked_child, in_own_process};
 use crate::support::{
     copies_are_fast, evict, given_up, has_several_processors, open, path_in_memory, pattern, say,
@@ -28,24 +28,14 @@ use crate::support::{
 
 /// So large that copying takes longer than all else, also where nothing is optimised.
 pub(super) const BLOCK: usize = 64 << 10;
-pub(super) const BLOCKS: u64 = 64;
+pub(super) const BLOCKS: u64 = blocks(BLOCK);
 
 /// There are two trials in so many rounds.
 const ROUNDS_MAX: u64 = 200;
 
-type Shared<'f> = Pending<ReadAt<'f, Vec<u8>>>;
-
-fn content() -> Vec<u8> {
-    pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
-}
-
 /// How many blocks so many tasks read in a round, each block as often.
 fn reads_of(tasks: u64) -> u64 {
     BLOCKS * (2 * tasks).div_ceil(BLOCKS)
-}
-
-fn expected(content: &[u8], block: u64) -> &[u8] {
-    &content[BLOCK * usize::try_from(block).expect("a few")..][..BLOCK]
 }
 
 /// What all tests here have: a file in the page cache, in an engine that a runtime serves.
@@ -107,10 +97,8 @@ impl Site {
                     }
                     let block = (number * 37 + round) % BLOCKS;
                     buf.fill(0);
-                    let (result, back) = file.read_at(buf, block * BLOCK as u64).await;
-                    assert_eq!(result.expect("it is read"), BLOCK);
-                    assert!(back == expected(&content, block), "block {block}");
-                    buf = back;
+                    let read = file.read_at(buf, block * BLOCK as u64).await;
+                    buf = checked::<BLOCK>(&content, block, read);
                 }
             })
         };
@@ -139,24 +127,16 @@ impl Site {
         self.file.read_at(vec![0; BLOCK], block * BLOCK as u64)
     }
 
-    /// Reads of every block, as far as they are not answered when they are polled first.
-    fn begun(&self) -> Vec<(u64, Shared<'_>)> {
-        let read = |block| self.read(block).into_future();
-        let mut reads: Vec<_> = (0..BLOCKS).map(|block| (block, read(block))).collect();
-        reads.retain_mut(|(_, read)| poll_once(read).is_pending());
-        reads
-    }
-
     /// Reads until some are shared whose answers have not been taken: there are such in each trial,
     /// whether or not another thread comes. None if a driver has taken the lane over.
-    async fn shared(&self) -> Vec<(u64, Shared<'_>)> {
+    async fn shared(&self) -> Begun<'_> {
         for round in 0..ROUNDS_MAX {
             if self.is_taken_over() {
                 say(&format!("{}: this machine is too busy", self.name));
                 return Vec::new();
             }
             self.read_all(16, round).await;
-            let reads = self.begun();
+            let reads = begun::<BLOCK>(&self.file);
             if self.engine.drain(Duration::ZERO) > 0 {
                 return reads;
             }
@@ -170,12 +150,8 @@ impl Site {
         !given_up(&self.engine, "has not polled its lane").is_empty()
     }
 
-    pub(super) async fn check(&self, reads: Vec<(u64, Shared<'_>)>) {
-        for (block, read) in reads {
-            let (result, buf) = read.await;
-            assert_eq!(result.expect("it is read"), BLOCK);
-            assert!(buf == expected(&self.content, block), "block {block}");
-        }
+    pub(super) async fn check(&self, reads: Begun<'_>) {
+        check::<BLOCK>(reads, &self.content).await;
     }
 
     /// Nothing is in flight any more, and nothing was answered that was not asked for.
@@ -303,7 +279,7 @@ fn a_run_loop_on_the_thread_of_a_lane_shares_nothing_with_it() {
         let before = site.engine.stats().lane_operations;
         let read = async {
             for _ in 0..2 {
-                site.check(site.begun()).await;
+                site.check(begun::<BLOCK>(&site.file)).await;
             }
         };
         site.engine.run(read).expect("a loop can be had");
@@ -416,17 +392,7 @@ fn every_block_of_an_awaited_batch_is_right_whoever_copied_it() {
         // It shares with tasks that are polled where its own is.
         tokio::task::yield_now().await;
         for round in 0..ROUNDS_MAX {
-            let block = |at: u64| (at * 37 + round) % BLOCKS;
-            let mut batch = Batch::on(&site.engine);
-            for at in 0..BLOCKS {
-                let buf = vec![0; BLOCK];
-                batch.push(site.file.read_at(buf, block(at) * BLOCK as u64));
-            }
-            for (at, (result, buf)) in (0..).zip(batch.await) {
-                assert_eq!(result.expect("it is read"), BLOCK);
-                let block = block(at);
-                assert!(buf == expected(&site.content, block), "block {block}");
-            }
+            read_batch::<BLOCK>(&site.engine, &site.file, &site.content, round).await;
             if site.engine.stats().helped >= ENOUGH {
                 return round + 1;
             }

@@ -12,26 +12,21 @@ use inflight::fs::{File, ReadVectoredAt};
 use inflight::{Batch, Engine, Pending};
 
 use super::hands::{Watchdog, drained, poll_once};
-use super::shared::ENOUGH;
+use super::shared::{ENOUGH, blocks, content};
 use crate::spread::lists::{holds, list};
 use crate::support::{
-    evict, has_several_processors, on_every_faultless_backend, open, path_in_memory, pattern, say,
-    temp_path,
+    evict, has_several_processors, on_every_faultless_backend, open, path_in_memory, say, temp_path,
 };
 
 /// What [`list`] has room for.
 const BLOCK: usize = 16 << 10;
-const BLOCKS: u64 = 256;
+const BLOCKS: u64 = blocks(BLOCK);
 
 /// A trial begins after some thousands of reads; there are several in so many rounds.
 const ROUNDS_MAX: u64 = 400;
 
 type Read<'f> = ReadVectoredAt<'f, Vec<u8>>;
 type Begun<'f> = Vec<(u64, Pending<Read<'f>>)>;
-
-fn content() -> Vec<u8> {
-    pattern(BLOCK * usize::try_from(BLOCKS).expect("a few"))
-}
 
 /// Runs it in a run loop on every backend without faults, and on the only thread of a runtime that
 /// serves.
