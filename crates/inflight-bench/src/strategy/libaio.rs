@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use anyhow::{Context, Result};
 
 use super::slots::{Passes, Place, Slots, is_passing, slot_of};
-use super::{Body, Job, Lane, Strategy, Way};
+use super::{Body, Job, Strategy, Way};
 use crate::measure::meter::Meter;
 use crate::profile::Profile;
 use crate::work::Kind;
@@ -247,22 +247,8 @@ impl Passes for Aio {
         }
         Ok(())
     }
-}
 
-impl Lane for Aio {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        self.passes(meter)
-    }
-
-    fn sample_every(&mut self, every: u32) -> u32 {
-        self.slots().sample_every(every)
-    }
-
-    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
-        self.slots.stop();
-        while self.in_flight > 0 || !self.queued.is_empty() {
-            self.turn(meter)?;
-        }
-        Ok(())
+    fn has_begun(&self) -> bool {
+        self.in_flight > 0 || !self.queued.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::arena::Arena;
-use super::{Job, Modes};
+use super::{Job, Lane, Modes};
 use crate::measure::meter::Meter;
 use crate::work::{Kind, Ops, Step, stamp};
 
@@ -14,14 +14,48 @@ pub(crate) trait Passes {
     /// Hands over, waits, and takes note of what is completed.
     fn pass(&mut self, meter: &mut Meter) -> Result<()>;
 
-    /// Passes until a turn of the lane is over.
-    fn passes(&mut self, meter: &mut Meter) -> Result<()> {
+    /// Whether there are operations that have begun and are not completed.
+    fn has_begun(&self) -> bool;
+
+    /// As [`Lane::knows_syscalls`].
+    fn knows_syscalls(&self) -> bool {
+        true
+    }
+
+    /// The modes that took effect.
+    fn effective(&self) -> Modes {
+        Modes::new()
+    }
+}
+
+impl<P: Passes> Lane for P {
+    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
         loop {
             self.pass(meter)?;
             if self.slots().ends_turn() {
                 return Ok(());
             }
         }
+    }
+
+    fn sample_every(&mut self, every: u32) -> u32 {
+        self.slots().sample_every(every)
+    }
+
+    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
+        self.slots().stop();
+        while self.has_begun() {
+            self.turn(meter)?;
+        }
+        Ok(())
+    }
+
+    fn knows_syscalls(&self) -> bool {
+        Passes::knows_syscalls(self)
+    }
+
+    fn effective(&self) -> Modes {
+        Passes::effective(self)
     }
 }
 

@@ -8,7 +8,7 @@ use io_uring::{IoUring, SubmissionQueue, opcode, squeue, types};
 use super::blocked::open_ring;
 use super::slots::{Passes, Place, Slots, flags_mode, is_passing, slot_of};
 use super::uring_by_clock::ByTheClock;
-use super::{Body, Job, Lane, Modes, Strategy, Way};
+use super::{Body, Job, Modes, Strategy, Way};
 use crate::measure::meter::Meter;
 use crate::work::Kind;
 
@@ -167,23 +167,9 @@ impl Passes for Plain {
         }
         Ok(())
     }
-}
 
-impl Lane for Plain {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        self.passes(meter)
-    }
-
-    fn sample_every(&mut self, every: u32) -> u32 {
-        self.slots().sample_every(every)
-    }
-
-    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
-        self.slots().stop();
-        while self.in_flight > 0 {
-            self.turn(meter)?;
-        }
-        Ok(())
+    fn has_begun(&self) -> bool {
+        self.in_flight > 0
     }
 
     fn knows_syscalls(&self) -> bool {

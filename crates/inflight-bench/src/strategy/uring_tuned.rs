@@ -15,7 +15,7 @@ use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squ
 
 use super::blocked::open_ring;
 use super::slots::{Passes, Place, Slots, flags_mode, is_passing, slot_of};
-use super::{Body, Job, Lane, Modes, Strategy, Way, modes};
+use super::{Body, Job, Modes, Strategy, Way, modes};
 use crate::measure::meter::Meter;
 use crate::work::Kind;
 
@@ -160,8 +160,11 @@ pub(super) fn with_ring(job: &Job<'_>, waits: Waits, body: Body<'_>) -> Result<(
     let file = submitter.register_files(job.fds);
     // SAFETY: the lane below owns the buffers and keeps them until nothing is in flight.
     let buffers = unsafe { submitter.register_buffers(&[slots.iovec()]) };
-    let registered_file = file.is_ok();
-    let registered_buffers = buffers.is_ok();
+    let means = Means {
+        fds: job.fds.to_vec(),
+        registered_file: file.is_ok(),
+        registered_buffers: buffers.is_ok(),
+    };
     let mut effective = flags_mode(&names(flags));
     effective.extend(modes(&[
         ("registered-file", &yes_or(file)),
@@ -174,9 +177,7 @@ pub(super) fn with_ring(job: &Job<'_>, waits: Waits, body: Body<'_>) -> Result<(
         submitter,
         submission,
         completion,
-        fds: job.fds.to_vec(),
-        registered_file,
-        registered_buffers,
+        means,
         wait_for: wait_for(job.depth),
         hands_over_few: hands_over_few(job),
         waits,
@@ -192,9 +193,7 @@ struct Tuned<'ring> {
     submitter: Submitter<'ring>,
     submission: SubmissionQueue<'ring>,
     completion: CompletionQueue<'ring>,
-    fds: Vec<RawFd>,
-    registered_file: bool,
-    registered_buffers: bool,
+    means: Means,
     wait_for: u32,
     hands_over_few: bool,
     waits: Waits,
@@ -229,13 +228,13 @@ macro_rules! entry {
 }
 
 /// How a step is asked for.
-struct Means<'l> {
-    fds: &'l [RawFd],
+struct Means {
+    fds: Vec<RawFd>,
     registered_file: bool,
     registered_buffers: bool,
 }
 
-impl Means<'_> {
+impl Means {
     #[inline]
     fn entry(&self, place: &Place) -> squeue::Entry {
         match self.registered_file {
@@ -246,7 +245,7 @@ impl Means<'_> {
 }
 
 #[inline]
-fn push(queue: &mut SubmissionQueue<'_>, means: &Means<'_>, slot: u32, place: &Place) {
+fn push(queue: &mut SubmissionQueue<'_>, means: &Means, slot: u32, place: &Place) {
     let entry = means.entry(place).user_data(u64::from(slot));
     // SAFETY: the buffer belongs to this slot alone and stays until the completion is
     // collected: dropping the lane waits for everything in flight.
@@ -257,14 +256,9 @@ fn push(queue: &mut SubmissionQueue<'_>, means: &Means<'_>, slot: u32, place: &P
 impl Tuned<'_> {
     fn fill(&mut self, now_ns: u64) {
         let slots = self.slots.as_mut().expect("present until dropped");
-        let means = Means {
-            fds: &self.fds,
-            registered_file: self.registered_file,
-            registered_buffers: self.registered_buffers,
-        };
         for slot in 0..slots.depth() {
             let place = slots.begin(slot, now_ns);
-            push(&mut self.submission, &means, slot, &place);
+            push(&mut self.submission, &self.means, slot, &place);
             self.in_flight += 1;
         }
     }
@@ -330,16 +324,11 @@ impl Passes for Tuned<'_> {
         if slots.wants_clock() {
             meter.read_clock();
         }
-        let means = Means {
-            fds: &self.fds,
-            registered_file: self.registered_file,
-            registered_buffers: self.registered_buffers,
-        };
         while let Some(completion) = self.completion.next() {
             self.in_flight -= 1;
             let slot = slot_of(completion.user_data());
             slots.complete(slot, completion.result(), meter, |slot, place| {
-                push(&mut self.submission, &means, slot, &place);
+                push(&mut self.submission, &self.means, slot, &place);
                 self.in_flight += 1;
             });
             if self.hands_over_few && self.submission.len() >= AT_ONCE {
@@ -355,23 +344,9 @@ impl Passes for Tuned<'_> {
         }
         Ok(())
     }
-}
 
-impl Lane for Tuned<'_> {
-    fn turn(&mut self, meter: &mut Meter) -> Result<()> {
-        self.passes(meter)
-    }
-
-    fn sample_every(&mut self, every: u32) -> u32 {
-        self.slots().sample_every(every)
-    }
-
-    fn finish(&mut self, meter: &mut Meter) -> Result<()> {
-        self.slots().stop();
-        while self.in_flight > 0 {
-            self.turn(meter)?;
-        }
-        Ok(())
+    fn has_begun(&self) -> bool {
+        self.in_flight > 0
     }
 
     fn effective(&self) -> Modes {
