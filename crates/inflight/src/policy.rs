@@ -49,7 +49,7 @@ pub(crate) use misses::{GIVEN_MAX_BYTES, MISSES_CROWD, Misses};
 pub(crate) use samples::{COLD_SAMPLE_EVERY, SAMPLE_EVERY, Samples};
 pub(crate) use short::{SHORT_CALLS, SHORT_MAX, Short};
 pub(crate) use spread::{Hands, Spread, weight};
-pub(crate) use step::{Else, Step, in_a_poll, in_time};
+pub(crate) use step::{Else, POLL_MAX_BYTES, Step, in_a_poll, in_time};
 pub(crate) use trials::Trials;
 pub(crate) use warmth::ASKED_MAX_BYTES;
 pub use way::Way;

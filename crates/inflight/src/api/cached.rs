@@ -98,7 +98,7 @@ impl Named {
     fn of(statx: &libc::statx) -> Self {
         match u32::from(statx.stx_mode) & libc::S_IFMT {
             libc::S_IFREG => Self::File {
-                len: statx.stx_size,
+                len: space_of(statx),
                 is_last: statx.stx_nlink <= 1,
             },
             libc::S_IFDIR => Self::Folder {
@@ -107,6 +107,12 @@ impl Named {
             _ => Self::Other,
         }
     }
+}
+
+/// What is given back with a file: there may be more of it than the file is long (fallocate(2),
+/// `FALLOC_FL_KEEP_SIZE`).
+fn space_of(statx: &libc::statx) -> u64 {
+    statx.stx_size.max(statx.stx_blocks.saturating_mul(512))
 }
 
 /// In pieces, a file of this size may have 256 of them.
@@ -143,7 +149,8 @@ pub(super) fn name(shared: &Shared, path: &Path, is_new: &Cell<bool>) -> Option<
     };
     match found {
         Ok(fd) => {
-            let mask = libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_NLINK;
+            let size = libc::STATX_SIZE | libc::STATX_BLOCKS;
+            let mask = libc::STATX_TYPE | size | libc::STATX_NLINK;
             let statx = statx_cached(fd.as_fd(), mask | libc::STATX_MNT_ID_UNIQUE).ok()?;
             // Of the folder that something is mounted in nothing is known.
             let mounted = u64::from(libc::STATX_ATTR_MOUNT_ROOT.cast_unsigned());
@@ -219,10 +226,11 @@ pub(super) fn learn(path: &Path) {
 /// whose space is given back when it is closed for the last time. If it was written it also has to
 /// be small: some file systems begin to write it back when it is closed, if it was emptied before.
 pub(super) fn closes_at_once(fd: BorrowedFd<'_>, was_written: bool) -> bool {
-    let mask = libc::STATX_NLINK | libc::STATX_SIZE | libc::STATX_MNT_ID_UNIQUE;
+    let mask =
+        libc::STATX_NLINK | libc::STATX_SIZE | libc::STATX_BLOCKS | libc::STATX_MNT_ID_UNIQUE;
     let is_named =
         |statx: &libc::statx| statx.stx_mask & libc::STATX_NLINK != 0 && statx.stx_nlink > 0;
-    let is_small = |statx: &libc::statx| !(was_written && statx.stx_size > LARGE_BYTES);
+    let is_small = |statx: &libc::statx| !(was_written && space_of(statx) > LARGE_BYTES);
     statx_cached(fd, mask)
         .is_ok_and(|statx| is_named(&statx) && is_small(&statx) && mounts::is_known(&statx))
 }

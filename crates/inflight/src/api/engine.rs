@@ -273,6 +273,11 @@ impl Engine {
     /// no context of Linux AIO) for this runtime. Drivers and the pool then serve it as
     /// without this call, and but for the first two the fallbacks say why.
     ///
+    /// A paused clock of tokio (`tokio::time::pause`) goes on to its next timer whenever the
+    /// runtime has nothing to run, and operations in flight do not hold it back, as those of
+    /// sockets do not: its time limits go off at once. Those of this library ([`crate::Awaited`])
+    /// do not.
+    ///
     /// # Panics
     ///
     /// If the runtime has no I/O driver (`enable_io` of its builder), as tokio's own sockets do.

@@ -23,7 +23,7 @@ use super::names::or_global;
 use super::twin::Wanted;
 use crate::backend::statx::statx as asked;
 use crate::backend::threads::execute::is_filtered;
-use crate::buf::Mapping;
+use crate::buf::{Mapping, NotMapped};
 use crate::policy::{self, Facts};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, tell};
 use rustix::io::Errno;
@@ -175,15 +175,18 @@ impl OpenOptions {
     ///
     /// A wish: [`File::is_mapped`] tells whether the file is mapped, and
     /// [`crate::Stats::fallbacks`] why it is not. A file without bytes is not, nor is one on a file
-    /// system without mappings or on hugetlbfs, nor one that belongs to somebody else and may not
-    /// be written to, because the kernel does not tell then what is resident (mincore(2), NOTES).
-    /// What is appended later is read by the other roads, and so are vectored reads. It takes 24
+    /// system without mappings or on hugetlbfs, nor one that another program or machine serves,
+    /// which takes pages away as it likes, nor one that belongs to somebody else and may not be
+    /// written to, because the kernel does not tell then what is resident (mincore(2), NOTES).
+    /// What is appended later is read by the other roads, and so are vectored reads, and those of
+    /// more than 256 KiB. It takes 24
     /// bytes of memory for each 64 pages that have been read from.
     ///
     /// Which pages are resident is asked every 100 ms, and up to every 800 ms of those that were
-    /// the last times. If the kernel needs the memory and takes a page in between, the thread that
-    /// reads it waits for the disk once, as it would with any mapping; the mapping is then not used
-    /// for a second. If the disk fails at that moment, the process gets SIGBUS.
+    /// the last times. If a page goes in between, because the kernel needs the memory or somebody
+    /// drops the file's cache (posix_fadvise(2)), the thread that reads it waits for the disk, as
+    /// it would with any mapping; the mapping is then not used for a second. If the disk fails at
+    /// that moment, the process gets SIGBUS.
     ///
     /// # Safety
     ///
@@ -349,8 +352,12 @@ impl OpenOptions {
             } else {
                 statx.stx_size
             };
-            // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
-            match unsafe { Mapping::new(opened.fd.as_fd(), size) } {
+            let mapped = match opened.facts.served {
+                true => Err(NotMapped::Served),
+                // SAFETY: whoever asked for it promised that nobody shortens or changes the file.
+                false => unsafe { Mapping::new(opened.fd.as_fd(), size) },
+            };
+            match mapped {
                 Ok(mapping) => opened.mapping = Some(mapping),
                 Err(why) => opened.not_mapped = Some(why),
             }

@@ -15,6 +15,7 @@ use crate::buf::{IoBuf, IoBufMut, note_filled, span_of, span_of_mut};
 use crate::completion::Answer;
 use crate::error::Ended;
 use crate::op::{Op, Prepare, Prepared, SeenOf, Span, SyncOf, Wishes};
+use crate::policy::POLL_MAX_BYTES;
 
 /// A read at a position. Made by [`File::read_at`] and [`File::read_exact_at`]; [`File`] tells of
 /// errors, [`crate::Pending`] of dropping it in flight.
@@ -271,6 +272,10 @@ impl<B: IoBuf> WriteAt<'_, B> {
 pub(super) fn copied<B: IoBufMut>(file: &File, buf: &mut B, offset: u64) -> Option<Answer> {
     let mapping = file.handle().mapping()?;
     let span = span_of_mut(buf);
+    if span.len > POLL_MAX_BYTES {
+        // It may be polled.
+        return None;
+    }
     // SAFETY: the span is that of a buffer, which nobody else has while it is borrowed here.
     if !unsafe { mapping.copy(offset, span.start, span.len) } {
         return None;

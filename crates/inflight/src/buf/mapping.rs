@@ -145,6 +145,9 @@ pub(crate) enum NotMapped {
     Empty,
     /// It is on hugetlbfs, where a page is not what it is elsewhere, and all are resident.
     HugePages,
+    /// Another program or machine serves it, and may have its pages taken away at any moment: who
+    /// reads one then waits for the server.
+    Served,
     /// The kernel refuses: mmap(2).
     Refused(io::Error),
     /// The kernel does not tell this process what is resident. mincore(2): only to the owner of the
@@ -164,6 +167,7 @@ impl fmt::Display for NotMapped {
         match self {
             Self::Empty => f.write_str("it is empty, or not a regular file"),
             Self::HugePages => f.write_str("it is on hugetlbfs"),
+            Self::Served => f.write_str("another program or machine serves it"),
             Self::Refused(cause) => write!(f, "{cause}"),
             Self::Untold => f.write_str(
                 "the kernel tells what is resident only to the owner of a file, or who may write",
@@ -275,11 +279,19 @@ impl Mapping {
             return 0;
         }
         let (until, soon_ms) = (&region.until_ms, now_ms + FRESH_MS);
+        let is_old = now_ms > until_ms + FRESH_MAX_MS;
         if until
             .compare_exchange(until_ms, soon_ms, Ordering::Relaxed, Ordering::Relaxed)
             .is_err()
         {
-            return before;
+            // Whoever asks may take a while.
+            return match is_old {
+                true => 0,
+                false => before,
+            };
+        }
+        if is_old {
+            region.resident.store(0, Ordering::Relaxed);
         }
         let first = (number * REGION_PAGES) << self.page_shift;
         let bytes = (self.size_bytes - first).min(REGION_PAGES << self.page_shift);

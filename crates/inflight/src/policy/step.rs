@@ -48,7 +48,7 @@ pub(crate) fn in_time(road: Road) -> Step {
 
 /// The largest copy that is made where a future is polled, in bytes: 20 to 50 us. Beyond that, what
 /// handing it over costs is a small part of it, and others wait for the thread.
-pub(super) const POLL_MAX_BYTES: usize = 256 << 10;
+pub(crate) const POLL_MAX_BYTES: usize = 256 << 10;
 
 /// What a future does on a road. `is_sample` is asked whether it is the turn of a sample.
 #[inline]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use inflight::fs::{File, OpenOptions};
 use inflight::{BackendKind, Batch, Engine, Operation, ReadInto, read_many};
 
+use super::commit::disk::mounted_or_skip;
 use super::support::own::in_own_process;
 use super::support::{directory, given_up, on_every_backend, pattern, skip, temp_path, until};
 
@@ -102,6 +103,42 @@ fn a_file_without_bytes_is_not_mapped_and_the_reason_is_kept() {
             assert!(!file.is_mapped());
             assert_ne!(before, given_up(engine, "not mapped"));
         }
+    });
+}
+
+/// Its pages go when the server says so, or somebody opens it, and who reads one waits for it.
+#[test]
+fn a_file_that_is_served_is_not_mapped() {
+    let Some(mounted) = mounted_or_skip("a mapped file that is served") else {
+        return;
+    };
+    on_every_backend(|engine| {
+        let file = open_mapped(engine, &mounted.path(2));
+        assert!(!file.is_mapped());
+        assert!(!given_up(engine, "another program or machine serves it").is_empty());
+    });
+}
+
+#[test]
+fn a_read_that_would_hold_its_thread_is_not_copied() {
+    on_every_backend(|engine| {
+        let data = pattern(512 << 10);
+        let path = temp_path(&data);
+        let file = open_mapped(engine, path.path());
+        if !file.is_mapped() {
+            return;
+        }
+        let copied = |len: usize| {
+            let before = engine.stats().copied;
+            let (result, buf) = file.read_exact_at(vec![0; len], 0).wait();
+            assert_eq!(result.expect("it is read"), len);
+            assert!(buf == data[..len]);
+            engine.stats().copied - before
+        };
+        // The page cache may have lost some of it.
+        let small = (0..10).map(|_| copied(4096)).sum::<u64>();
+        assert!(small > 0, "nothing is resident");
+        assert_eq!(copied(512 << 10), 0);
     });
 }
 

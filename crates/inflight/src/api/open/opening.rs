@@ -139,7 +139,12 @@ impl OpenOptions {
         // why it cannot be opened, if so.
         let mut inner = self.first();
         inner.custom_flags(self.flags | libc::O_NONBLOCK);
-        let fd: OwnedFd = inner.open(path).ok()?.into();
+        let fd: OwnedFd = match inner.open(path) {
+            Ok(fd) => fd.into(),
+            // It may have been created all the same, and the next try would find that.
+            Err(cause) if self.changes.is_new => return Some(Err(cause)),
+            Err(_) => return None,
+        };
         // From here on it may have been created, so there is no other try.
         let statx = match statx(fd.as_raw_fd()) {
             Ok(statx) => statx,

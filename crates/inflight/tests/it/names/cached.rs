@@ -350,6 +350,14 @@ fn space_is_given_back_by_a_thread_of_the_pool() {
                 remove_file(&large).on(engine)
             };
             assert_eq!(at_once(removing), 0);
+            // It may have more than it is long.
+            let removing_reserved = || {
+                let file = fs::File::create(&large).unwrap();
+                let keeps = rustix::fs::FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(file, keeps, 0, 2 << 20).unwrap();
+                remove_file(&large).on(engine)
+            };
+            assert_eq!(at_once(removing_reserved), 0);
             let replacing = || {
                 fill();
                 rename(&small, &large).on(engine)
