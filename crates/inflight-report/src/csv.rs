@@ -65,6 +65,16 @@ pub fn cells(record: &Record) -> String {
     String::from_utf8(bytes).expect("text stays text")
 }
 
+/// A field of text. Where a spreadsheet would take it for a formula, it begins with a quotation
+/// mark that is not shown there.
+fn text(text: &str) -> String {
+    let text = clean(text);
+    match text.starts_with(['=', '+', '-', '@']) {
+        true => format!("'{text}"),
+        false => text,
+    }
+}
+
 fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 29] {
     let figure = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let kept = open::kept(cell);
@@ -94,8 +104,8 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 29] {
         }
     };
     [
-        clean(&cell.profile),
-        clean(&cell.strategy),
+        text(&cell.profile),
+        text(&cell.strategy),
         cell.depth.to_string(),
         cell.threads.to_string(),
         ranking.profile.block_size_bytes.to_string(),
@@ -118,7 +128,7 @@ fn fields(record: &Record, ranking: &Ranking<'_>, cell: &Cell) -> [String; 29] {
         figure(disk_share(cell, ranking.profile)),
         failed(errors),
         failed(short),
-        clean(&why.unwrap_or_default()),
+        text(&why.unwrap_or_default()),
         figure(cell.rate_per_s.map(|rate| rate as f64)),
         figure(kept.map(|kept| kept.done)),
         figure(kept.map(|kept| kept.backlog)),

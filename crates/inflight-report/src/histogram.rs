@@ -4,11 +4,22 @@
 //! Percentiles are never averaged. The fields are in [`crate::record::Latency`].
 
 use std::fmt;
+use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+/// Bytes of a histogram that is read: some hundred times those of one that is written.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// What comes before the counts, uncompressed: what it is, how long they are, and what they count
+/// (`HdrHistogram V2`).
+const HEADER_BYTES: usize = 40;
+
+/// The same of what is deflated.
+const DEFLATED_HEADER_BYTES: usize = 8;
 
 /// Why a stored histogram could not be read, written or merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +77,31 @@ pub fn decode(stored: &str) -> Result<Histogram<u64>, HistogramError> {
     let bytes = STANDARD
         .decode(stored.trim())
         .map_err(|why| HistogramError::NotBase64(why.to_string()))?;
+    let bytes = inflated(&bytes).map_err(HistogramError::NotHistogram)?;
     Deserializer::new()
         .deserialize(&mut bytes.as_slice())
         .map_err(|why| HistogramError::NotHistogram(why.to_string()))
+}
+
+/// The bytes that a stored histogram was deflated from. Whoever reads them believes what they say
+/// of their length, so that is looked at here.
+fn inflated(deflated: &[u8]) -> Result<Vec<u8>, String> {
+    let deflated = deflated
+        .get(DEFLATED_HEADER_BYTES..)
+        .ok_or("it is cut off")?;
+    let mut bytes = Vec::new();
+    let mut reader = flate2::read::ZlibDecoder::new(deflated).take(MOST_BYTES);
+    reader
+        .read_to_end(&mut bytes)
+        .map_err(|why| why.to_string())?;
+    let told = bytes.get(4..8).and_then(|told| told.try_into().ok());
+    let told = told
+        .map(u32::from_be_bytes)
+        .and_then(|told| usize::try_from(told).ok());
+    match told == bytes.len().checked_sub(HEADER_BYTES) {
+        true => Ok(bytes),
+        false => Err("it is not as long as it says".to_owned()),
+    }
 }
 
 /// Adds up stored histograms; `None` of nothing.

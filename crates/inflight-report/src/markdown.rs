@@ -8,6 +8,7 @@ use crate::open;
 use crate::ranking::Ranking;
 use crate::record::{ProfileSummary, Record};
 use crate::text::grid::Column;
+use crate::text::is_unseen;
 use crate::text::notes::{Note, notes};
 use crate::text::side_by_side::{SideBySide, TITLE, side_by_side};
 use crate::text::{compare, findings, legend, open as table_of_open_loop, picked, rounds, table};
@@ -217,8 +218,10 @@ fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
-            letter if letter.is_control() => safe.push(' '),
-            '|' | '\\' | '`' | '*' | '_' | '<' | '[' | '#' | '~' => safe.extend(['\\', letter]),
+            letter if is_unseen(letter) => safe.push(' '),
+            '|' | '\\' | '`' | '*' | '_' | '<' | '[' | '#' | '~' | '&' => {
+                safe.extend(['\\', letter])
+            }
             letter => safe.push(letter),
         }
     }

@@ -133,7 +133,7 @@ pub(crate) fn name(cell: &Cell, access: Access) -> String {
         PREAD | THREADS => {
             return format!("{}, {}", plain_call(access), threads(cell.threads));
         }
-        "tokio" => "tokio, spawn_blocking",
+        "tokio" => "tokio pool",
         ONE_FLUSH => "pwrite, one flush for all",
         INFLIGHT_THREADS => INFLIGHT,
         MAPPED => "inflight, mapped",

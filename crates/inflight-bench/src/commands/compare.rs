@@ -104,7 +104,8 @@ impl Shown {
         (new_path, new): (&Path, &Record),
     ) -> Result<()> {
         let compared = Comparison::new(old, new);
-        let (old_path, new_path) = (old_path.display(), new_path.display());
+        let name = |path: &Path| text::clean(&path.to_string_lossy());
+        let (old_path, new_path) = (name(old_path), name(new_path));
         if !compared.mismatches.is_empty() && !flags.anyway {
             return Err(refused(format!(
                 "{old_path} and {new_path} do not measure the same thing: {}. Measure again with \
@@ -122,7 +123,8 @@ impl Shown {
         let threshold = flags.threshold / 100.0;
         self.text += &format!(" {old_path} > {new_path}\n");
         self.text += &text::comparison(&compared, threshold, style());
-        self.markdown += &format!("## `{old_path}` > `{new_path}`\n\n");
+        let title = format!("{old_path} > {new_path}").replace('`', "'");
+        self.markdown += &format!("## `{title}`\n\n");
         self.markdown += &markdown::comparison(&compared, threshold);
         self.worse |= compared.regressions(threshold).next().is_some();
         Ok(())

@@ -203,10 +203,13 @@ fn count_among_all(rows: &mut [Row<'_>]) {
     }
 }
 
-/// The change of the rate, and the chance of one as low if there was none.
+/// The change of the rate, and the chance of one as low if there was none. By the rounds of all
+/// cells alone: fresh ones come later, one after the other, and each run has as many of them, and
+/// of those cells, as it needed.
 fn change(old: &Cell, new: &Cell) -> Option<(Interval, f64)> {
     let logs = |cell: &Cell| -> Vec<f64> {
-        let rates = cell.rounds.iter().filter_map(rate);
+        let of_all = cell.rounds.iter().filter(|round| !round.confirms);
+        let rates = of_all.filter_map(rate);
         rates.map(f64::ln).collect()
     };
     let (old, new) = (logs(old), logs(new));

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use crate::text::is_unseen;
+
 /// Text as it may stand in an element or between quotes; what XML has no place for becomes a
 /// space.
 pub(super) fn esc(text: &str) -> String {
@@ -12,7 +14,7 @@ pub(super) fn esc(text: &str) -> String {
     for letter in text.chars() {
         match letter {
             '\u{FFFE}' | '\u{FFFF}' => safe.push(' '),
-            letter if letter.is_control() => safe.push(' '),
+            letter if is_unseen(letter) => safe.push(' '),
             '&' => safe.push_str("&amp;"),
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),

@@ -8,11 +8,12 @@
 //!
 //! Turns of one round share what lasts as long as a round: where memory lies, which processor a
 //! thread is on. So they say less than as many that have nothing in common, and the interval is
-//! widened by how much more rounds differ than those would.
+//! widened by how much more rounds differ than those would. Of few rounds that is not known, so
+//! there have to be as many as for whole rounds.
 
 use std::collections::BTreeMap;
 
-use super::{Interval, best_cut, median};
+use super::{FEWEST_ROUNDS, Interval, best_cut, median};
 use crate::record::{Cell, Turns};
 
 /// The fewest turns that two cells are compared by.
@@ -40,14 +41,19 @@ pub(super) const LEVEL_OF_A_LOOK: f64 = 0.98;
 /// Compares two cells by the turns they took next to each other; `None` of too few.
 pub(super) fn compare(a: &Cell, b: &Cell) -> Option<Interval> {
     let rounds = logs(a, b);
-    let turns: usize = rounds.iter().map(Vec::len).sum();
-    (turns >= FEWEST_TURNS).then(|| of_median(&rounds))?
+    are_enough(&rounds).then(|| of_median(&rounds))?
 }
 
 /// Whether two cells took enough turns next to each other to be compared by them.
 #[must_use]
 pub fn took_turns(a: &Cell, b: &Cell) -> bool {
-    pairs(a, b).iter().map(Vec::len).sum::<usize>() >= FEWEST_TURNS
+    are_enough(&pairs(a, b))
+}
+
+fn are_enough<T>(rounds: &[Vec<T>]) -> bool {
+    let turns: usize = rounds.iter().map(Vec::len).sum();
+    let with_turns = rounds.iter().filter(|turns| !turns.is_empty());
+    turns >= FEWEST_TURNS && with_turns.count() >= FEWEST_ROUNDS
 }
 
 /// Logarithms of how many times `a` was as fast as `b`, by rounds.
@@ -86,7 +92,7 @@ fn of_median(rounds: &[Vec<f64>]) -> Option<Interval> {
     let (cut, level) = best_cut(&sign_chances(n), LEVEL_OF_A_LOOK);
     let middle = median(sorted.clone())?;
     let from_middle = |cut: usize| n as f64 / 2.0 - cut as f64;
-    let half = from_middle(cut) * inflation(rounds, middle).sqrt();
+    let half = from_middle(cut) * widening(rounds, middle);
     let wide = (0..=cut).rev().find(|cut| from_middle(*cut) >= half);
     let cut = wide.unwrap_or(0);
     Some(Interval {
@@ -98,12 +104,14 @@ fn of_median(rounds: &[Vec<f64>]) -> Option<Interval> {
     })
 }
 
-/// How many times the variance of independent turns that of signs within a round is; at least 1.
+/// How many times as far the ends are from the middle as of independent turns: as rounds differ,
+/// and more where that is estimated from few of them; at least 1.
 ///
 /// # Source
 /// S. Datta, G. A. Satten, "A signed-rank test for clustered data", Biometrics 64 (2008): the
-/// variance is that of the sums of clusters.
-fn inflation(rounds: &[Vec<f64>], middle: f64) -> f64 {
+/// variance is that of the sums of clusters. It is an estimate from as many sums as there are
+/// rounds, so the quantile is that of Student's distribution.
+fn widening(rounds: &[Vec<f64>], middle: f64) -> f64 {
     let full: Vec<_> = rounds.iter().filter(|logs| !logs.is_empty()).collect();
     let squares = full.iter().map(|logs| {
         let above = logs.iter().filter(|log| **log > middle).count() as f64;
@@ -111,11 +119,37 @@ fn inflation(rounds: &[Vec<f64>], middle: f64) -> f64 {
         (above - below).powi(2) / logs.len() as f64
     });
     let sum: f64 = squares.sum();
-    match full.len() {
-        // One tells nothing of how rounds differ.
-        0 | 1 => 1.0,
-        rounds => (sum / (rounds - 1) as f64).max(1.0),
+    if full.len() < 2 {
+        // One tells nothing of how rounds differ; who compares has more.
+        return 1.0;
     }
+    let freedom = (full.len() - 1) as f64;
+    match sum / freedom {
+        inflation if inflation > 1.0 => inflation.sqrt() * student(freedom) / NORMAL,
+        _ => 1.0,
+    }
+}
+
+/// The quantile of the normal distribution that one end of an interval of [`LEVEL_OF_A_LOOK`] is
+/// at.
+const NORMAL: f64 = 2.326_35;
+
+/// That of Student's distribution with so many degrees of freedom, of which there are
+/// [`FEWEST_ROUNDS`] less one at least: there this is 0.4 % too low, and later less.
+///
+/// # Source
+/// Abramowitz, Stegun, "Handbook of Mathematical Functions", 26.7.5.
+fn student(freedom: f64) -> f64 {
+    let (z, v) = (NORMAL, freedom);
+    let terms = [
+        (z.powi(3) + z) / 4.0,
+        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+    ];
+    let by_power = terms.iter().zip(1..);
+    z + by_power
+        .map(|(term, power)| term / v.powi(power))
+        .sum::<f64>()
 }
 
 /// The chance of each number of heads of `n` coins, up to the middle. In logarithms, because of
@@ -177,8 +211,8 @@ mod tests {
             let found = of_median(rounds).expect("there are enough");
             found.hi.ln() - found.lo.ln()
         };
-        assert!(inflation(&alike, 3.5) <= 1.0);
-        assert!(inflation(&apart, 5.5) > 8.0);
+        assert!(widening(&alike, 3.5) <= 1.0);
+        assert!(widening(&apart, 5.5) > 3.0);
         // The same turns, but each round has some of all.
         let all = apart.concat();
         let share = |first| {
@@ -190,6 +224,23 @@ mod tests {
             .map(|first| share(first).map(|(_, log)| *log).collect())
             .collect();
         assert!(width(&apart) > 2.0 * width(&mixed), "{}", width(&mixed));
-        assert!(inflation(&apart[..1], 3.5) <= 1.0, "one tells nothing");
+    }
+
+    #[test]
+    fn estimates_of_few_rounds_are_as_uncertain_as_they_are() {
+        for (freedom, expected) in [(5.0, 3.365), (7.0, 2.998), (15.0, 2.602), (1e9, NORMAL)] {
+            let found = student(freedom);
+            assert!((found - expected).abs() < 0.015, "{freedom}: {found}");
+        }
+    }
+
+    #[test]
+    fn turns_of_fewer_rounds_than_are_compared_tell_nothing() {
+        let rounds = |count: usize| vec![vec![0.0; FEWEST_TURNS]; count];
+        assert!(!are_enough(&rounds(FEWEST_ROUNDS - 1)));
+        assert!(are_enough(&rounds(FEWEST_ROUNDS)));
+        let with_empty = [rounds(FEWEST_ROUNDS - 1), vec![Vec::new(); 8]].concat();
+        assert!(!are_enough(&with_empty));
+        assert!(!are_enough(&vec![vec![0.0]; FEWEST_ROUNDS]));
     }
 }

@@ -19,6 +19,7 @@ pub use merged::merged;
 pub use notes::names;
 pub(crate) use notes::{by_reason, names_in, roads};
 pub use paint::clean;
+pub(crate) use paint::is_unseen;
 
 use crate::figures::{full_rounds, rounds_run, screening_rounds};
 use crate::noun::heading;

@@ -99,12 +99,21 @@ impl Screen {
     }
 }
 
-/// Every control character becomes a space: a record is not to control the terminal.
+/// Every character that is not seen becomes a space: a record is not to control the terminal.
 #[must_use]
 pub fn clean(text: &str) -> String {
     text.chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .map(|letter| if is_unseen(letter) { ' ' } else { letter })
         .collect()
+}
+
+/// Whether a character is one that controls: the terminal, where a line ends, or in which direction
+/// it is read, which can make one command look like another (Unicode, "Bidirectional Algorithm").
+pub(crate) fn is_unseen(letter: char) -> bool {
+    let marks = matches!(letter, '\u{200E}' | '\u{200F}');
+    let turns = marks || matches!(letter, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+    let breaks = matches!(letter, '\u{2028}' | '\u{2029}');
+    letter.is_control() || turns || breaks
 }
 
 /// Folds text between words; a word that is too long stays whole.

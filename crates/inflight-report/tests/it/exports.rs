@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use inflight_report::record::{Access, DeviceWork, Finding, Record, Severity};
-use inflight_report::{csv, markdown};
+use inflight_report::{csv, html, markdown};
 
 use crate::builder::{disk, find, skip};
 use crate::text::assert_snapshot;
@@ -52,6 +52,20 @@ fn text_of_a_record_cannot_control_the_terminal() {
     let controls = text.chars().filter(|letter| letter.is_control());
     assert!(controls.eq(text.chars().filter(|letter| *letter == '\n')));
     assert!(text.contains("none ]0;title "), "{text}");
+}
+
+#[test]
+fn text_of_a_record_is_no_formula_and_turns_no_other_text_round() {
+    let mut record = disk(8);
+    skip(&mut record, &["uring-tuned"], "=HYPERLINK(\"x\")\u{202E}");
+    let text = csv::cells(&record);
+    assert!(text.contains("\"'=HYPERLINK(\"\"x\"\") \""), "{text}");
+    assert!(!html::page(&record).contains('\u{202E}'));
+    let page = markdown::record(&record);
+    assert!(
+        !page.contains('\u{202E}') && page.contains("HYPERLINK"),
+        "{page}"
+    );
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! Stored histograms, also those that another implementation wrote.
 
+use std::io::Write;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
 use inflight_report::histogram::{HistogramError, decode, encode, merge};
 
@@ -83,4 +89,41 @@ fn different_precision_does_not_merge() {
         error,
         HistogramError::DifferentPrecision { have: 3, got: 2 }
     );
+}
+
+/// Whoever reads it would make room for as much as it says.
+#[test]
+fn a_histogram_that_lies_about_its_length_is_not_read() {
+    let deflated = |payload_len: u32, bytes: usize| {
+        let mut plain = vec![0; bytes];
+        plain[..4].copy_from_slice(&0x1c84_9313_u32.to_be_bytes());
+        plain[4..8].copy_from_slice(&payload_len.to_be_bytes());
+        plain[12..16].copy_from_slice(&3_u32.to_be_bytes());
+        plain[16..24].copy_from_slice(&1_u64.to_be_bytes());
+        plain[24..32].copy_from_slice(&1_000_u64.to_be_bytes());
+        plain[32..40].copy_from_slice(&1_f64.to_be_bytes());
+        let mut stored = 0x1c84_9314_u32.to_be_bytes().to_vec();
+        let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
+        zlib.write_all(&plain).expect("memory takes everything");
+        let zlib = zlib.finish().expect("memory takes everything");
+        stored.extend(
+            u32::try_from(zlib.len())
+                .expect("it is small")
+                .to_be_bytes(),
+        );
+        stored.extend(zlib);
+        STANDARD.encode(stored)
+    };
+    assert_eq!(decode(&deflated(1, 41)).map(|found| found.len()), Ok(0));
+    let refused = [
+        deflated(u32::MAX, 41),
+        deflated(1, 40),
+        // As large as it says, and larger than any that is stored.
+        deflated((16 << 20) - 40, 16 << 20),
+        STANDARD.encode([0; 7]),
+    ];
+    for stored in refused {
+        let error = decode(&stored).expect_err("it is refused");
+        assert!(matches!(error, HistogramError::NotHistogram(_)), "{error}");
+    }
 }

@@ -2,9 +2,16 @@
 
 use inflight_report::{doctor_schema, merged_schema, schema};
 
-use inflight_report::record::{OpenRound, Record, Reread, load};
+use inflight_report::record::{OpenRound, Record, Reread, Round, Turns, load};
 
 use crate::builder::{disk, skip};
+
+fn turns_of(block: u32) -> Turns {
+    Turns {
+        block,
+        op_ps: vec![1_000_000; 64],
+    }
+}
 
 #[test]
 fn a_record_that_no_run_can_have_written_is_not_read() {
@@ -35,6 +42,22 @@ fn a_record_that_no_run_can_have_written_is_not_read() {
         (
             |record| record.cells[0].rounds[3].block = 2,
             "the cell `direct-random-read/null/1` has the round 2 twice",
+        ),
+        (
+            |record| {
+                let round = record.cells[0].rounds[0];
+                let rounds = (0..20_001).map(|block| Round { block, ..round });
+                record.cells[0].rounds = rounds.collect();
+            },
+            "the cell `direct-random-read/null/1` has 20001 rounds",
+        ),
+        (
+            |record| record.cells[0].turns = vec![turns_of(2), turns_of(2)],
+            "has turns of the round 2 twice, or without it",
+        ),
+        (
+            |record| record.cells[0].turns = vec![turns_of(99)],
+            "has turns of the round 99 twice, or without it",
         ),
     ] {
         let found = read(change);

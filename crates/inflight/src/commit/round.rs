@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Commit, HostId, Keep, lock};
 use crate::completion::Answer;
-use crate::foreign::clone_waker;
+use crate::foreign::{clone_waker, contain};
 use crate::sync::{Condvar, Mutex, PoisonError};
 
 /// However long a thread has waited, it looks so often whether there is somebody to wait for.
@@ -198,7 +198,7 @@ impl Seat {
             Some(_) => Some(waker),
         };
         drop(members);
-        drop(unneeded);
+        contain(|| drop(unneeded));
         if answer.is_some() {
             return answer;
         }
