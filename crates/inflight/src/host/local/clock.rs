@@ -11,12 +11,12 @@ use crate::host::timers::TimerKey;
 /// one that ends.
 pub(crate) fn set_timer(at: Instant, waker: &Waker) -> Option<(Home, TimerKey)> {
     with_current(|current| {
+        if current.is_ending.get() {
+            return None;
+        }
         let waker = clone_waker(waker);
-        let keeps_time = !current.is_ending.get();
-        keeps_time.then(|| {
-            let (key, _) = current.timers.borrow_mut().set(at, waker);
-            (current.remote.id, key)
-        })
+        let (key, _) = current.timers.borrow_mut().set(at, waker);
+        Some((current.remote.id, key))
     })?
 }
 
