@@ -246,23 +246,18 @@ impl Lane {
         let Ok(mut desk) = self.desk.try_lock() else {
             return false;
         };
-        let Some(movable) = desk.as_mut() else {
+        let Some(mine) = desk.as_mut() else {
             return false;
         };
-        let Movable {
-            desk,
-            gathered,
-            made,
-            ..
-        } = movable;
         // What has been reaped, or made, is seen neither in the ring nor in the mailbox.
-        let has_answers = !desk.answers.is_empty() || !made.is_empty();
-        if gathered.is_due() || has_answers {
+        let has_answers = !mine.desk.answers.is_empty() || !mine.made.is_empty();
+        if mine.gathered.is_due() || has_answers {
             return true;
         }
-        let has_requests = self.mailbox.has_mail() || !desk.taken.requests.is_empty();
-        let can_start = has_requests && desk.proactor.has_room();
-        can_start || self.mailbox.has_hint() || desk.proactor.has_work()
+        let has_requests = self.mailbox.has_mail() || !mine.desk.taken.requests.is_empty();
+        let proactor = &mut mine.desk.proactor;
+        let can_start = has_requests && proactor.has_room();
+        can_start || self.mailbox.has_hint() || proactor.has_work()
     }
 
     /// The desk, as the task has it while it works.

@@ -12,13 +12,13 @@ use inflight::{AlignedBuf, AnyOp, BackendKind, Batch, Engine, Queue, TimedOut};
 use rustix::thread::gettid;
 use tempfile::TempDir;
 
-use super::{Needy, forget};
+use super::forget;
 use crate::commit::disk::{Mounted, SECTOR, mounted_or_skip};
 use crate::denied::limits::set_limit;
 use crate::support::fifo::Fifo;
 use crate::support::own::in_own_process;
 use crate::support::{
-    FuseMount, directory, on_every_faultless_backend_of, patience, read_write, temp_file, until,
+    directory, on_every_faultless_backend_of, patience, read_write, temp_file, until,
     uring_of_depth_or_skip,
 };
 
@@ -247,14 +247,14 @@ fn what_is_late_is_waited_for_at_the_end_of_the_body() {
 fn what_is_done_is_handed_out_in_time_while_all_others_hang() {
     let name = "limits with files that hang";
     let engine = uring_of_depth_or_skip(name, 32);
-    let needy = Needy::default();
-    let mount = FuseMount::or_skip(name, needy.clone());
-    let (Some(engine), Some(mount)) = (engine, mount) else {
+    let (Some(engine), Some(mounted)) = (engine, super::Mounted::or_skip(name)) else {
         return;
     };
-    let hanging = read_write(&engine).open(mount.path("file"));
-    let hanging = hanging.expect("everything can be opened there");
-    let good = temp_file(&engine, &[7; BLOCK]);
+    let (hanging, good) = (
+        mounted.open(&engine, "file"),
+        temp_file(&engine, &[7; BLOCK]),
+    );
+    let needy = &mounted.needy;
     let left_alone = engine.queue(32, |queue| {
         needy.needs_help(true);
         (0..30).for_each(|at| assert!(queue.push(at, read(&hanging, 0).by_backend()).is_ok()));
@@ -282,14 +282,14 @@ fn what_is_done_is_handed_out_in_time_while_all_others_hang() {
 fn a_sync_is_handed_out_while_reads_in_the_ring_hang() {
     let name = "a queue with a sync beside files that hang";
     let engine = uring_of_depth_or_skip(name, 32);
-    let needy = Needy::default();
-    let mount = FuseMount::or_skip(name, needy.clone());
-    let (Some(engine), Some(mount)) = (engine, mount) else {
+    let (Some(engine), Some(mounted)) = (engine, super::Mounted::or_skip(name)) else {
         return;
     };
-    let hanging = read_write(&engine).open(mount.path("file"));
-    let hanging = hanging.expect("everything can be opened there");
-    let good = temp_file(&engine, &[7; BLOCK]);
+    let (hanging, good) = (
+        mounted.open(&engine, "file"),
+        temp_file(&engine, &[7; BLOCK]),
+    );
+    let needy = &mounted.needy;
     // Waited for one by one, and several at a time.
     for reads in [2, 30] {
         forget(&hanging);
