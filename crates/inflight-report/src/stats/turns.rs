@@ -212,7 +212,7 @@ mod tests {
             found.hi.ln() - found.lo.ln()
         };
         assert!(widening(&alike, 3.5) <= 1.0);
-        assert!(widening(&apart, 5.5) > 3.0);
+        assert!(widening(&apart, 5.5) > 8_f64.sqrt() * student(7.0) / NORMAL);
         // The same turns, but each round has some of all.
         let all = apart.concat();
         let share = |first| {
@@ -224,6 +224,7 @@ mod tests {
             .map(|first| share(first).map(|(_, log)| *log).collect())
             .collect();
         assert!(width(&apart) > 2.0 * width(&mixed), "{}", width(&mixed));
+        assert!(widening(&apart[..1], 3.5) <= 1.0, "one tells nothing");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use inflight_report::Record;
 use inflight_report::record::{Cell, Turns};
-use inflight_report::stats::{MOST_LOOKS, Word, compare, rate, signed_rank};
+use inflight_report::stats::{FEWEST_ROUNDS, MOST_LOOKS, Word, compare, rate, signed_rank};
 use oorandom::Rand64;
 
 use crate::builder::cell;
@@ -208,6 +208,36 @@ fn confirmed(other_ps: u64, lasting: u64, random: &mut Rand64) -> Word {
         }
     }
     Word::CannotTellYet
+}
+
+/// Of the fewest rounds that are compared, which differ as much as their turns do: how much they
+/// differ is an estimate from so few, and without Student's quantile 3.7 % were outside.
+#[test]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "about a million picoseconds"
+)]
+fn intervals_of_few_rounds_of_turns_hold_as_often_as_they_say() {
+    let mut random = Rand64::new(6);
+    let runs = 4_000_u32;
+    let off = |random: &mut Rand64| (0..12).map(|_| random.rand_float()).sum::<f64>() - 6.0;
+    let outside = (0..runs).filter(|_| {
+        let [mut one, mut other] = ["pread", "uring"].map(|name| cell(name, 1, 1_000, 1, 0));
+        for block in (0..).take(FEWEST_ROUNDS) {
+            let lasting = off(&mut random);
+            let turn = |_| 1e6 * ((lasting + off(&mut random)) / 100.0).exp();
+            let op_ps = (0..TURNS).map(turn).map(|ps| ps as u64).collect();
+            one.turns.push(Turns { block, op_ps });
+            let op_ps = vec![1_000_000; TURNS];
+            other.turns.push(Turns { block, op_ps });
+        }
+        let found = compare(&one, &other).expect("they took turns");
+        found.lo > 1.0 || found.hi < 1.0
+    });
+    let outside = outside.count() as f64 * 100.0 / f64::from(runs);
+    println!("of the fewest rounds, {outside:.1} % of intervals of 98 % were beside the truth");
+    assert!(outside > 0.2 && outside <= 3.0, "{outside} %");
 }
 
 #[test]
