@@ -375,22 +375,29 @@ mod tests {
         profiles.iter().flat_map(of_profile).collect()
     }
 
+    /// What a check finds of these cells, on a machine of which nothing else is known.
+    fn with_facts(
+        cells: &[Cell],
+        profiles: &[ProfileSummary],
+        check: fn(&Facts<'_>) -> Option<Finding>,
+    ) -> Option<Finding> {
+        check(&Facts {
+            machine: &Machine::default(),
+            target: &Target::default(),
+            cells,
+            profiles,
+            reread: None,
+            unsteady: Vec::new(),
+            blocked: Vec::new(),
+        })
+    }
+
     #[test]
     fn direct_rows_of_which_nobody_counts_the_device_are_named_and_those_of_fio_are_not() {
         let of = |name: &str| load(&[name.to_owned()]).unwrap().remove(0).summary();
         let profiles = [of("direct-random-read"), of("cached-random-read")];
         let mut cells = cells(&profiles);
-        let found = |cells: &[Cell]| {
-            disk_not_shown(&Facts {
-                machine: &Machine::default(),
-                target: &Target::default(),
-                cells,
-                profiles: &profiles,
-                reread: None,
-                unsteady: Vec::new(),
-                blocked: Vec::new(),
-            })
-        };
+        let found = |cells: &[Cell]| with_facts(cells, &profiles, disk_not_shown);
         let affects = found(&cells).unwrap().affects;
         assert!(affects.contains(&"direct-random-read/pread/1".to_owned()));
         let is_right = |id: &String| id.starts_with("direct") && !id.contains("/fio");
@@ -410,17 +417,7 @@ mod tests {
             .remove(0)
             .summary()];
         let mut cells = cells(&profiles);
-        let found = |cells: &[Cell]| {
-            fallback(&Facts {
-                machine: &Machine::default(),
-                target: &Target::default(),
-                cells,
-                profiles: &profiles,
-                reread: None,
-                unsteady: Vec::new(),
-                blocked: Vec::new(),
-            })
-        };
+        let found = |cells: &[Cell]| with_facts(cells, &profiles, fallback);
         assert!(found(&cells).is_none());
         for (cell, reason) in cells.iter_mut().zip(["no ring", "no hint", "no ring"]) {
             let told = ("fallbacks".to_owned(), reason.to_owned());
